@@ -1,0 +1,5 @@
+"""The class taxonomy: an immutable tree in arrays, its builders and its files. numpy only."""
+
+from arbormax.taxonomy.tree import Taxonomy
+
+__all__ = ["Taxonomy"]

@@ -1,0 +1,178 @@
+"""Names, '/'-paths and labels: how a person points at a node."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from arbormax.errors import LabelError, did_you_mean
+
+if TYPE_CHECKING:
+    from arbormax.taxonomy.tree import Taxonomy
+
+_LISTED = 8
+
+
+def join_path(path: Iterable[str]) -> str:
+    r"""The '/'-path of names; '/' and '\' inside a name are escaped by '\'.
+
+    >>> print(join_path(["net", "TCP/IP"]))
+    net/TCP\/IP
+    """
+    return "/".join(name.replace("\\", "\\\\").replace("/", "\\/") for name in path)
+
+
+def split_path(text: str, separators: str = "/") -> list[str]:
+    r"""The names of a '/'-path, the inverse of `join_path`.
+
+    >>> split_path(r"net/TCP\/IP")
+    ['net', 'TCP/IP']
+    """
+    if "\\" not in text and len(separators) == 1:
+        return text.split(separators)
+    names, current, escaped = [], [], False
+    for char in text:
+        if escaped:
+            current.append(char if char in "\\" + separators else "\\" + char)
+            escaped = False
+        elif char == "\\":
+            escaped = True
+        elif char in separators:
+            names.append("".join(current))
+            current = []
+        else:
+            current.append(char)
+    names.append("".join(current) + ("\\" if escaped else ""))
+    return names
+
+
+def name_ids(names: Sequence[str]) -> tuple[dict[str, int], np.ndarray]:
+    """A number for every distinct name, and each node's number."""
+    ids: dict[str, int] = {}
+    return ids, np.fromiter((ids.setdefault(name, len(ids)) for name in names), np.int64, len(names))
+
+
+class LabelIndex:
+    """Looks labels up in one taxonomy; built at the first look-up."""
+
+    def __init__(self, taxonomy: Taxonomy) -> None:
+        self._tax = taxonomy
+        self._ids, of_node = name_ids(taxonomy.names)
+        self._by_name = np.argsort(of_node, kind="stable")
+        self._name_start = np.searchsorted(of_node[self._by_name], np.arange(len(self._ids) + 1))
+        edges = taxonomy.parent[1:] * len(self._ids) + of_node[1:]
+        self._edge_order = np.argsort(edges, kind="stable") + 1
+        self._edges = edges[self._edge_order - 1]
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """One distinct label per class: the leaf's name, or its '/'-path where that name repeats."""
+        tax = self._tax
+        names = [tax.names[node] for node in tax.leaves.tolist()]
+        repeated = {name for name, count in Counter(names).items() if count > 1}
+        if not repeated:
+            return tuple(names)
+        labels = [
+            join_path(tax.path(node)) if name in repeated else name
+            for node, name in zip(tax.leaves.tolist(), names, strict=True)
+        ]
+        # A name that holds a '/' may look just like another leaf's path.
+        doubled = {label for label, count in Counter(labels).items() if count > 1}
+        return tuple(
+            join_path(tax.path(node)) if label in doubled else label
+            for node, label in zip(tax.leaves.tolist(), labels, strict=True)
+        )
+
+    @cached_property
+    def _class_of_label(self) -> dict[str, int]:
+        return {label: number for number, label in enumerate(self.classes)}
+
+    def named(self, name: str) -> np.ndarray:
+        """Every node of that name."""
+        number = self._ids.get(name)
+        if number is None:
+            return np.empty(0, np.int64)
+        return self._by_name[self._name_start[number] : self._name_start[number + 1]]
+
+    def walk(self, path: Sequence[str]) -> int:
+        """The node at a path of names, or -1."""
+        node = 0
+        for name in path:
+            number = self._ids.get(name)
+            if number is None:
+                return -1
+            key = node * len(self._ids) + number
+            at = int(np.searchsorted(self._edges, key))
+            if at == len(self._edges) or self._edges[at] != key:
+                return -1
+            node = int(self._edge_order[at])
+        return node
+
+    def find(self, label: str | Sequence[str]) -> int:
+        if isinstance(label, str):
+            return self._find_text(label)
+        if not isinstance(label, (tuple, list)) or not all(isinstance(name, str) for name in label):
+            raise LabelError(
+                f"a label is a string or a tuple of names from the root down, not {label!r} ({type(label).__name__})"
+            )
+        node = self.walk(label)
+        if node < 0:
+            raise LabelError(f"no node has the path {tuple(label)!r}{self._hint_for_path(label)}")
+        return node
+
+    def _find_text(self, label: str) -> int:
+        number = self._class_of_label.get(label)
+        if number is not None:
+            return int(self._tax.leaves[number])
+        named = self.named(label)
+        if len(named) == 1:
+            return int(named[0])
+        node = self.walk(split_path(label))
+        if node >= 0:
+            return node
+        if len(named) > 1:
+            paths = [join_path(self._tax.path(n)) for n in named[:_LISTED].tolist()]
+            more = f", … and {len(named) - _LISTED} more" if len(named) > _LISTED else ""
+            raise LabelError(f"{label!r} names {len(named)} nodes; use one of their paths: {', '.join(paths)}{more}")
+        path = split_path(label)
+        hint = self._hint_for_path(path) if len(path) > 1 else did_you_mean(label, self._ids)
+        raise LabelError(f"the taxonomy has no node {label!r}{hint}")
+
+    def _hint_for_path(self, path: Sequence[str]) -> str:
+        """Says where a path leaves the tree, and which child may have been meant there."""
+        for length in range(len(path) - 1, -1, -1):
+            node = self.walk(path[:length])
+            if node >= 0:
+                break
+        children = [self._tax.names[child] for child in self._tax.children(node).tolist()]
+        where = repr(join_path(path[:length])) if length else "the root"
+        if not children:
+            return f"; {where} is a leaf"
+        return f"; {where} has no child {path[length]!r}{did_you_mean(path[length], children)}"
+
+    def find_many(self, labels: Iterable[str | Sequence[str]]) -> np.ndarray:
+        nodes: list[int] = []
+        known: dict[str | Sequence[str], int] = {}
+        wrong: dict[str, list[int]] = {}
+        for position, label in enumerate(labels):
+            key = tuple(label) if isinstance(label, list) else label
+            try:
+                node = known.get(key)
+                if node is None:
+                    node = known[key] = self.find(label)
+                nodes.append(node)
+            except LabelError as error:
+                wrong.setdefault(str(error), []).append(position)
+        if wrong:
+            lines = [
+                f"  - {message} (at {', '.join(map(str, at[:3]))}{', …' if len(at) > 3 else ''})"
+                for message, at in list(wrong.items())[:_LISTED]
+            ]
+            if len(wrong) > _LISTED:
+                lines.append(f"  - … and {len(wrong) - _LISTED} more")
+            raise LabelError("\n".join([f"{sum(map(len, wrong.values()))} labels cannot be found:", *lines]))
+        return np.array(nodes, np.int64)
