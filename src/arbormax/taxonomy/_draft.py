@@ -219,7 +219,8 @@ def _with_stops(tax: Taxonomy, chosen: np.ndarray, inner: np.ndarray) -> Taxonom
 
 
 def _inner_class(path: Iterable[str], place: str) -> str:
-    return f"{join_path(path)!r} is a class and has classes below it{place}; inner_classes='stop' gives it a leaf of its own"
+    mend = "inner_classes='stop' gives it a leaf of its own"
+    return f"{join_path(path)!r} is a class and has classes below it{place}; {mend}"
 
 
 def listing(names: Iterable[str], most: int = 8) -> str:
