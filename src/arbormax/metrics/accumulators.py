@@ -1,0 +1,195 @@
+"""The measures as torchmetrics: updated batch by batch, reset, moved between devices, summed over processes.
+
+B items, N nodes, C classes, k ranks. Each holds the sums that the functions build in one go, as int64 states, so
+that a result does not depend on how the items were split into batches and processes.
+"""
+
+import zlib
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from arbormax.errors import InputError, MissingDependencyError, OptionError, did_you_mean
+from arbormax.metrics._inputs import node_pairs, ranked_classes, scored_nodes
+from arbormax.metrics._nodes import NODE_MEASURES, Stats, add_nodes, node_values, zero_node_stats
+from arbormax.metrics._probabilities import (
+    DEFAULT_THRESHOLDS,
+    Curve,
+    add_calibration,
+    add_curve,
+    add_ranked,
+    calibration_values,
+    check_bins,
+    check_positive,
+    check_thresholds,
+    curve_value,
+    distance_value,
+    level_table,
+    zero_calibration_stats,
+    zero_curve_stats,
+    zero_distance_stats,
+)
+from arbormax.taxonomy.tree import Taxonomy
+
+try:
+    from torchmetrics import Metric
+except ModuleNotFoundError as error:
+    raise MissingDependencyError("the accumulators", "torchmetrics", "train") from error
+
+__all__ = ["HierarchicalDistanceAtK", "LevelCalibrationError", "NodeMetric", "NodeMetrics", "OperatingCurve"]
+
+
+class _Accumulator(Metric):
+    is_differentiable = False
+    full_state_update = False
+
+    def __init__(self, tax: Taxonomy, zeros: Stats, options: tuple[Any, ...] = (), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.tax = tax
+        self._sums = tuple(zeros)
+        for name, zero in zeros.items():
+            self.add_state(name, zero, dist_reduce_fx="sum")
+        # MetricCollection merges metrics whose states are equal after the first batch: two of one kind that differ in
+        # tree or options, and by chance agree there, must not look equal
+        kind = torch.tensor(zlib.crc32(repr((tax.fingerprint, options)).encode()))
+        self.add_state("kind", kind, dist_reduce_fx="max")
+
+    def _stats(self) -> Stats:
+        return {name: getattr(self, name) for name in self._sums}
+
+    def _store(self, stats: Stats) -> None:
+        for name, total in stats.items():
+            setattr(self, name, total)
+
+    def _scalar(self, value: float | None) -> Tensor:
+        return torch.tensor(float("nan") if value is None else float(value), device=self.device)
+
+
+class NodeMetrics(_Accumulator):
+    """All measures of predicted against true nodes: the dict that `evaluate` gives without log-probabilities.
+
+    >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
+    >>> metrics = NodeMetrics(tax)
+    >>> metrics.update(true_nodes=[3, 4], pred_nodes=[3, 3])
+    >>> metrics.update(true_nodes=torch.tensor([5, 5]), pred_nodes=torch.tensor([5, 2]))
+    >>> metrics.compute()["accuracy"]
+    0.5
+    """
+
+    def __init__(self, tax: Taxonomy, **kwargs: Any) -> None:
+        super().__init__(tax, zero_node_stats(tax), **kwargs)
+
+    def update(self, true_nodes: Any, pred_nodes: Any) -> None:
+        """Add items: true and predicted node ids (...,), the truth first, as in `evaluate`."""
+        self._store(add_nodes(self._stats(), *node_pairs(true_nodes, pred_nodes, self.tax), self.tax))
+
+    def compute(self) -> Any:
+        """The dict of measures."""
+        return node_values(self._stats(), self.tax)
+
+
+class NodeMetric(NodeMetrics):
+    """One measure as a scalar tensor, for logging; `level_accuracy@2` is that of level 2, NaN where no truth reaches.
+
+    >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
+    >>> metric = NodeMetric(tax, "accuracy")
+    >>> metric.update([3, 4, 5, 5], [3, 3, 5, 2])
+    >>> metric.compute()
+    tensor(0.5000)
+    """
+
+    def __init__(self, tax: Taxonomy, measure: str, **kwargs: Any) -> None:
+        super().__init__(tax, **kwargs)
+        levels = {f"level_accuracy@{level}": level for level in range(1, tax.depth + 1)}
+        if measure not in NODE_MEASURES and measure not in levels:
+            raise OptionError(
+                f"measure is one of {', '.join(NODE_MEASURES)}, level_accuracy@1 to level_accuracy@{tax.depth}; "
+                f"found {measure!r}{did_you_mean(str(measure), [*NODE_MEASURES, *levels])}"
+            )
+        self.measure = measure
+        self._level = levels.get(measure)
+
+    def compute(self) -> Tensor:
+        """The measure, a scalar in torch's default dtype."""
+        values = super().compute()
+        return self._scalar(values["level_accuracy"][self._level - 1] if self._level else values[self.measure])
+
+
+class HierarchicalDistanceAtK(_Accumulator):
+    """`hierarchical_distance_at_k` over batches, a scalar tensor.
+
+    >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
+    >>> metric = HierarchicalDistanceAtK(tax, k=2)
+    >>> metric.update(true_nodes=[3, 5], topk_classes=[[0, 1], [0, 2]])
+    >>> metric.compute()
+    tensor(0.7500)
+    """
+
+    def __init__(self, tax: Taxonomy, k: int, **kwargs: Any) -> None:
+        width = check_positive(k, "k")
+        if width > tax.num_leaves:
+            raise OptionError(f"k is at most the number of classes, {tax.num_leaves}, found {k}")
+        super().__init__(tax, zero_distance_stats(), ("distance", width), **kwargs)
+        self.k = width
+
+    def update(self, true_nodes: Any, topk_classes: Any) -> None:
+        """Add items: true node ids (...,) and class ids ranked best first (..., k or more), as of `head.topk`."""
+        true_B, ranked_BK = ranked_classes(true_nodes, topk_classes, self.tax)
+        if ranked_BK.shape[1] < self.k:
+            raise InputError(f"expected topk_classes with at least {self.k} columns, found {ranked_BK.shape[1]}")
+        self._store(add_ranked(self._stats(), true_B, ranked_BK[:, : self.k], self.tax))
+
+    def compute(self) -> Tensor:
+        """The mean height, a scalar in torch's default dtype."""
+        return self._scalar(distance_value(self._stats()))
+
+
+class OperatingCurve(_Accumulator):
+    """`operating_curve` over batches: correct, specificity and area.
+
+    >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "w"]})
+    >>> metric = OperatingCurve(tax, thresholds=[0.7, 0.5, 0.0])
+    >>> metric.update(torch.tensor([[1.0, 0.6, 0.4, 0.5, 0.1, 0.4, 0.0]]).log(), [tax.find("y")])
+    >>> metric.compute().area
+    0.75
+    """
+
+    def __init__(self, tax: Taxonomy, thresholds: Any = DEFAULT_THRESHOLDS, **kwargs: Any) -> None:
+        taus = check_thresholds(thresholds)
+        super().__init__(tax, zero_curve_stats(taus), ("curve", taus), **kwargs)
+        self.thresholds = taus
+
+    def update(self, log_probs: Any, true_nodes: Any) -> None:
+        """Add items: node log-probabilities (..., N) and true node ids (...,)."""
+        table = level_table(*scored_nodes(log_probs, true_nodes, self.tax), self.tax)
+        self._store(add_curve(self._stats(), table, self.thresholds, self.tax))
+
+    def compute(self) -> Curve:
+        """The curve, in plain numbers."""
+        return curve_value(self._stats(), self.thresholds)
+
+
+class LevelCalibrationError(_Accumulator):
+    """`level_calibration_error` over batches: a list, one error per level 1..depth, None where no truth tells.
+
+    >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "w"]})
+    >>> metric = LevelCalibrationError(tax)
+    >>> metric.update(torch.tensor([[1.0, 0.75, 0.25, 0.5, 0.25, 0.25, 0.0]]).log(), [tax.find("y")])
+    >>> [round(error, 6) for error in metric.compute()]
+    [0.25, 0.5]
+    """
+
+    def __init__(self, tax: Taxonomy, bins: int = 15, **kwargs: Any) -> None:
+        bins = check_bins(bins)
+        super().__init__(tax, zero_calibration_stats(tax, bins), ("calibration", bins), **kwargs)
+        self.bins = bins
+
+    def update(self, log_probs: Any, true_nodes: Any) -> None:
+        """Add items: node log-probabilities (..., N) and true node ids (...,)."""
+        table = level_table(*scored_nodes(log_probs, true_nodes, self.tax), self.tax)
+        self._store(add_calibration(self._stats(), table, self.bins))
+
+    def compute(self) -> list[float | None]:
+        """The error of each level, in plain numbers."""
+        return calibration_values(self._stats())
