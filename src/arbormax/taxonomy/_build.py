@@ -140,7 +140,7 @@ def add_edges(draft: Draft, edges: Iterable[Any], place: Callable[[int], str], r
         below = node_of(child, number)
         if below in edge_of:
             before = draft.parents[below]
-            both = f"{place(edge_of[below])} and {place(number)}"
+            both = " and ".join(dict.fromkeys((place(edge_of[below]), place(number))))
             if before == above:
                 draft.problems.append(f"the edge {edge!r} stands twice ({both})")
             else:
@@ -160,11 +160,16 @@ def add_edges(draft: Draft, edges: Iterable[Any], place: Callable[[int], str], r
 def _settle_root(draft: Draft, ids: dict[str, int], top: set[int], root: str | None) -> None:
     """Say which node of an edge list is the root; `top` are the nodes whose parent was given as None."""
     orphans = [node for node, parent in enumerate(draft.parents) if parent == -1 and node not in top]
+    if root is not None and (not root or root.isspace()):
+        draft.problems.append(f"empty name: the root cannot be called {root!r}")
+        return
     if root is not None and root not in ids:
         draft.root = root  # a name that the edges leave out: everything without a parent hangs below it
         return
     home = ids[root] if root is not None else orphans[0] if len(orphans) == 1 and not top else None
-    if home is not None and home not in orphans:
+    if home in top:  # the file's own row for its root, with an empty parent
+        top.remove(home)
+    elif home is not None and home not in orphans:
         draft.problems.append(f"the root {root!r} has a parent{draft.at(home)}")
         return
     lost = [node for node in orphans if node != home]

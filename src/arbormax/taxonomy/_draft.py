@@ -30,6 +30,7 @@ class Draft:
     classes: list[int] | None = None  # the nodes that are classes, in class order; None: the leaves, as they appear
     has_root: bool = False  # whether the one node without a parent is the root; else one is made above them all
     root: str = ROOT  # the name of the root that is made
+    stops: list[int] = field(default_factory=list)  # leaves that are virtual already, as our own files tell
     problems: list[str] = field(default_factory=list)
 
     def add(self, name: str, parent: int) -> int:
@@ -72,14 +73,14 @@ def assemble(draft: Draft, classes: Iterable[Label] | None, inner_classes: Inner
     order = _breadth_first(parents)
     if len(order) < len(parents):
         _check_cycles(draft, parents, order)
-    if len(parents) < 2:
+    if len(parents) < 2 and not draft.problems:
         draft.problems.append("there is no class at all")
     if draft.classes and inner_classes == "error":
         inner = np.zeros(len(parents), bool)
         inner[parents[parents >= 0]] = True
         draft.problems += [_inner_class(draft.path(node), draft.at(node)) for node in draft.classes if inner[node]]
     draft.fail_on_problems()
-    tax = _ordered(names, parents, source, order)
+    tax = _ordered(names, parents, source, order, draft.stops)
     return _with_classes(tax, draft, classes, inner_classes)
 
 
@@ -212,7 +213,7 @@ def _with_stops(tax: Taxonomy, chosen: np.ndarray, inner: np.ndarray) -> Taxonom
     parents = np.concatenate((tax.parent, inner))
     order = _breadth_first(parents)
     source = np.concatenate((tax.source_index, np.full(len(inner), -1)))
-    stopped = _ordered(names, parents, source, order, list(new.values()))
+    stopped = _ordered(names, parents, source, order, [*tax.stops.tolist(), *new.values()])
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return replace(stopped, leaves=rank[[new.get(node, node) for node in chosen.tolist()]])

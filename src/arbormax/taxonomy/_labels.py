@@ -74,18 +74,15 @@ class LabelIndex:
         tax = self._tax
         names = [tax.names[node] for node in tax.leaves.tolist()]
         repeated = {name for name, count in Counter(names).items() if count > 1}
-        if not repeated:
-            return tuple(names)
-        labels = [
-            join_path(tax.path(node)) if name in repeated else name
-            for node, name in zip(tax.leaves.tolist(), names, strict=True)
-        ]
-        # A name that holds a '/' may look just like another leaf's path.
-        doubled = {label for label, count in Counter(labels).items() if count > 1}
-        return tuple(
-            join_path(tax.path(node)) if label in doubled else label
-            for node, label in zip(tax.leaves.tolist(), labels, strict=True)
-        )
+        # A name that holds a '/' may look just like another leaf's path, so this goes on until no two are alike; paths
+        # never are, and every round makes more of them.
+        while repeated:
+            names = [
+                join_path(tax.path(node)) if name in repeated else name
+                for node, name in zip(tax.leaves.tolist(), names, strict=True)
+            ]
+            repeated = {name for name, count in Counter(names).items() if count > 1}
+        return tuple(names)
 
     @cached_property
     def _class_of_label(self) -> dict[str, int]:

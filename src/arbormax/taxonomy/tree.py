@@ -165,7 +165,8 @@ class Taxonomy:
     ) -> Taxonomy:
         """The taxonomy of a directed networkx graph whose edges run from parent to child.
 
-        A node's name is its attribute `name`, or `str(node)`.
+        A node's name is its attribute `name`, or `str(node)`. Where every leaf has a `class_id` of its own, the classes
+        are in that order.
         """
         from arbormax.taxonomy import _interop
 
@@ -181,7 +182,7 @@ class Taxonomy:
     def from_anytree(
         cls, root: anytree.NodeMixin, *, classes: Iterable[Label] | None = None, inner_classes: InnerClasses = "error"
     ) -> Taxonomy:
-        """The taxonomy below an anytree node."""
+        """The taxonomy below an anytree node, which is its root; `class_id` orders the classes where every leaf has it."""
         from arbormax.taxonomy import _interop
 
         return _interop.from_anytree(root, classes, inner_classes)

@@ -1,0 +1,106 @@
+"""To and from the trees of networkx and anytree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from arbormax.errors import MissingDependencyError, TaxonomyError
+from arbormax.taxonomy._draft import Draft, assemble, listing
+from arbormax.taxonomy.tree import InnerClasses, Label, Taxonomy
+
+if TYPE_CHECKING:
+    import anytree
+    import networkx
+
+
+def from_networkx(graph: networkx.DiGraph, classes: Iterable[Label] | None, inner_classes: InnerClasses) -> Taxonomy:
+    nx = _package("networkx")
+    if not isinstance(graph, nx.Graph):
+        raise TaxonomyError(f"expected a networkx graph, found {type(graph).__name__}")
+    if not graph.is_directed():
+        raise TaxonomyError("the graph is undirected; a taxonomy needs a DiGraph whose edges run from parent to child")
+    keys = list(graph.nodes)
+    number = {key: index for index, key in enumerate(keys)}
+    draft = Draft([str(graph.nodes[key].get("name", key)) for key in keys], where=lambda node: f"node {keys[node]!r}")
+    draft.parents = [-1] * len(keys)
+    for parent, child in graph.edges():
+        node, above = number[child], number[parent]
+        before = int(draft.parents[node])
+        if before == -1:
+            draft.parents[node] = above
+        elif before == above:
+            draft.problems.append(f"the edge from {parent!r} to {child!r} stands twice")
+        else:
+            draft.problems.append(
+                f"node {child!r} has two parents, {keys[before]!r} and {parent!r}; a taxonomy is a tree: remove one of "
+                "the two edges"
+            )
+    tops = [keys[node] for node, parent in enumerate(draft.parents) if parent == -1]
+    draft.has_root = len(tops) == 1
+    if len(tops) > 1:
+        draft.problems.append(f"{len(tops)} nodes have no parent: {listing(map(str, tops))}; add one root above them")
+    _order_classes(draft, [graph.nodes[key].get("class_id") for key in keys])
+    return assemble(draft, classes, inner_classes)
+
+
+def to_networkx(tax: Taxonomy) -> networkx.DiGraph:
+    graph = _package("networkx").DiGraph()
+    graph.add_nodes_from((node, {"name": name}) for node, name in enumerate(tax.names))
+    graph.add_edges_from(zip(tax.parent[1:].tolist(), range(1, tax.num_nodes), strict=True))
+    for number, leaf in enumerate(tax.leaves.tolist()):
+        graph.nodes[leaf]["class_id"] = number
+    return graph
+
+
+def from_anytree(root: anytree.NodeMixin, classes: Iterable[Label] | None, inner_classes: InnerClasses) -> Taxonomy:
+    tree = _package("anytree")
+    if not isinstance(root, (tree.NodeMixin, tree.LightNodeMixin)):
+        raise TaxonomyError(f"expected an anytree node, found {type(root).__name__}")
+    draft = Draft(has_root=True)
+    ids: list[Any] = []
+    stack: list[tuple[Any, int]] = [(root, -1)]
+    while stack:
+        item, parent = stack.pop()
+        name = getattr(item, "name", None)
+        if name is None:
+            draft.problems.append(f"a node below {draft.below(parent)} has no name")
+            name = f"node {len(ids)}"  # a stand-in: the error above is raised in any case
+        node = draft.add(str(name), parent)
+        ids.append(getattr(item, "class_id", None))
+        stack += [(child, node) for child in reversed(item.children)]
+    draft.where = lambda node: f"below {draft.below(int(draft.parents[node]))}"
+    _order_classes(draft, ids)
+    return assemble(draft, classes, inner_classes)
+
+
+def to_anytree(tax: Taxonomy) -> anytree.Node:
+    node_type = _package("anytree").Node
+    nodes = [
+        node_type(name, node_id=node, class_id=number)
+        for node, (name, number) in enumerate(zip(tax.names, tax.class_of.tolist(), strict=True))
+    ]
+    # The deepest level first: anytree walks up from the parent at every step, which is short only while nothing is
+    # above it yet.
+    bounds = tax.level_start.tolist()
+    for level in range(tax.depth, 0, -1):
+        for node in range(bounds[level], bounds[level + 1]):
+            nodes[node].parent = nodes[tax.parent[node]]
+    return nodes[0]
+
+
+def _order_classes(draft: Draft, ids: list[Any]) -> None:
+    """Put the leaves in the order of their class ids, where each has one of its own."""
+    inner = set(draft.parents)
+    leaves = [node for node in range(len(ids)) if node not in inner]
+    numbers = [ids[node] for node in leaves]
+    if all(type(number) is int for number in numbers) and len(set(numbers)) == len(numbers):
+        draft.classes = sorted(leaves, key=lambda node: ids[node])
+
+
+def _package(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise MissingDependencyError(f"trees of {name}", name) from None

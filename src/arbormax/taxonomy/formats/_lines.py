@@ -1,0 +1,147 @@
+"""Formats of one line each: paths, a parent with its children, and darknet's `name parentIndex`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from arbormax.errors import OptionError
+from arbormax.taxonomy._build import add_edges, add_paths
+from arbormax.taxonomy._draft import Draft
+from arbormax.taxonomy.formats import _newick
+from arbormax.taxonomy.formats._check import preorder
+from arbormax.taxonomy.formats._text import lines
+from arbormax.taxonomy.tree import Taxonomy
+
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "/": "/", ";": ";"}
+_ESCAPES = str.maketrans({char: "\\" + letter for letter, char in _ESCAPED.items()})
+_DARKNET = re.compile(r"(.*?)\s+(-?[0-9]{1,18})\s*")
+_NEWICK = re.compile(r"\s*(?:\[[^\]]*\]\s*)*\(")
+
+
+def read_txt(
+    text: str, draft: Draft, *, sep: str | None = None, layout: str | None = None, root: str | None = None
+) -> None:
+    """One path per line, or a parent and its children where the lines hold tabs."""
+    if layout not in (None, "paths", "children"):
+        raise OptionError(f"layout is 'paths' or 'children' in a text file, not {layout!r}")
+    if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or sep in "\\\r\n"):
+        raise OptionError(f"sep is one character, such as '/', found {sep!r}")
+    if layout is None:
+        layout = "children" if "\t" in text and sep is None else "paths"
+    if layout == "children":
+        if sep is not None:
+            raise OptionError("sep belongs to layout='paths': children are separated by tabs")
+        read_children(text, draft, root=root)
+        return
+    if root is not None:
+        raise OptionError("root belongs to layout='children': paths begin below the root")
+    rows = [(number, line) for number, line in enumerate(lines(text), start=1) if line.strip()]
+    separator = sep or _separator(rows, draft)
+    paths = (_split(line, separator) for _, line in rows)
+    add_paths(draft, paths, lambda number: f"line {rows[number][0]}")
+
+
+def _separator(rows: list[tuple[int, str]], draft: Draft) -> str:
+    """The separator that the file uses outside escapes."""
+    first: dict[str, int] = {}
+    for number, line in rows:
+        bare = re.sub(r"\\.", "", line) if "\\" in line else line
+        for mark in "/;":
+            if mark in bare:
+                first.setdefault(mark, number)
+    if len(first) == 2:
+        draft.problems.append(
+            f"both '/' (line {first['/']}) and ';' (line {first[';']}) stand in the paths; say which one separates "
+            "names with sep='/' or sep=';', or write the other one as '\\/' or '\\;'"
+        )
+        draft.fail_on_problems()
+    return next(iter(first), "/")
+
+
+def _split(line: str, sep: str) -> list[str]:
+    if "\\" not in line:
+        return line.split(sep)
+    names = [""]
+    for piece in re.findall(r"\\.|[^\\]|\\", line):
+        if piece == sep:
+            names.append("")
+        elif len(piece) == 2 and (piece[1] in _ESCAPED or piece[1] == sep):
+            names[-1] += sep if piece[1] == sep else _ESCAPED[piece[1]]
+        else:
+            names[-1] += piece
+    return names
+
+
+def write_txt(tax: Taxonomy) -> Iterator[str]:
+    escaped = [name.translate(_ESCAPES) for name in tax.names]
+    rows = []
+    for leaf in tax.leaves.tolist():
+        rows.append("/".join([*(escaped[node] for node in tax.ancestors(leaf).tolist()[1:]), escaped[leaf]]))
+    yield "\n".join(rows) + "\n"
+
+
+def read_children(text: str, draft: Draft, *, root: str | None = None) -> None:
+    """`parent<TAB>child<TAB>child…`, the files of the hierarchical text classification literature."""
+    edges: list[tuple[str, str]] = []
+    places: list[int] = []
+    alone: list[tuple[str, int]] = []  # lines that give a name no children
+    for number, line in enumerate(lines(text), start=1):
+        if not line.strip():
+            continue
+        parent, *children = line.rstrip("\t").split("\t")
+        edges += [(parent, child) for child in children]
+        places += [number] * len(children)
+        if not children:
+            alone.append((parent, number))
+    add_edges(draft, edges, lambda number: f"line {places[number]}", root)
+    known = set(draft.names)
+    draft.problems += [
+        f"an edge to nowhere: {name!r} has neither a parent nor children (line {number}); names are separated by tabs"
+        for name, number in alone
+        if name not in known
+    ]
+
+
+def write_children(tax: Taxonomy) -> Iterator[str]:
+    names, starts = tax.names, tax.child_start.tolist()
+    for order in (range(tax.num_nodes), preorder(tax)):
+        yield "".join(
+            "\t".join([names[node], *names[starts[node] : starts[node + 1]]]) + "\n"
+            for node in order
+            if starts[node] < starts[node + 1]
+        )
+
+
+def read_tree(text: str, draft: Draft) -> None:
+    """A `.tree` file: darknet's, or Newick when it begins with a bracket."""
+    if _NEWICK.match(text):
+        _newick.read(text, draft)
+    else:
+        read_darknet(text, draft)
+
+
+def read_darknet(text: str, draft: Draft) -> None:
+    """`name parentIndex` lines; an index is the number of a line, from 0, and -1 stands for the top."""
+    rows = lines(text.rstrip())
+    if rows == [""]:
+        return
+    for number, line in enumerate(rows):
+        match = _DARKNET.fullmatch(line)
+        if match:
+            draft.add(match[1], int(match[2]))
+            continue
+        if line.strip():
+            draft.problems.append(f"expected a name and the number of its parent, found {line!r} (line {number + 1})")
+        draft.add(line, -1)  # it holds its place, since indices count lines; an empty one is told as an empty name
+    draft.where = lambda node: f"line {node + 1}"
+    draft.has_root = list(draft.parents).count(-1) == 1
+
+
+def write_darknet(tax: Taxonomy) -> Iterator[str]:
+    # a lone top node would be taken for the root, so only then the root has a line of its own
+    with_root = tax.num_children[0] == 1
+    for order in (list(range(tax.num_nodes)), preorder(tax)):
+        kept = order if with_root else order[1:]
+        index = {-1: -1, 0: -1} | {node: number for number, node in enumerate(kept)}
+        yield "".join(f"{tax.names[node]} {index[int(tax.parent[node])]}\n" for node in kept)

@@ -1,0 +1,152 @@
+"""Newick, the trees of biology: `(cat,(owl,hen)bird)animal;`. Branch lengths and comments are dropped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import count
+
+from arbormax.taxonomy._draft import ROOT, Draft
+from arbormax.taxonomy.formats._text import Positions
+from arbormax.taxonomy.tree import Taxonomy
+
+_TOKEN = re.compile(
+    r"(?P<mark>[(),:;])|'(?P<quoted>[^']*(?:''[^']*)*)'"
+    r"|(?P<plain>[^\s()\[\],:;'](?:[^()\[\],:;'\r\n]*[^\s()\[\],:;'])?)"
+)
+_BLANK = re.compile(r"\s*")
+_BRACKET = re.compile(r"[\[\]]")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_SAFE = re.compile(r"[^\s()\[\]{},:;'\"_]+")  # '_' is quoted too: to other readers a bare one is a blank
+
+Token = tuple[str, str, int]  # its kind (a mark is its own), its text, its position
+
+
+class _SyntaxError(Exception):
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+def read(text: str, draft: Draft) -> None:
+    if not text.strip():
+        return
+    positions = Positions(text)
+    places: list[int] = []
+    draft.where = lambda node: f"line {positions.line(places[node])}"
+    draft.has_root = True
+    try:
+        unnamed = _read_nodes(text, draft, places)
+    except _SyntaxError as error:
+        draft.problems.append(f"not Newick: {error} ({positions.at(error.position)})")
+        draft.fail_on_problems()
+        return
+    taken = set(draft.names)
+    free = (name for name in map("clade {}".format, count(1)) if name not in taken)
+    for node in unnamed:
+        draft.names[node] = next(free) if node else ROOT
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    position = 0
+    while True:
+        position = _BLANK.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string too
+        if position == len(text):
+            return
+        if text[position] == "[":
+            position = _after_comment(text, position)
+            continue
+        match = _TOKEN.match(text, position)
+        if match is None:
+            what = "a quote that is never closed" if text[position] == "'" else f"unexpected {text[position]!r}"
+            raise _SyntaxError(what, position)
+        kind = match.lastgroup or ""
+        value = match[kind]
+        yield (value if kind == "mark" else kind), value.replace("''", "'") if kind == "quoted" else value, position
+        position = match.end()
+
+
+def _after_comment(text: str, start: int) -> int:
+    depth = 0
+    for bracket in _BRACKET.finditer(text, start):
+        depth += 1 if bracket[0] == "[" else -1
+        if depth == 0:
+            return bracket.end()
+    raise _SyntaxError("a comment that is never closed", start)
+
+
+def _read_nodes(text: str, draft: Draft, places: list[int]) -> list[int]:
+    """Add every node, each before what is below it; gives back the inner ones without a name."""
+    unnamed: list[int] = []
+    around: list[int] = []  # the nodes whose brackets are open
+    node, labelled, awaited = -1, False, "node"
+
+    def add(name: str, position: int) -> int:
+        places.append(position)
+        return draft.add(name, around[-1] if around else -1)
+
+    for kind, value, position in _tokens(text):
+        if awaited == "end":
+            raise _SyntaxError("a second tree begins; a taxonomy file holds one", position)
+        if awaited == "length":
+            if kind != "plain" or not _NUMBER.fullmatch(value):
+                raise _SyntaxError(f"expected a branch length after ':', found {value!r}", position)
+            awaited = "no length"
+        elif kind == "(" and awaited == "node":
+            around.append(add("", position))
+        elif kind in ("quoted", "plain"):
+            if awaited == "node":
+                node, awaited = add(value, position), "more"
+            elif awaited == "more" and not labelled:
+                draft.names[node], places[node] = value, position
+            else:
+                raise _SyntaxError(f"expected ',' or ')', found the name {value!r}", position)
+            labelled = True
+        elif kind == "(":
+            raise _SyntaxError("expected ',' or ')', found '('", position)
+        else:
+            if awaited == "node":  # a leaf without a name, which the draft's check tells
+                node, awaited, labelled = add("", position), "more", True
+            if kind == ":":
+                if awaited == "no length":
+                    raise _SyntaxError("a second branch length", position)
+                awaited = "length"
+                continue
+            if not labelled:
+                unnamed.append(node)
+            if kind == ",":
+                if not around:
+                    raise _SyntaxError("',' outside all brackets", position)
+                awaited, labelled = "node", False
+            elif kind == ")":
+                if not around:
+                    raise _SyntaxError("')' closes no bracket", position)
+                node, awaited, labelled = around.pop(), "more", False
+            elif around:
+                raise _SyntaxError(f"';' before {len(around)} brackets are closed", position)
+            else:
+                awaited = "end"
+    if awaited != "end":
+        raise _SyntaxError("the file ends without ';'", len(text))
+    return sorted(unnamed)
+
+
+def write(tax: Taxonomy) -> Iterator[str]:
+    def quote(name: str) -> str:
+        return name if _SAFE.fullmatch(name) else "'" + name.replace("'", "''") + "'"
+
+    parts: list[str] = []
+    starts = tax.child_start.tolist()
+    stack = [(0, False)]  # nodes to open, or (True) to close
+    while stack:
+        node, closing = stack.pop()
+        first, stop = starts[node], starts[node + 1]
+        if first < stop and not closing:
+            parts.append("(")
+            stack.append((node, True))
+            stack += [(child, False) for child in range(stop - 1, first - 1, -1)]
+            continue
+        parts.append((")" if closing else "") + quote(tax.names[node]))
+        if node and node + 1 < starts[tax.parent[node] + 1]:
+            parts.append(",\n" if tax.parent[node] == 0 else ",")
+    yield "".join(parts) + ";\n"
