@@ -102,6 +102,8 @@ def _check_nodes(draft: Draft, parents: np.ndarray) -> None:
     order = np.argsort(siblings, kind="stable")
     again = np.flatnonzero(siblings[order[1:]] == siblings[order[:-1]])
     for first, second in zip(order[again].tolist(), order[again + 1].tolist(), strict=True):
+        if not draft.names[first].strip():
+            continue  # told already as an empty name
         draft.problems.append(
             f"{draft.names[first]!r} is repeated below {draft.below(int(parents[first]))}{draft.at(first, second)}; "
             "siblings need names of their own"

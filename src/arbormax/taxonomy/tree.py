@@ -182,7 +182,7 @@ class Taxonomy:
     def from_anytree(
         cls, root: anytree.NodeMixin, *, classes: Iterable[Label] | None = None, inner_classes: InnerClasses = "error"
     ) -> Taxonomy:
-        """The taxonomy below an anytree node, which is its root; `class_id` orders the classes where every leaf has it."""
+        """The taxonomy below an anytree node, its root; `class_id` orders the classes where every leaf has one."""
         from arbormax.taxonomy import _interop
 
         return _interop.from_anytree(root, classes, inner_classes)
