@@ -1,0 +1,165 @@
+"""The measures of nodes: against a naive oracle, scikit-learn and hiclass, and at the edges of their input."""
+
+import json
+import math
+
+import hiclass.metrics
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, precision_recall_fscore_support
+
+import oracles_metrics as oracle
+from arbormax import Taxonomy, metrics
+from arbormax.errors import InputError
+from scored import examples, judged_trees
+from strategies import taxonomies
+
+TREE = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})  # nodes: 0 root, 1 a, 2 b, 3 x, 4 y, 5 z
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, abs=1e-12), name
+
+
+@examples
+@given(judged_trees())
+def test_every_measure_equals_the_naive_oracle(judged):
+    tax, true, pred = judged
+    assert_same(metrics.evaluate(true, pred, tax), oracle.evaluate(true, pred, tax))
+
+
+@examples
+@given(taxonomies(max_nodes=12), st.data())
+def test_accuracy_and_macro_measures_equal_scikit_learn_on_leaves(tax, data):
+    classes = st.lists(st.integers(0, tax.num_leaves - 1), min_size=8, max_size=8)
+    true, pred = data.draw(classes), data.draw(classes)
+    found = metrics.evaluate(tax.leaves[true], tax.leaves[pred], tax)
+    precision, recall, f1, _ = precision_recall_fscore_support(true, pred, average="macro", zero_division=0)
+    assert found["accuracy"] == pytest.approx(accuracy_score(true, pred), abs=1e-12)
+    assert found["macro_precision"] == pytest.approx(precision, abs=1e-12)
+    assert found["macro_recall"] == pytest.approx(recall, abs=1e-12)
+    assert found["macro_f1"] == pytest.approx(f1, abs=1e-12)
+
+
+@examples
+@given(judged_trees())
+def test_hierarchical_measures_equal_hiclass_micro(judged):
+    tax, true, pred = judged
+    assume(any(true) and any(pred))  # hiclass divides by zero where all stand at the root
+    # numbers for names, as hiclass takes equal names in different places for one node
+    chains = [[str(step) for step in (*tax.ancestors(node), node) if step] for node in range(tax.num_nodes)]
+    paths = [chain + [""] * (tax.depth - len(chain)) for chain in chains]
+    y_true, y_pred = np.array([paths[node] for node in true]), np.array([paths[node] for node in pred])
+    found = metrics.evaluate(true, pred, tax)
+    assert found["hp"] == pytest.approx(hiclass.metrics.precision(y_true, y_pred, average="micro"), abs=1e-12)
+    assert found["hr"] == pytest.approx(hiclass.metrics.recall(y_true, y_pred, average="micro"), abs=1e-12)
+    if found["hf"]:  # hiclass has 0 / 0 where nothing is shared
+        assert found["hf"] == pytest.approx(hiclass.metrics.f1(y_true, y_pred, average="micro"), abs=1e-12)
+
+
+def test_an_inner_prediction_is_a_miss_and_no_false_positive():
+    found = metrics.evaluate([3, 4], [3, 1], TREE)
+    assert found["macro_precision"] == 0.5  # x: 1, y: never predicted
+    assert found["macro_recall"] == 0.5
+    assert found["accuracy"] == 0.5
+
+
+def test_an_inner_truth_is_left_out_of_the_macro_measures_and_counted_in_the_others():
+    found = metrics.evaluate([3, 1], [3, 4], TREE)
+    assert found["macro_f1"] == 1.0
+    assert found["leaf_count"] == 1
+    assert (found["accuracy"], found["errors"], found["count"]) == (0.5, 1, 2)
+    assert found["mistake_severity"] == 1.0
+
+
+def test_no_error_has_no_severity():
+    found = metrics.evaluate([3, 4], [3, 4], TREE)
+    assert (found["mistake_severity"], found["errors"], found["tree_distance"]) == (0.0, 0, 0.0)
+
+
+def test_thirteen_of_twenty_two_is_not_truncated():
+    assert metrics.evaluate([3] * 22, [3] * 13 + [4] * 9, TREE)["accuracy"] == 13 / 22
+
+
+def test_a_level_that_no_truth_reaches_is_none():
+    assert metrics.evaluate([1, 2], [3, 2], TREE)["level_accuracy"] == [1.0, None]
+
+
+def test_no_items_give_zeros_and_a_count_of_zero():
+    found = metrics.evaluate([], [], TREE, log_probs=torch.zeros(0, 6))
+    lists = {name: found.pop(name) for name in ("level_accuracy", "ece")}
+    assert lists == {"level_accuracy": [None, None], "ece": [None, None]}
+    assert set(found.values()) == {0}
+
+
+def test_the_values_are_plain_and_ready_for_json():
+    found = metrics.evaluate(np.array([3, 4]), np.array([3, 1]), TREE, log_probs=np.log(np.full((2, 6), 0.25)))
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    flat = [item for value in found.values() for item in (value if isinstance(value, list) else [value])]
+    assert {type(item) for item in flat} <= {float, int}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        list,
+        tuple,
+        np.array,
+        torch.tensor,
+        lambda ids: np.array(ids, np.uint8),
+        lambda ids: np.array(ids, np.uint64),
+        lambda ids: torch.tensor(ids, dtype=torch.int16),
+        lambda ids: torch.tensor(ids, dtype=torch.uint8).reshape(2, 2),
+        lambda ids: np.array([ids])[:, ::-1],
+    ],
+)
+def test_any_container_and_integer_type_gives_the_same(make):
+    expected = metrics.evaluate([3, 4, 5, 1], [3, 3, 2, 4], TREE)
+    assert metrics.evaluate(make([3, 4, 5, 1]), make([3, 3, 2, 4]), TREE) == expected
+
+
+def test_a_read_only_array_is_taken_as_it_is():
+    true, logp = np.array([3, 4]), np.log(np.full((2, 6), 0.25))
+    true.flags.writeable = logp.flags.writeable = False
+    assert metrics.evaluate(true, true, TREE, log_probs=logp)["count"] == 2
+
+
+@pytest.mark.parametrize(
+    ("true", "pred", "message"),
+    [
+        ([3, 4], [3], r"one shape, found \(2,\) and \(1,\)"),
+        ([3, -1], [3, 4], r"true_nodes: node ids run from 0 to 5, found -1 at position 1 \(1 of 2"),
+        ([3, 4], [3, 6], r"pred_nodes: node ids run from 0 to 5, found 6 at position 1"),
+        ([3, 4], torch.tensor([-100, 4]), "found -100 at position 0"),
+        ([3.0, 4.0], [3, 4], "true_nodes: node ids are whole numbers, found float64"),
+        ([3, 4], torch.tensor([3.0, 4.0], dtype=torch.bfloat16), "found torch.bfloat16"),
+        ([True, False], [3, 4], "whole numbers, found bool"),
+        (["x", "y"], [3, 4], "whole numbers"),
+        ([[3], [4, 5]], [3, 4], "unequal length"),
+        ([3, 4], np.array([3, 2**63], np.uint64), "found 9223372036854775808 at position 1"),
+    ],
+)
+def test_ids_that_do_not_fit_are_refused(true, pred, message):
+    with pytest.raises(InputError, match=message):
+        metrics.evaluate(true, pred, TREE)
+
+
+@pytest.mark.parametrize(
+    ("log_probs", "message"),
+    [
+        (torch.zeros(3, 6), r"expected log_probs of shape \(2, 6\)"),
+        (torch.zeros(2, 3), r"number of classes.*node_log_probs"),
+        (torch.full((2, 6), 0.2), "at most 0, found 0.2"),
+        (torch.full((2, 6), math.nan), "found nan"),
+        (torch.zeros(2, 6, dtype=torch.int64), "floating-point"),
+        ([["a"] * 6] * 2, "expected numbers"),
+    ],
+)
+def test_log_probabilities_that_do_not_fit_are_refused(log_probs, message):
+    with pytest.raises(InputError, match=message):
+        metrics.evaluate([3, 4], [3, 4], TREE, log_probs=log_probs)
