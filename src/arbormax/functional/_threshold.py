@@ -45,12 +45,11 @@ def check_tau(tau: Any) -> float:
 
 def level_best(logp_BN: Tensor, tax: Taxonomy) -> tuple[Tensor, Tensor]:
     """The log-probability (B, L) of the most probable node of each level, and that node (B, L); ties: the lowest id."""
-    best, nodes = [], []
-    for start, stop in pairwise(tax.level_start.tolist()):
-        value_B, offset_B = logp_BN[..., start:stop].detach().max(-1)
-        best.append(value_B)
-        nodes.append(offset_B + start)
-    return torch.stack(best, -1), torch.stack(nodes, -1)
+    # argmax and one gather, as max(dim) wakes all threads for every level, however narrow
+    logp_BN = logp_BN.detach()
+    spans = pairwise(tax.level_start.tolist())
+    nodes_BL = torch.stack([logp_BN[..., start:stop].argmax(-1) + start for start, stop in spans], -1)
+    return logp_BN.gather(-1, nodes_BL), nodes_BL
 
 
 def stop_level(best_BL: Tensor, tau: float) -> Tensor:

@@ -112,11 +112,13 @@ def information(nodes: np.ndarray, tax: Taxonomy) -> np.ndarray:
 
 
 def add_at(total: Tensor, index: np.ndarray, amount: np.ndarray | None = None) -> Tensor:
-    """The one-dimensional sums with an amount (default 1) added at each index."""
-    # a new tensor each time: a state that was made in inference mode must not be changed in place outside it
+    """The one-dimensional sums with an amount (default 1) added at each index, in place where that is allowed."""
+    # a state that was reset in inference mode may not be changed in place outside it
+    if total.is_inference() and not torch.is_inference_mode_enabled():
+        total = total.clone()
     places = torch.from_numpy(index).to(total.device)
     amounts = torch.ones_like(places) if amount is None else torch.from_numpy(amount).to(total.device)
-    return total.index_add(0, places, amounts)
+    return total.index_add_(0, places, amounts)
 
 
 def ratio(part: float, whole: float) -> float:
