@@ -186,7 +186,7 @@ def test_a_class_that_is_an_inner_node_is_an_error_or_gets_a_leaf_of_its_own():
         (lambda: Taxonomy.from_parents([-1, 7, -5]), ["is 7, but nodes run from 0 to 2 (parents[1])", "is -5"]),
         (lambda: Taxonomy.from_parents([-1, 2, 1]), ["cycle: '1' → '2' → '1'"]),
         (lambda: Taxonomy.from_parents([-1, 1, 0]), ["cycle: '1' → '1'"]),
-        (lambda: Taxonomy.from_parents([-1, 0, 0], ["r", "a", "a"]), ["'a' is repeated below 'r'"]),
+        (lambda: Taxonomy.from_parents([-1, 0, 0], ["r", "a", "a"]), ["'a' is repeated below the root"]),
         (lambda: Taxonomy.from_parents([-1, 0], ["r"]), ["2 parents but 1 names"]),
         (lambda: Taxonomy.from_parents([-1, 0], ["r", 5]), ["found 5 of type int (names[1])"]),
         (lambda: Taxonomy.from_parents([[0.5]]), ["one row of whole numbers"]),

@@ -50,15 +50,18 @@ class Draft:
             raise TaxonomyError(f"{prefix}the taxonomy has {len(self.problems)} defects:", self.problems)
 
     def path(self, node: int) -> list[str]:
-        """The names down to a node; the draft may not be a tree yet, so a cycle ends after a while."""
+        """The names from below the root down to a node; a cycle, which a draft may hold, is cut."""
         steps: list[str] = []
         while node >= 0 and len(steps) < 64:
-            steps.append(self.names[node])
-            node = int(self.parents[node])
+            above = int(self.parents[node])
+            if above >= 0 or not self.has_root:
+                steps.append(self.names[node])
+            node = above
         return steps[::-1]
 
     def below(self, node: int) -> str:
-        return "the root" if node < 0 else repr(join_path(self.path(node)))
+        path = self.path(node)
+        return repr(join_path(path)) if path else "the root"
 
 
 def assemble(draft: Draft, classes: Iterable[Label] | None, inner_classes: InnerClasses) -> Taxonomy:

@@ -17,7 +17,7 @@ class NestedBuilder:
         self._draft, self._tell = draft, tell
         self._places: list[int] = []
         self._around: list[tuple[bool, int, bool]] = []  # each open container: a mapping?, its node, is it a key?
-        self._key = -1  # the node whose value comes next, -1 where none is awaited
+        self._key: int | None = None  # the node whose value comes next, where one is awaited
         draft.where = lambda node: tell(self._places[node])
 
     @property
@@ -26,17 +26,16 @@ class NestedBuilder:
 
     @property
     def awaits_value_of_key(self) -> bool:
-        return bool(self._around) and self._around[-1][0] and self._key >= 0
+        return bool(self._around) and self._around[-1][0] and self._key is not None
 
     @property
     def _awaits_key(self) -> bool:
-        return bool(self._around) and self._around[-1][0] and self._key < 0
+        return bool(self._around) and self._around[-1][0] and self._key is None
 
     def _above(self) -> int:
         if not self._around:
             return -1
-        mapping, node, _ = self._around[-1]
-        return self._key if mapping else node
+        return self._around[-1][1] if self._key is None else self._key
 
     def open(self, mapping: bool, place: int) -> None:
         if self._awaits_key:
@@ -44,11 +43,11 @@ class NestedBuilder:
             self._around.append((mapping, self._around[-1][1], True))
         else:
             self._around.append((mapping, self._above(), False))
-        self._key = -1
+        self._key = None
 
     def close(self) -> None:
         _, node, is_key = self._around.pop()
-        self._key = node if is_key else -1
+        self._key = node if is_key else None
 
     def name(self, name: str, place: int) -> None:
         """A key, or a leaf where a value is awaited."""
@@ -58,18 +57,18 @@ class NestedBuilder:
             self._key = self._add(name, self._around[-1][1], place)
         else:
             self._add(name, self._above(), place)
-            self._key = -1
+            self._key = None
 
     def nothing(self, place: int) -> None:
         """A null: the key before it is a leaf."""
         if not self._around or not self._around[-1][0]:
             self.no_name("null", place)
-        self._key = -1
+        self._key = None
 
     def no_name(self, found: str, place: int) -> None:
         """A number or another value that cannot be a name."""
         self.problem(f"a name is a string, found {found}", place)
-        self._key = -1
+        self._key = None
 
     def problem(self, text: str, place: int) -> None:
         self._draft.problems.append(f"{text} ({self._tell(place)})")

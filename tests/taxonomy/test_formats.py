@@ -1,0 +1,676 @@
+"""Taxonomy files: every format round-trips or refuses, and every defect is told with its line."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arbormax import Taxonomy
+from arbormax.errors import MissingDependencyError, OptionError, TaxonomyError
+from arbormax.taxonomy.formats import _BY_NAME, _text
+from arbormax.taxonomy.formats._check import same_tree
+from strategies import NASTY, taxonomies
+
+SUFFIXES = [".json", ".yaml", ".yml", ".csv", ".tsv", ".txt", ".taxonomy", ".tree", ".nwk", ".newick", ".tre"]
+LOSSY_SUFFIXES = [".yaml", ".csv", ".tsv", ".txt", ".taxonomy", ".tree", ".nwk"]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name: str, text: str | bytes):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+@pytest.fixture
+def load(write):
+    return lambda name, text, **options: Taxonomy.load(write(name, text), **options)
+
+
+@pytest.fixture
+def problems(write):
+    def problems(name: str, text: str | bytes, **options) -> tuple[str, ...]:
+        with pytest.raises(TaxonomyError) as caught:
+            Taxonomy.load(write(name, text), **options)
+        assert str(caught.value).startswith(name)
+        return caught.value.problems
+
+    return problems
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("files")
+
+
+def refused(call) -> str:
+    """What the error says, or nothing."""
+    try:
+        call()
+    except TaxonomyError as error:
+        return str(error)
+    return ""
+
+
+def everything(tax: Taxonomy) -> tuple:
+    return tax.names, tax.parent.tolist(), tax.leaves.tolist(), tax.stops.tolist()
+
+
+# Round trips
+
+
+@given(tax=taxonomies(names=NASTY), stop=st.booleans())
+def test_our_json_keeps_everything(folder, tax, stop):
+    if stop and tax.num_parents > 1:
+        chosen = [*(tax.path(leaf) for leaf in tax.leaves), tax.path(int(tax.parent[tax.num_nodes - 1]))]
+        tax = Taxonomy.from_nested(tax.to_nested(), classes=chosen if all(chosen) else None, inner_classes="stop")
+    tax.save(folder / "t.json")
+    back = Taxonomy.load(folder / "t.json")
+    assert everything(back) == everything(tax)
+    assert back.source_index.tolist() == list(range(tax.num_nodes))
+    assert json.loads((folder / "t.json").read_text("utf-8"))["version"] == 1
+
+
+@pytest.mark.parametrize("suffix", LOSSY_SUFFIXES)
+@given(tax=taxonomies(max_nodes=10, names=NASTY))
+def test_other_formats_round_trip_or_refuse(folder, suffix, tax):
+    path = folder / f"t{suffix}"
+    path.unlink(missing_ok=True)
+    if refusal := refused(lambda: tax.save(path)):
+        assert ".json" in refusal
+        assert not path.exists()
+    else:
+        assert Taxonomy.load(path) == tax
+    if refusal := refused(lambda: tax.save(path, lossy=True)):
+        assert "cannot hold" in refusal
+        assert not path.exists()
+    else:
+        assert same_tree(Taxonomy.load(path), tax)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_plain_tree_keeps_its_class_order_in_every_format(tmp_path, suffix):
+    tax = Taxonomy.from_nested(["weather", {"sport": ["ball games", "golf"]}, {"arts & film": ["rock-pop", "cinéma"]}])
+    tax.save(tmp_path / f"t{suffix}")
+    assert Taxonomy.load(tmp_path / f"t{suffix}") == tax
+    assert Taxonomy.load((tmp_path / f"t{suffix}").rename(tmp_path / f"T{suffix.upper()}")) == tax
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".csv", ".tsv", ".txt", ".tree", ".nwk"])
+@given(tax=taxonomies(shuffle=False))
+def test_plain_names_are_always_written_up_to_their_order(folder, suffix, tax):
+    tax.save(folder / f"plain{suffix}", lossy=True)
+    assert same_tree(Taxonomy.load(folder / f"plain{suffix}"), tax)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".txt"])
+@given(tax=taxonomies(names=NASTY.filter(lambda name: "\ufeff" not in name)))
+def test_paths_keep_the_class_order_of_any_tree_when_they_lose_the_order_of_siblings(folder, suffix, tax):
+    tax.save(folder / f"paths{suffix}", lossy=True)
+    assert Taxonomy.load(folder / f"paths{suffix}").classes == tax.classes
+
+
+@pytest.mark.parametrize("suffix", LOSSY_SUFFIXES)
+def test_a_lost_class_order_is_refused_unless_lossy(tmp_path, suffix):
+    tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "w"]}, classes=["w", "x", "z", "y"])
+    with pytest.raises(TaxonomyError, match=r"cannot keep the (class order|order of siblings).*\.json.*lossy=True"):
+        tax.save(tmp_path / f"t{suffix}")
+    assert list(tmp_path.iterdir()) == []
+    tax.save(tmp_path / f"t{suffix}", lossy=True)
+    assert same_tree(Taxonomy.load(tmp_path / f"t{suffix}"), tax)
+
+
+@pytest.mark.parametrize("suffix", LOSSY_SUFFIXES)
+def test_lost_stop_leaves_are_refused_unless_lossy(tmp_path, suffix):
+    tax = Taxonomy.from_paths(["a", "a/x", "b"], classes=["b", "x", ("a",)], inner_classes="stop")
+    with pytest.raises(TaxonomyError, match=r"which leaves stand for an inner class|cannot hold"):
+        tax.save(tmp_path / f"t{suffix}")
+
+
+def test_repeated_names_are_refused_by_a_format_of_edges_even_when_lossy(tmp_path):
+    tax = Taxonomy.from_nested({"a": ["other"], "b": ["other"]})
+    with pytest.raises(TaxonomyError, match="a name is one node there, and more than one node is called 'other'"):
+        tax.save(tmp_path / "t.taxonomy", lossy=True)
+    with pytest.raises(TaxonomyError, match=r"cannot write names such as 'x\\ny'"):
+        Taxonomy.from_nested(["x\ny"]).save(tmp_path / "t.tree", lossy=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_half_a_surrogate_pair_survives_in_json(tmp_path):
+    tax = Taxonomy.from_nested(["\ud800", "é"])
+    tax.save(tmp_path / "t.json")
+    assert Taxonomy.load(tmp_path / "t.json") == tax
+    with pytest.raises(TaxonomyError, match="two surrogates"):
+        Taxonomy.from_nested(["\ud83d\ude00"]).save(tmp_path / "u.json")
+    with pytest.raises(TaxonomyError, match="cannot hold"):
+        tax.save(tmp_path / "t.txt")
+
+
+# Nested JSON and YAML
+
+
+def test_nested_json_is_read_as_the_builder_reads_it(load):
+    nested = {"comp": ["graphics", {"sys": ["ibm", "mac"]}], "sci": {"med": None, "space": []}, "misc": "one"}
+    tax = load("t.json", json.dumps(nested))
+    assert tax == Taxonomy.from_nested(nested)
+    assert load("l.json", '["a", {"b": {"c": {}}}]') == Taxonomy.from_nested(["a", {"b": ["c"]}])
+    assert load("bom.json", b'\xef\xbb\xbf["a"]').classes == ("a",)
+    assert load("f.json", '{"format": ["a"], "version": ["b"]}').classes == ("a", "b")
+
+
+@given(taxonomies(names=NASTY), st.integers(0, 3))
+def test_any_nested_json_is_read(folder, tax, indent):
+    (folder / "n.json").write_text(json.dumps(tax.to_nested(), indent=indent or None), "utf-8")
+    assert same_tree(Taxonomy.load(folder / "n.json"), tax)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": [\n"x",]}', "expected a name, a list or a mapping, found ']' (line 2, column 5)"),
+        ('{"a": ["x"}', "expected ',' or ']', found '}' (line 1, column 11)"),
+        ('{"a" ["x"]}', "expected ':', found '[' (line 1, column 6)"),
+        ('{a: ["x"]}', "unexpected 'a' (line 1, column 2)"),
+        ('{"a": "x",}', "expected a name in double quotes, found '}' (line 1, column 11)"),
+        ('{"a": ["x"]', "expected ',' or '}', found the end of the file (line 1, column 12)"),
+        ('{"a": ["x"]}\n["y"]', "expected the end of the file, found '[' (line 2, column 1)"),
+        ('["x", "y', "unterminated string"),
+        ('["a\\q"]', "invalid \\escape"),
+        ('{"a": ["x" "y"]}', "expected ',' or ']', found \"y\" (line 1, column 12)"),
+        ("[1 2]", "expected ',' or ']'"),
+    ],
+)
+def test_json_syntax_errors_give_line_and_column(problems, text, message):
+    found = problems("t.json", text)
+    assert found[-1].startswith("not JSON: ")
+    assert message in found[-1]
+
+
+def test_nested_defects_of_json_are_told_together_with_their_lines(problems):
+    text = '{\n"a": ["x",\n"x", 3],\n"a": ["y", ""],\n"b": [null, true],\n"c": 1.5}'
+    assert problems("t.json", text) == (
+        "a name is a string, found 3 (line 3)",
+        "a name is a string, found null (line 5)",
+        "a name is a string, found true (line 5)",
+        "a name is a string, found 1.5 (line 6)",
+        "empty name (line 4)",
+        "'a' is repeated below the root (line 2 and line 4); siblings need names of their own",
+        "'x' is repeated below 'a' (line 2 and line 3); siblings need names of their own",
+    )
+    assert "mapping or a list, found only 'a' (line 1)" in problems("t.json", '"a"')[0]
+
+
+def test_depth_has_no_limit_in_json_and_newick(load):
+    deep = load("t.json", '{"a":' * 100_000 + '["x"]' + "}" * 100_000)
+    assert deep.depth == 100_001
+    assert load("t.nwk", "(" * 100_000 + "x" + ")" * 100_000 + ";").depth == 100_000
+
+
+def test_yaml_takes_names_as_written(load, problems):
+    tax = load("t.yaml", "no: [yes, 1.0, 'null']\n2020-01-01:\n  - on\n  - off: ~\n  - 0x1F: null\nalone:\n")
+    assert tax.classes == ("yes", "1.0", "null", "on", "off", "0x1F", "alone")
+    assert [tax.names[i] for i in tax.children(0)] == ["no", "2020-01-01", "alone"]
+    assert load("flow.yml", "{a: {b: x}, c: [d]}").classes == ("x", "d")
+
+
+def test_defects_of_yaml_are_told_together_with_their_lines(problems):
+    text = "a:\n  - x\n  - x\n  -\na:\n  - &n y\n  - *n\n? [k, l]\n: - m\n!!int 3: [z]\n"
+    assert problems("t.yaml", text) == (
+        "the anchor &n is not read; write the names out (line 6)",
+        "the alias *n is not read; write the names out (line 7)",
+        "a key is a name, found a list or a mapping (line 8)",
+        "the tag 'tag:yaml.org,2002:int' is not read (line 10)",
+        "empty name (line 4)",
+        "'a' is repeated below the root (line 1 and line 5); siblings need names of their own",
+        "'x' is repeated below 'a' (line 2 and line 3); siblings need names of their own",
+    )
+    assert "second document begins; a taxonomy file holds one (line 2)" in problems("t.yaml", "- a\n---\n- b\n")[0]
+    assert problems("t.yaml", "a: [b\nc: d")[0].startswith("not YAML: ")
+    assert "line 2, column" in problems("t.yaml", "a: [b\nc: d")[0]
+    assert "more than 1000 levels" in problems("t.yaml", "[" * 5000)[0]
+    assert "found only 'a'" in problems("t.yaml", "a")[0]
+    assert "not YAML" in problems("t.yaml", "- \x01")[0]
+
+
+def test_yaml_without_its_package_names_the_extra(write, monkeypatch):
+    path = write("t.yaml", "- a")
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(MissingDependencyError, match=r"reading YAML needs the package PyYAML.*arbormax\[text\]"):
+        Taxonomy.load(path)
+
+
+def test_yaml_names_that_others_would_take_for_something_else_are_quoted(tmp_path):
+    Taxonomy.from_nested(["no", "1.0", "null", "plain"]).save(tmp_path / "t.yaml")
+    assert (tmp_path / "t.yaml").read_text() == '- "no"\n- "1.0"\n- "null"\n- plain\n'
+
+
+# Our own JSON
+
+
+def own(nodes, **more) -> str:
+    rows = ",\n".join(json.dumps(row) for row in nodes)
+    rest = "".join(f',\n"{key}": {json.dumps(value)}' for key, value in more.items())
+    return f'{{"format": "arbormax.taxonomy", "version": 1,\n"nodes": [\n{rows}\n]{rest}}}'
+
+
+def test_our_json_may_be_written_by_hand_in_any_order(load):
+    tax = load("t.json", own([["x", 2], ["a", 0], ["b", 0]], root="top", classes=[3, 1]))
+    assert tax.names == ("top", "a", "b", "x")
+    assert tax.classes == ("b", "x")
+    assert tax.source_index.tolist() == [0, 2, 3, 1]
+    assert load("t.json", own([["a", 0], ["b", 0]])).classes == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            own([["a", 0], ["b", 7], ["c", -1]]),
+            ["parent of 'b' is 7, but nodes run from 0 (the root) to 3 (line 4)", "line 5"],
+        ),
+        (own([["a", 2], ["b", 1]]), ["cycle: 'a' → 'b' → 'a'"]),
+        (own([["a", 0], ["a", 0]]), ["'a' is repeated below the root (line 3 and line 4)"]),
+        (own([["a", 0], ["", 0]]), ["empty name (line 4)"]),
+        (own([["a", 0], ["b"], ["c", "0"], [5, 0]]), ["(line 4)", "found ['c', '0'] (line 5)", "[5, 0] (line 6)"]),
+        (own([["a", 0], ["b", 0]], classes=[1, 1]), ["'a' (node 1) is named twice as a class (line 6)"]),
+        (own([["a", 0], ["b", 0]], classes=[1, 9]), ["from 1 to 2, found 9 (line 6)"]),
+        (own([["a", 0], ["b", 0]], classes=[2]), ["classes leaves out 1 leaf: 'a' (line 6)"]),
+        (own([["a", 0], ["b", 0]], classes="ab"), ["classes is a list of node ids"]),
+        (own([["a", 0], ["b", 1]], stops=[1]), ["the stop leaf 'a' has children (line 6)"]),
+        (own([["a", 0], ["b", 1]], classes=[1, 2]), ["'a' is a class and has classes below it (line 3)"]),
+        (own([["a", 0]], clases=[1]), ["unknown key 'clases'; did you mean 'classes'? (line 5)"]),
+        (own([["a", 0]], root="x").replace('"root"', '"nodes"'), ["stands 2 times", "nodes is a list"]),
+        (own([["a", 0]], root=3), ["found 3 (line 5)"]),
+        (own([]), ["there is no class at all"]),
+        (
+            own([["a", 0]]).replace('"version": 1', '"version": "1"'),
+            ["version is a whole number from 1, found '1' (line 1)"],
+        ),
+        (own([["a", 0]]).replace('"version": 1', '"version": 2'), ["install a newer arbormax (line 1)"]),
+        (own([["a", 0]])[:-1], ["not JSON"]),
+    ],
+)
+def test_defects_of_our_json_are_told_with_their_lines(problems, text, expected):
+    found = problems("t.json", text)
+    assert len(found) == len(expected), found
+    for problem, part in zip(found, expected, strict=True):
+        assert part in problem
+
+
+def test_an_inner_class_in_our_json_may_get_a_stop_leaf_beside_those_it_has(load):
+    tax = load("t.json", own([["a", 0], ["b", 0], ["a", 1], ["x", 1]], classes=[3, 4, 2], stops=[3]))
+    assert tax.stops.tolist() == [3]
+    more = load(
+        "t.json",
+        own([["a", 0], ["b", 0], ["a", 1], ["x", 1], ["y", 2]], classes=[3, 4, 2, 5], stops=[3]),
+        inner_classes="stop",
+    )
+    assert [more.path(node) for node in more.stops] == [("a", "a"), ("b", "b")]
+
+
+def test_three_hundred_thousand_nodes_go_through_our_json_in_seconds(tmp_path):
+    rng = np.random.default_rng(0)
+    count = 300_000
+    parents = np.concatenate(([-1], (rng.random(count - 1) * np.arange(1, count)).astype(np.int64)))
+    tax = Taxonomy.from_parents(parents)
+    tax.save(tmp_path / "t.json")
+    start = time.perf_counter()
+    assert Taxonomy.load(tmp_path / "t.json") == tax
+    assert time.perf_counter() - start < 10  # a tenth of that when the machine is idle
+
+
+# Tables
+
+
+@pytest.mark.parametrize("header", ["parent,child", "Parent,CHILD", " parent , child "])
+def test_a_header_of_edges_is_known(load, header):
+    tax = load("t.csv", f'{header}\n,a\n,b\n\na,"x, y"\n')
+    assert tax.names == ("root", "a", "b", "x, y")
+
+
+@pytest.mark.parametrize("header", ["level1,level2", "Level_1,Level_2", "l1,l2", "depth 1,depth 2", "LEVEL-0,LEVEL-1"])
+def test_a_header_of_paths_is_known(load, header):
+    assert load("t.csv", f"{header}\na,x\n\na,y\n,,\nb,\nc\n").classes == ("x", "y", "b", "c")
+
+
+def test_other_ways_to_write_a_table(load):
+    assert load("t.csv", "path\na/x\na/y\\/z\n").classes == ("x", "y/z")
+    swapped = load("t.csv", "child,parent\nx,a\na,\nb,\n")
+    assert swapped.names == ("root", "a", "b", "x")
+    assert load("t.tsv", "parent\tchild\nr\ta\nr\tb\n").names == ("r", "a", "b")
+    assert load("t.csv", "a,x\na,y\n", layout="paths", header=False).classes == ("x", "y")
+    assert load("t.csv", "a,x\na,y\n", layout="edges", header=False).names == ("a", "x", "y")
+    assert load("t.csv", "from,to\na,x\na,y\n", layout="edges", header=True).names == ("a", "x", "y")
+    assert load("t.csv", "parent;child\na;x\n", delimiter=";").names == ("a", "x")
+    assert load("t.csv", "parent,child\na,x\nb,y\n", root="top").names == ("top", "a", "b", "x", "y")
+    assert load("t.csv", "parent,child\n,r\nr,x\n", root="r").names == ("r", "x")
+    assert load("t.csv", b"\xef\xbb\xbfparent,child\r\nr,a\r\n").names == ("r", "a")
+    assert load("t.csv", "parent,child\nr,é\n".encode("latin-1"), encoding="latin-1").names == ("r", "é")
+    assert load("t.csv", "parent,child\nr,é\n".encode("utf-16"), encoding="utf-16").names == ("r", "é")
+    # a header that is named like a row is told apart by header=False
+    assert load("t.csv", "l1,l2\nl1,l3\n", layout="paths", header=False).classes == ("l2", "l3")
+
+
+def test_a_first_row_that_is_no_known_header_is_never_guessed(problems, write):
+    assert "is no header that is known (line 2)" in problems("t.csv", "\na,x\na,y\n")[0]
+    assert "layout='edges' or layout='paths' with header=True or header=False" in problems("t.csv", "a,x\n")[0]
+    assert "pass delimiter=';'" in problems("t.csv", "parent;child\na;x\n")[0]
+    assert "layout='paths'" in problems("t.csv", "parent,child\na,x\n", layout="paths")[0]
+    assert "no header that is known" in problems("t.csv", "a,x\n", layout="paths")[0]
+    assert "no header that is known" in problems("t.csv", "from,to\n", header=True)[0]
+    with pytest.raises(OptionError, match="without a header needs layout"):
+        Taxonomy.load(write("t.csv", "a,b"), header=False)
+
+
+def test_lines_of_a_table_are_those_of_the_file(problems):
+    text = 'parent,child\n\n"r\ns",a\nb,a\n"r\ns",b\nb,c,d\n"r\ns"\n'
+    assert problems("t.csv", text) == (
+        "3 cells, but 2 columns (line 8); a name that holds the separator needs quotes",
+        "node 'a' has two parents, 'r\\ns' and 'b' (line 3 and line 5); "
+        "a taxonomy is a tree: remove one of the two edges",
+        "an edge to nowhere, ('r\\ns', None) (line 9)",
+    )
+    paths = "level1,level2,level3\na,x\na,,z\na,x\na,b,c,d\n"
+    assert problems("t.csv", paths) == (
+        "4 cells, but 3 columns (line 5); a name that holds the separator needs quotes",
+        "empty name in the path 'a//z' (line 3)",
+        "'a/x' is named twice as a class (line 2 and line 4)",
+    )
+    assert "not a table" in problems("t.csv", 'parent,child\nr,"a\n')[0]
+
+
+# Lines
+
+
+def test_text_paths_with_either_separator_and_escapes(load, problems):
+    assert load("t.txt", "a/x\n\na/y\r\nb\n").classes == ("x", "y", "b")
+    assert load("t.txt", "a;x\na;y/z\n", sep=";").classes == ("x", "y/z")
+    assert load("t.txt", "a;x\na;y\\/z\n").classes == ("x", "y/z")
+    assert load("t.txt", "net/TCP\\/IP\nnet/a\\;b\nnet/c\\\\d\nnet/e\\nf\\q\n").classes == (
+        "TCP/IP",
+        "a;b",
+        "c\\d",
+        "e\nf\\q",
+    )
+    assert load("t.txt", "a>x\na>y\n", sep=">").classes == ("x", "y")
+    assert load("t.txt", "a/x\ty\n", sep="/").classes == ("x\ty",)
+    assert load("t.txt", "a/x\ty\n", layout="paths").classes == ("x\ty",)
+    both = problems("t.txt", "a/x\n\nb;c\n")[0]
+    assert "'/' (line 1) and ';' (line 3)" in both
+    assert "sep=" in both
+
+
+def test_text_with_tabs_holds_parents_and_their_children(load):
+    text = "Root\tTop/News\tArts\nTop/News\tU.S.\tWorld\t\nArts\n"
+    tax = load("t.txt", text)
+    assert tax.names == ("Root", "Top/News", "Arts", "U.S.", "World")
+    assert load("t.taxonomy", text) == tax
+    assert load("any", text, format="children") == tax
+    assert load("t.taxonomy", "a\tx\nb\ty\n", root="top").names == ("top", "a", "b", "x", "y")
+
+
+def test_darknet_trees_count_their_lines(load):
+    several = load("t.tree", "animal -1\nplant -1\ncat 0\nNew York 1\n\n")
+    assert several.names == ("root", "animal", "plant", "cat", "New York")
+    assert several.source_index.tolist() == [-1, 0, 1, 2, 3]
+    assert load("t.tree", "cat 1\nanimal -1\n").names == ("animal", "cat")
+    assert load("t.tree", "(cat,dog)animal;").names == ("animal", "cat", "dog")
+    assert load("t.tree", "[&R] (cat,dog)animal;").names == ("animal", "cat", "dog")
+    assert load("t.tree", "(cat) -1\n(dog) -1\n", format="darknet").classes == ("(cat)", "(dog)")
+
+
+def test_newick_labels_comments_and_lengths(load):
+    first = "[a [nested] tree] ('it''s':0.1, ( Homo sapiens:1e-3,\n'x,y' [c]),"
+    tax = load("t.nwk", first + "(b)clade_1, (c,d)'clade 1'[&&NHX:S=1]:.5)life:0;\n")
+    assert tax.names == ("life", "it's", "clade 2", "clade_1", "clade 1", "Homo sapiens", "x,y", "b", "c", "d")
+    assert load("t.nwk", "((a,b),(c,d));").names == ("root", "clade 1", "clade 2", "a", "b", "c", "d")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("(a,b", "the file ends without ';' (line 1, column 5)"),
+        ("(a,\n(b;", "';' before 2 brackets are closed (line 2, column 3)"),
+        ("(a,b));", "')' closes no bracket (line 1, column 6)"),
+        ("a,b;", "',' outside all brackets"),
+        ("(a(b));", "found '(' (line 1, column 3)"),
+        ("(a 'b');", "found the name 'b' (line 1, column 4)"),
+        ("(a:x);", "expected a branch length after ':', found 'x'"),
+        ("(a:1:2);", "a second branch length"),
+        ("(a);\n(b);", "a second tree begins; a taxonomy file holds one (line 2, column 1)"),
+        ("('a);", "a quote that is never closed (line 1, column 2)"),
+        ("(a[b);", "a comment that is never closed (line 1, column 3)"),
+        ("(a]);", "unexpected ']' (line 1, column 3)"),
+    ],
+)
+def test_newick_syntax_errors_give_line_and_column(problems, text, message):
+    assert message in problems("t.nwk", text)[0]
+
+
+# Defects, each in each format that can have it
+
+DEFECTS = {
+    "cycle": [
+        (
+            "t.csv",
+            "parent,child\nr,x\na,b\nb,a\n",
+            "cycle: 'a' → 'b' → 'a' (each has the next as parent) (line 4 and line 3)",
+        ),
+        ("t.tsv", "parent\tchild\nr\tx\na\ta\n", "cycle: 'a' → 'a' (each has the next as parent) (line 3)"),
+        (
+            "t.taxonomy",
+            "r\tx\na\tb\nb\ta\n",
+            "cycle: 'a' → 'b' → 'a' (each has the next as parent) (line 3 and line 2)",
+        ),
+        ("t.txt", "r\tx\na\tb\nb\ta\n", "cycle: 'a' → 'b' → 'a' (each has the next as parent) (line 3 and line 2)"),
+        ("t.tree", "x -1\na 2\nb 1\n", "cycle: 'a' → 'b' → 'a' (each has the next as parent) (line 2 and line 3)"),
+    ],
+    "two parents": [
+        ("t.csv", "parent,child\nr,a\nr,b\na,x\nb,x\n", "node 'x' has two parents, 'a' and 'b' (line 4 and line 5)"),
+        ("t.tsv", "parent\tchild\n\ta\nb\ta\n\tb\n", "node 'a' has two parents, the root and 'b' (line 2 and line 3)"),
+        ("t.taxonomy", "r\ta\tb\na\tx\nb\tx\n", "node 'x' has two parents, 'a' and 'b' (line 2 and line 3)"),
+        ("t.txt", "r\ta\tb\na\tx\nb\tx\n", "node 'x' has two parents, 'a' and 'b' (line 2 and line 3)"),
+    ],
+    "repeated sibling": [
+        ("t.json", '{"a": ["x",\n"x"]}', "'x' is repeated below 'a' (line 1 and line 2)"),
+        ("t.json", '{"a": ["x"],\n"a": ["y"]}', "'a' is repeated below the root (line 1 and line 2)"),
+        ("t.yaml", "a: [x]\na: [y]\n", "'a' is repeated below the root (line 1 and line 2)"),
+        ("t.csv", "parent,child\nr,a\nr,a\n", "the edge ('r', 'a') stands twice (line 2 and line 3)"),
+        ("t.taxonomy", "r\ta\ta\n", "the edge ('r', 'a') stands twice (line 1)"),
+        ("t.tree", "a -1\nb -1\nx 0\nx 0\n", "'x' is repeated below 'a' (line 3 and line 4)"),
+        ("t.nwk", "(a,\na)r;", "'a' is repeated below the root (line 1 and line 2)"),
+    ],
+    "empty name": [
+        ("t.json", '["a",\n""]', "empty name (line 2)"),
+        ("t.yaml", "- a\n- ''\n", "empty name (line 2)"),
+        ("t.yaml", "a: [x]\n'': [y]\n", "empty name (line 2)"),
+        ("t.csv", "parent,child\nr,a\n  ,b\n", "empty name in the edge ('  ', 'b') (line 3)"),
+        ("t.csv", "level1,level2\na,x\n,y\n", "empty name in the path '/y' (line 3)"),
+        ("t.csv", "path\na/x\na//y\n", "empty name in the path 'a//y' (line 3)"),
+        ("t.tsv", "level1\tlevel2\na\tx\n\ty\n", "empty name in the path '/y' (line 3)"),
+        ("t.txt", "a/x\n\na//y\n", "empty name in the path 'a//y' (line 3)"),
+        ("t.txt", "a;x\na;\n", "empty name in the path 'a/' (line 2)"),
+        ("t.taxonomy", "r\ta\nr\t\tb\n", "empty name in the edge ('r', '') (line 2)"),
+        ("t.tree", "a -1\n -1\nb -1\n", "empty name (line 2)"),
+        ("t.tree", "a -1\n\nb 0\n", "empty name (line 2)"),
+        ("t.nwk", "(a,\n)r;", "empty name (line 2)"),
+        ("t.nwk", "(a,\n'')r;", "empty name (line 2)"),
+    ],
+    "a node named twice as a class": [
+        ("t.csv", "level1,level2\na,x\nb,\na,x\n", "'a/x' is named twice as a class (line 2 and line 4)"),
+        ("t.tsv", "path\na/x\na/x\n", "'a/x' is named twice as a class (line 2 and line 3)"),
+        ("t.txt", "a/x\na/x\n", "'a/x' is named twice as a class (line 1 and line 2)"),
+    ],
+    "an edge to nowhere": [
+        ("t.csv", "parent,child\nr,a\na,\n", "an edge to nowhere, ('a', None) (line 3)"),
+        ("t.csv", "parent,child\nr,a\nq,b\n", "edges from nowhere: 'r', 'q' have no parent (line 2 and line 3)"),
+        ("t.tsv", "parent\tchild\nr\ta\na\n", "an edge to nowhere, ('a', None) (line 3)"),
+        ("t.taxonomy", "r\ta\nq\tb\n", "edges from nowhere: 'r', 'q' have no parent (line 1 and line 2)"),
+        ("t.taxonomy", "r\ta\nsolo\n", "an edge to nowhere: 'solo' has neither a parent nor children (line 2)"),
+        ("t.tree", "a -1\nb 7\n", "the parent of 'b' is 7, but nodes run from 0 to 1 (line 2)"),
+        ("t.tree", "a -1\nb -3\n", "the parent of 'b' is -3, but nodes run from 0 to 1 (line 2)"),
+        ("t.tree", "a -1\nb\nc 0\n", "expected a name and the number of its parent, found 'b' (line 2)"),
+        ("t.tree", f"a -1\nb {'9' * 40}\n", "expected a name and the number of its parent"),
+    ],
+    "an inner class": [
+        ("t.csv", "level1,level2\na,\na,x\n", "'a' is a class and has classes below it (line 2)"),
+        ("t.txt", "a/x\na\n", "'a' is a class and has classes below it (line 2)"),
+    ],
+    "no class at all": [
+        *(
+            (f"t{suffix}", text, "there is no class at all")
+            for suffix in [*SUFFIXES, ".tree"]
+            for text in ("", "\n \n")
+        ),
+        ("t.csv", "parent,child\n", "there is no class at all"),
+        ("t.csv", "level1\n", "there is no class at all"),
+        ("t.json", "{}", "there is no class at all"),
+        ("t.json", "[]", "there is no class at all"),
+        ("t.yaml", "# nothing\n", "there is no class at all"),
+        ("t.nwk", "a;", "there is no class at all"),
+        ("t.tree", "a -1\n", "there is no class at all"),
+    ],
+    "undecodable bytes": [
+        (
+            f"t{suffix}",
+            b"a\n\xe9t\xe9\n",
+            "line 2 holds the byte 0xe9, which is not UTF-8; save the file as UTF-8 or pass",
+        )
+        for suffix in SUFFIXES
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [pytest.param(*case, id=f"{kind} {case[0]}") for kind in DEFECTS for case in DEFECTS[kind]],
+)
+def test_each_defect_in_each_format_is_told_with_its_line(problems, name, text, expected):
+    found = problems(name, text)
+    assert len(found) == 1, found
+    assert expected in found[0]
+
+
+def test_every_undecodable_line_is_told(problems):
+    assert [problem[:6] for problem in problems("t.txt", b"\xff\nok\n\xfe\n")] == ["line 1", "line 3"]
+    assert "not utf-16" in problems("t.txt", b"a", encoding="utf-16")[0]
+    assert "0xe9, which is not ascii" in problems("t.txt", b"a\n\xe9", encoding="ascii")[0]
+
+
+def test_classes_and_stops_may_be_asked_for_when_loading(load, problems):
+    assert load("t.txt", "a/x\na/y\n", classes=["y", "x"]).classes == ("y", "x")
+    assert load("t.txt", "a/x\na\n", inner_classes="stop").classes == ("x", "a")
+    assert "did you mean 'x'" in problems("t.txt", "a/x\na/y\n", classes=["xx", "y"])[0]
+
+
+# Options and formats
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("t.csv", {"lay": "edges"}, r"CSV has no option 'lay'; did you mean 'layout'\? \(it takes encoding=, layout="),
+        ("t.json", {"sep": "/"}, r"JSON has no option 'sep' \(it takes encoding=\)"),
+        ("t.txt", {"format": "jsn"}, r"no format 'jsn'; did you mean 'json'\? \(formats: json, yaml"),
+        ("t.csv", {"layout": "tree"}, "'edges' or 'paths', not 'tree'"),
+        ("t.csv", {"header": "yes"}, "True or False, not 'yes'"),
+        ("t.csv", {"delimiter": ""}, "one character"),
+        ("t.txt", {"sep": "//"}, "one character"),
+        ("t.txt", {"layout": "edges"}, "'paths' or 'children'"),
+        ("t.txt", {"layout": "children", "sep": "/"}, "sep belongs to"),
+        ("t.txt", {"root": "r"}, "root belongs to"),
+        ("p.csv", {"root": "r"}, "root belongs to"),
+        ("t.txt", {"encoding": "utf-99"}, "not known to Python"),
+        ("t.txt", {"encoding": 8}, "encoding is a string"),
+        ("t.csv", {"root": 8}, "root is a string"),
+    ],
+)
+def test_a_wrong_option_says_what_the_format_takes(write, name, options, message):
+    path = write(name, "level1\na\n" if name == "p.csv" else "parent,child\nr,a\n")
+    with pytest.raises(OptionError, match=message):
+        Taxonomy.load(path, **options)
+
+
+def test_a_suffix_that_is_not_known_lists_those_that_are(write, tmp_path):
+    for path in (write("t.jsn", "[]"), write("noname", "[]")):
+        with pytest.raises(TaxonomyError, match=r"known are \.json, \.yaml.*format="):
+            Taxonomy.load(path)
+    with pytest.raises(TaxonomyError, match=r"did you mean '\.json'"):
+        Taxonomy.from_nested(["a"]).save(tmp_path / "x.jsn")
+    assert Taxonomy.load(write("x.dat", '["a"]'), format="json").classes == ("a",)
+
+
+def test_a_missing_file_and_a_folder_are_told_as_such(tmp_path):
+    for name in ("gone.json", "gone.xyz"):
+        with pytest.raises(FileNotFoundError):
+            Taxonomy.load(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        Taxonomy.load(tmp_path / "gone", format="csv")
+    for ask in (Taxonomy.load, Taxonomy.from_nested(["a"]).save):
+        with pytest.raises(IsADirectoryError, match="a folder"):
+            ask(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        Taxonomy.from_nested(["a"]).save(tmp_path / "no folder" / "t.json")
+
+
+def test_every_format_can_be_named(tmp_path):
+    tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
+    for name in _BY_NAME:
+        tax.save(tmp_path / "file", format=name)
+        assert Taxonomy.load(tmp_path / "file", format=name) == tax
+
+
+# Writing
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "t.json"
+    Taxonomy.from_nested(["old"]).save(path)
+    before = path.read_bytes()
+
+    def broken(*_):
+        raise OSError("the disk is full")
+
+    for step in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(_text.os, step, broken)
+            with pytest.raises(OSError, match="full"):
+                Taxonomy.from_nested(["new"]).save(path)
+        assert path.read_bytes() == before
+        assert [entry.name for entry in tmp_path.iterdir()] == ["t.json"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permission bits")
+def test_permissions_of_the_old_file_stay_and_new_files_follow_the_umask(tmp_path):
+    path = tmp_path / "t.json"
+    umask = os.umask(0o027)
+    try:
+        Taxonomy.from_nested(["a"]).save(path)
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    path.chmod(0o604)
+    Taxonomy.from_nested(["b"]).save(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o604
+
+
+@pytest.mark.skipif(os.name != "posix", reason="symbolic links")
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
+    Taxonomy.from_nested(["a"]).save(tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert Taxonomy.load(tmp_path / "real.json").classes == ("a",)
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(TaxonomyError, match="is not a file"):
+        Taxonomy.from_nested(["a"]).save(tmp_path / "pipe.json")
