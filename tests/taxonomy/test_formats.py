@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from arbormax import Taxonomy
 from arbormax.errors import MissingDependencyError, OptionError, TaxonomyError
 from arbormax.taxonomy.formats import _BY_NAME, _text
-from arbormax.taxonomy.formats._check import same_tree
 from strategies import NASTY, taxonomies
 
 SUFFIXES = [".json", ".yaml", ".yml", ".csv", ".tsv", ".txt", ".taxonomy", ".tree", ".nwk", ".newick", ".tre"]
@@ -61,6 +60,10 @@ def refused(call) -> str:
     except TaxonomyError as error:
         return str(error)
     return ""
+
+
+def same_tree(one: Taxonomy, other: Taxonomy) -> bool:
+    return {one.path(node) for node in range(one.num_nodes)} == {other.path(node) for node in range(other.num_nodes)}
 
 
 def everything(tax: Taxonomy) -> tuple:
@@ -674,3 +677,15 @@ def test_a_link_stays_a_link(tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
     with pytest.raises(TaxonomyError, match="is not a file"):
         Taxonomy.from_nested(["a"]).save(tmp_path / "pipe.json")
+
+
+def test_the_check_before_writing_stays_quick_on_deep_trees_of_repeated_names(tmp_path):
+    parents, names, last = [-1], ["root"], 0
+    for _ in range(10_000):  # a comb: the paths of its leaves are far longer than the tree
+        parents += [last, last]
+        names += ["inner", "other"]
+        last = len(parents) - 2
+    tax = Taxonomy.from_parents(parents, names)
+    start = time.perf_counter()
+    tax.save(tmp_path / "t.nwk", lossy=True)
+    assert time.perf_counter() - start < 5

@@ -419,6 +419,11 @@ class Taxonomy:
 
     # ------------------------------------------------------------------- self
 
+    @cached_property
+    def scratch(self) -> dict[object, object]:
+        """A place for what other modules derive from this tree and want to keep as long as it lives."""
+        return {}
+
     def to_nested(self) -> dict[str, Any]:
         """Nested mappings, `{}` at the leaves."""
         nodes: list[dict[str, Any]] = [{} for _ in self.names]

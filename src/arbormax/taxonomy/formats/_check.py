@@ -21,9 +21,10 @@ def choose_text(
     best: tuple[list[str], str] | None = None
     for text in texts:
         back = _read_back(text, read)
-        if back is None or not same_tree(tax, back):
+        nodes = None if back is None else match_nodes(tax, back)
+        if back is None or nodes is None:
             continue
-        lost = _losses(tax, back)
+        lost = _losses(tax, back, nodes)
         if best is None or len(lost) < len(best[0]):
             best = lost, text
         if not lost:
@@ -48,27 +49,25 @@ def _read_back(text: str, read: Reader) -> Taxonomy | None:
         return None
 
 
-def same_tree(one: Taxonomy, other: Taxonomy) -> bool:
-    """Whether two taxonomies are the same up to the order of siblings and classes and the root's name."""
-    if one.num_nodes != other.num_nodes:
-        return False
-    numbers: dict[tuple[str, tuple[int, ...]], int] = {}  # one number for all subtrees that are alike
-
-    def number(tax: Taxonomy) -> int:
-        below: list[list[int]] = [[] for _ in tax.names]
-        for node in range(tax.num_nodes - 1, 0, -1):
-            key = tax.names[node], tuple(sorted(below[node]))
-            below[tax.parent[node]].append(numbers.setdefault(key, len(numbers)))
-        return numbers.setdefault(("", tuple(sorted(below[0]))), len(numbers))
-
-    return number(one) == number(other)
+def match_nodes(tax: Taxonomy, other: Taxonomy) -> np.ndarray | None:
+    """(N,) the node of `tax` that each node of the other is, or None when they are not the same up to their order."""
+    if tax.num_nodes != other.num_nodes:
+        return None
+    known = {edge: node for node, edge in enumerate(zip(tax.parent.tolist(), tax.names, strict=True))}
+    nodes = [0]
+    for parent, name in zip(other.parent[1:].tolist(), other.names[1:], strict=True):
+        node = known.get((nodes[parent], name))
+        if node is None:
+            return None
+        nodes.append(node)
+    return np.array(nodes)
 
 
-def _losses(tax: Taxonomy, back: Taxonomy) -> list[str]:
+def _losses(tax: Taxonomy, back: Taxonomy, nodes: np.ndarray) -> list[str]:
     lost = []
-    if back.classes != tax.classes:
+    if not np.array_equal(nodes[back.leaves], tax.leaves):
         lost.append("the class order")
-    if back.names[1:] != tax.names[1:] or not np.array_equal(back.parent, tax.parent):
+    if not np.array_equal(nodes, np.arange(tax.num_nodes)):
         lost.append("the order of siblings")
     if len(tax.stops):
         lost.append("which leaves stand for an inner class")
