@@ -70,6 +70,13 @@ def test_greedy_and_leaf_may_differ():
     assert decode.leaf(logp, TREE).tolist() == [5]
 
 
+def test_greedy_stays_below_the_node_it_chose_where_no_child_is_possible():
+    logp = rows([1.0, 0.4, 0.6, 0.2, 0.2, 0.0])
+    assert decode.greedy(logp, TREE).tolist() == [5]
+    wider = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "w"]})
+    assert decode.greedy(rows([1.0, 0.4, 0.6, 0.2, 0.2, 0.0, 0.0]), wider).tolist() == [wider.find("z")]
+
+
 def test_threshold_is_strict():
     logp = rows([1.0, 0.5, 0.5, 0.5, 0.0, 0.5])
     assert decode.threshold(logp, TREE, 0.5).tolist() == [0]
