@@ -1,5 +1,16 @@
 """Global hierarchical classifiers: swap a network's last layer for a head that knows the class taxonomy."""
 
+from arbormax import functional
+from arbormax.heads import FlatSoftmax, HierarchicalSoftmax, SharedSoftmax, replace_head
 from arbormax.taxonomy import Taxonomy
 
-__all__ = ["Taxonomy"]
+__version__ = "0.1.0"
+
+__all__ = [
+    "FlatSoftmax",
+    "HierarchicalSoftmax",
+    "SharedSoftmax",
+    "Taxonomy",
+    "functional",
+    "replace_head",
+]

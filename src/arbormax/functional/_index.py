@@ -1,0 +1,219 @@
+"""A taxonomy as index tensors on one device, made once and shared by every function and head.
+
+N nodes, M = N - 1 columns (column j is node j + 1), C classes, G sibling groups, K = depth, S = a group's size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from arbormax.taxonomy import Taxonomy
+
+STOP = -100  # the position of a step that a short path does not have; cross entropy leaves it out
+_TABLE_CELLS = 1 << 20  # up to here the windows of all nodes are looked up in a table, beyond they are computed
+_PATH_RATIO = 32  # leaf paths are listed while they are this many times longer than the tree at most
+_SLAB_CELLS = 1 << 12  # padding that is cheaper than one more round of kernels
+
+
+@dataclass(frozen=True, eq=False)
+class Buckets:
+    """Sibling groups sorted by size, so that all groups of one size are one dense softmax."""
+
+    order: Tensor | None  # rows in bucket order; None: they are in that order already
+    shapes: tuple[tuple[int, int], ...]  # groups × size of each bucket
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """How the inner nodes of one level come from the level below, whose leaves and inner nodes stand in `buckets`."""
+
+    classes: Tensor  # the classes of the lower level's leaves; its inner nodes follow, as its own fold gave them
+    buckets: Buckets
+
+
+class Windows(NamedTuple):
+    """For each of B paths and each step of a slab of levels: the columns of the sibling group, padded to one width."""
+
+    columns: Tensor  # (B, K * S) int64
+    padding: Tensor  # (B, K * S) 0 on siblings, -inf on padding
+    position: Tensor  # (B, K) where the path's own node stands in its group, STOP past the path's end
+    width: int  # S
+
+    @property
+    def nodes(self) -> Tensor:
+        """(B, K) the path's own node, the root past the path's end."""
+        start_BK = self.columns[:, :: self.width]
+        return torch.where(self.position < 0, 0, start_BK + self.position + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class TreeIndex:
+    num_nodes: int
+    num_leaves: int
+    depth: int
+    leaves: Tensor  # (C,)
+    leaves_or_root: Tensor  # (C + 1,): class C is the root, where an ignored item is sent
+    parent: Tensor  # (N,), the root's own is 0
+    node_depth: Tensor  # (N,)
+    group_start: Tensor  # (N,) first column of the node's sibling group
+    group_size: Tensor  # (N,)
+    leaf_counts: Tensor  # (N,)
+    levels: tuple[int, ...]  # the number of nodes at depth 1, 2, …
+    lifts: tuple[Tensor, ...]  # for depth 2, 3, …: each node's parent as a position in the level above
+    leaf_paths: tuple[Tensor, Tensor] | None  # the columns on the way to each class, and where each class's begin
+    siblings: Buckets  # all groups, over columns
+    siblings_back: Tensor | None  # (M,) where each column stands in bucket order
+    folds: tuple[Fold, ...]  # for depth K - 1 up to 1
+    folds_back: Tensor  # (M,) where each non-root node stands among the classes followed by what the folds give
+    slabs: tuple[tuple[int, int, int], ...]  # (first depth, last depth, width) of the windows of each slab
+    table: Windows | None  # the windows of every node, in a small tree
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def tree_index(tax: Taxonomy, device: torch.device) -> TreeIndex:
+    """The index of a taxonomy on a device, made at the first call and kept with the taxonomy."""
+    index = tax.scratch.get(device)
+    if not isinstance(index, TreeIndex):
+        # A first call while a graph is captured, or in inference mode, must still leave ordinary tensors behind.
+        with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
+            index = tax.scratch[device] = _build(tax, device)
+    return index
+
+
+def path_windows(index: TreeIndex, nodes_B: Tensor) -> list[Windows]:
+    """The sibling groups on the way to each node, one `Windows` per slab of levels."""
+    if index.table is not None:
+        table = index.table
+        return [
+            Windows(
+                table.columns.index_select(0, nodes_B),
+                table.padding.index_select(0, nodes_B),
+                table.position.index_select(0, nodes_B),
+                table.width,
+            )
+        ]
+    return _compute_windows(index, nodes_B)
+
+
+def _compute_windows(index: TreeIndex, nodes_B: Tensor) -> list[Windows]:
+    path = []
+    for depth in range(index.depth, 0, -1):
+        here = index.node_depth[nodes_B] == depth
+        path.append(torch.where(here, nodes_B, 0))
+        nodes_B = torch.where(here, index.parent[nodes_B], nodes_B)
+    path.reverse()
+    windows = []
+    for first, last, width in index.slabs:
+        nodes_BK = torch.stack(path[first - 1 : last], dim=-1)
+        start_BK, size_BK = index.group_start[nodes_BK], index.group_size[nodes_BK]
+        offset_S = torch.arange(width, device=nodes_B.device)
+        columns_BKS = (start_BK.unsqueeze(-1) + offset_S).clamp(max=index.num_nodes - 2)
+        padding_BKS = torch.where(offset_S < size_BK.unsqueeze(-1), 0.0, -torch.inf)
+        position_BK = torch.where(nodes_BK > 0, nodes_BK - 1 - start_BK, STOP)
+        windows.append(Windows(columns_BKS.flatten(1), padding_BKS.flatten(1), position_BK, width))
+    return windows
+
+
+def _build(tax: Taxonomy, device: torch.device) -> TreeIndex:
+    def tensor(array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.array(array)).to(device)
+
+    group_start = tax.child_start[np.maximum(tax.parent, 0)] - 1
+    group_size = tax.num_children[np.maximum(tax.parent, 0)]
+    level_sizes = np.diff(tax.level_start)[1:]
+    starts = tax.level_start.tolist()
+    order, shapes = _bucket_order(tax.num_children[np.flatnonzero(tax.num_children)])
+    in_order = np.array_equal(order, np.arange(len(order)))
+    folds, folds_back = _folds(tax, tensor)
+    slabs = _slabs([int(tax.num_children[starts[d] : starts[d + 1]].max()) for d in range(tax.depth)])
+    index = TreeIndex(
+        num_nodes=tax.num_nodes,
+        num_leaves=tax.num_leaves,
+        depth=tax.depth,
+        leaves=tensor(tax.leaves),
+        leaves_or_root=tensor(np.append(tax.leaves, 0)),
+        parent=tensor(np.maximum(tax.parent, 0)),
+        node_depth=tensor(tax.node_depth),
+        group_start=tensor(group_start),
+        group_size=tensor(group_size),
+        leaf_counts=tensor(tax.leaf_counts),
+        levels=tuple(level_sizes.tolist()),
+        lifts=tuple(tensor(tax.parent[starts[d] : starts[d + 1]] - starts[d - 1]) for d in range(2, tax.depth + 1)),
+        leaf_paths=_leaf_paths(tax, tensor),
+        siblings=Buckets(None if in_order else tensor(order), shapes),
+        siblings_back=None if in_order else tensor(np.argsort(order)),
+        folds=folds,
+        folds_back=folds_back,
+        slabs=slabs,
+        table=None,
+    )
+    path_cells = sum((last - first + 1) * width for first, last, width in slabs)
+    if len(slabs) == 1 and tax.num_nodes * path_cells <= _TABLE_CELLS:
+        (table,) = _compute_windows(index, torch.arange(tax.num_nodes, device=device))
+        index = replace(index, table=table)
+    return index
+
+
+def _bucket_order(sizes: np.ndarray) -> tuple[np.ndarray, tuple[tuple[int, int], ...]]:
+    """The rows of contiguous groups of these sizes, group by group from the smallest size to the largest."""
+    groups = np.argsort(sizes, kind="stable")
+    widths, counts = np.unique(sizes, return_counts=True)
+    starts = (np.cumsum(sizes) - sizes)[groups]
+    order = np.repeat(starts - np.cumsum(sizes[groups]) + sizes[groups], sizes[groups]) + np.arange(sizes.sum())
+    return order, tuple(zip(counts.tolist(), widths.tolist(), strict=True))
+
+
+def _leaf_paths(tax: Taxonomy, tensor: Callable[[np.ndarray], Tensor]) -> tuple[Tensor, Tensor] | None:
+    lengths = tax.node_depth[tax.leaves]
+    if lengths.sum() > _PATH_RATIO * tax.num_nodes:
+        return None
+    starts = np.cumsum(lengths) - lengths
+    columns = np.empty(lengths.sum(), np.int64)
+    nodes, at = tax.leaves, starts + lengths
+    while len(nodes):
+        at = at - 1
+        columns[at] = nodes - 1
+        nodes = tax.parent[nodes]
+        nodes, at = nodes[nodes > 0], at[nodes > 0]
+    return tensor(columns), tensor(starts)
+
+
+def _folds(tax: Taxonomy, tensor: Callable[[np.ndarray], Tensor]) -> tuple[tuple[Fold, ...], Tensor]:
+    folds, place = [], tax.class_of.copy()  # where each node's value is, among the classes and all folded groups
+    done = tax.num_leaves
+    for depth in range(tax.depth - 1, 0, -1):
+        level = np.arange(tax.level_start[depth], tax.level_start[depth + 1])
+        below = np.arange(tax.level_start[depth + 1], tax.level_start[depth + 2])
+        inner, leaves_below = level[tax.num_children[level] > 0], below[tax.is_leaf[below]]
+        local = np.empty(
+            len(below), np.int64
+        )  # where each node below stands among its level's leaves and folded groups
+        local[tax.is_leaf[below]] = np.arange(len(leaves_below))
+        folded_below = below[~tax.is_leaf[below]]
+        local[~tax.is_leaf[below]] = len(leaves_below) + place[folded_below] - (done - len(folded_below))
+        order, shapes = _bucket_order(tax.num_children[inner])
+        folds.append(Fold(tensor(tax.class_of[leaves_below]), Buckets(tensor(local[order]), shapes)))
+        place[inner[np.argsort(tax.num_children[inner], kind="stable")]] = done + np.arange(len(inner))
+        done += len(inner)
+    return tuple(folds), tensor(place[1:])
+
+
+def _slabs(widths: list[int]) -> tuple[tuple[int, int, int], ...]:
+    """Group neighbouring levels whose widest groups are alike, so that padding at most doubles the work."""
+    slabs: list[tuple[int, int, int]] = []
+    first, width, cells = 1, 0, 0
+    for depth, level_width in enumerate(widths, start=1):
+        wider = max(width, level_width)
+        if depth > first and (depth - first + 1) * wider > max(2 * (cells + level_width), _SLAB_CELLS):
+            slabs.append((first, depth - 1, width))
+            first, wider, cells = depth, level_width, 0
+        width, cells = wider, cells + level_width
+    slabs.append((first, len(widths), width))
+    return tuple(slabs)

@@ -1,0 +1,199 @@
+r"""Cross entropy on a tree, with all its options in one formula.
+
+    loss = w_y · Σ_{n on the path to y} v_n · (1 - p_n)^γ · CE_ε(n | siblings, logits + τ log π)
+
+B batch, M columns, C classes, K steps of a path, S siblings, X = K·S, b = B·K. Only the sibling groups on the paths are
+read.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from arbormax.errors import OptionError
+from arbormax.functional._checks import (
+    Reduction,
+    TargetKind,
+    check_choice,
+    check_target,
+    check_weights,
+    check_width,
+)
+from arbormax.functional._index import STOP, TreeIndex, Windows, path_windows, tree_index
+from arbormax.functional.probabilities import flat_node_log_probs
+from arbormax.taxonomy import Taxonomy
+
+
+def hierarchical_cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    tax: Taxonomy,
+    *,
+    reduction: Reduction = "mean",
+    target_kind: TargetKind = "class",
+    ignore_index: int = -100,
+    weight: Tensor | None = None,
+    label_smoothing: float = 0.0,
+    gamma: float = 0.0,
+    node_weights: Tensor | None = None,
+    log_priors: Tensor | None = None,
+    tau: float = 0.0,
+) -> Tensor:
+    """The negative log-probability of each target, summed over the softmaxes on its path.
+
+    Args:
+        logits: (..., M), one column per non-root node in node order.
+        target: (...) class ids, or node ids with `target_kind="node"`; a node trains the softmaxes down to itself.
+        tax: the taxonomy.
+        reduction: `"none"` gives (...), `"sum"` and `"mean"` a scalar; the mean divides by the sum of the weights.
+        target_kind: what the target holds, `"class"` or `"node"`.
+        ignore_index: items with this target count for nothing.
+        weight: (C,) class weights w; a node target takes the mean weight of the leaves below it.
+        label_smoothing: ε, the share of the target spread evenly over each sibling group.
+        gamma: γ of the focal loss, applied at every step of the path.
+        node_weights: (N,) the weight v of each node's step: see `level_weights`, `parent_weights`, `hxe_weights`.
+        log_priors: (M,) log π, the log of each node's training frequency among its siblings: see `sibling_log_priors`.
+        tau: τ, how much of log π is added to the logits.
+
+    >>> from arbormax import Taxonomy
+    >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
+    >>> hierarchical_cross_entropy(torch.zeros(2, 5), torch.tensor([0, 2]), tax, reduction="none")
+    tensor([1.3863, 0.6931])
+    """
+    check_width(logits, tax.num_nodes - 1, "one column per non-root node")
+    check_options(reduction, target_kind, label_smoothing, gamma)
+    if tau and log_priors is None:
+        raise OptionError("tau adjusts the logits by the training frequencies of siblings: give them as log_priors")
+    batch, index = logits.shape[:-1], tree_index(tax, logits.device)
+    row_B, counted_B = check_target(target, batch, tax, target_kind, ignore_index)
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    weight = check_weights(weight, tax.num_leaves, "weight", logits.device, wide)
+    node_weights = check_weights(node_weights, tax.num_nodes, "node_weights", logits.device, wide)
+    logits_BM = logits.reshape(-1, tax.num_nodes - 1)
+    is_plain = not (label_smoothing or gamma or node_weights is not None)
+    # Where the caller wants one number, the kernel may sum: an ignored item has no step that counts.
+    sums = is_plain and weight is None and reduction != "none"
+    losses = []
+    for windows in path_windows(index, _target_nodes(row_B, counted_B, target_kind, index)):
+        steps_BX = logits_BM.gather(1, windows.columns).to(wide) + windows.padding
+        if tau and log_priors is not None:
+            steps_BX = steps_BX + tau * log_priors.to(wide)[windows.columns]
+        if is_plain:
+            steps_bS, position_b = steps_BX.view(-1, windows.width), windows.position.view(-1)
+            loss = F.cross_entropy(steps_bS, position_b, reduction="sum" if sums else "none", ignore_index=STOP)
+            losses.append(loss if sums else loss.view(windows.position.shape).sum(1))
+        else:
+            losses.append(_weighted_steps(steps_BX, windows, index, label_smoothing, gamma, node_weights).sum(1))
+    loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum(0)
+    if sums:
+        return loss if reduction == "sum" else loss / _count(row_B, counted_B)
+    return _reduce(loss, _item_weights(row_B, target_kind, weight, index), counted_B, reduction, batch)
+
+
+def flat_cross_entropy(
+    leaf_logits: Tensor,
+    target: Tensor,
+    tax: Taxonomy,
+    *,
+    reduction: Reduction = "mean",
+    target_kind: TargetKind = "class",
+    ignore_index: int = -100,
+    weight: Tensor | None = None,
+) -> Tensor:
+    """The negative log-probability of each target under one softmax over all classes.
+
+    As `hierarchical_cross_entropy`, from (..., C) logits; an inner node's probability is the sum of its leaves'.
+    """
+    check_width(leaf_logits, tax.num_leaves, "one column per class")
+    check_options(reduction, target_kind)
+    batch = leaf_logits.shape[:-1]
+    row_B, counted_B = check_target(target, batch, tax, target_kind, ignore_index)
+    logits_BC = leaf_logits.reshape(-1, leaf_logits.shape[-1])
+    logits_BC = logits_BC.to(torch.promote_types(logits_BC.dtype, torch.float32))
+    weight = check_weights(weight, tax.num_leaves, "weight", logits_BC.device, logits_BC.dtype)
+    if target_kind == "class":
+        row_B = row_B if counted_B is None else row_B.masked_fill(~counted_B, STOP)
+        loss = F.cross_entropy(logits_BC, row_B, weight, reduction=reduction, ignore_index=STOP)
+        return loss.reshape(batch) if reduction == "none" else loss
+    loss_B = -flat_node_log_probs(logits_BC, tax).gather(1, row_B.unsqueeze(1)).squeeze(1)
+    weight_B = _item_weights(row_B, target_kind, weight, tree_index(tax, logits_BC.device))
+    return _reduce(loss_B, weight_B, counted_B, reduction, batch)
+
+
+def check_options(reduction: str, target_kind: str, label_smoothing: float = 0.0, gamma: float = 0.0) -> None:
+    check_choice("reduction", reduction, ("none", "mean", "sum"))
+    check_choice("target_kind", target_kind, ("class", "node"))
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise OptionError(f"label_smoothing lies between 0 and 1, not {label_smoothing}")
+    if not gamma >= 0.0:
+        raise OptionError(f"gamma is at least 0, not {gamma}")
+
+
+def _target_nodes(row_B: Tensor, counted_B: Tensor | None, kind: TargetKind, index: TreeIndex) -> Tensor:
+    """The node of each target; an ignored item is sent to the root, whose path is empty."""
+    if kind == "node":
+        return row_B if counted_B is None else row_B.masked_fill(~counted_B, 0)
+    if counted_B is not None:
+        row_B = row_B.masked_fill(~counted_B, index.num_leaves)
+    return index.leaves_or_root.index_select(0, row_B)
+
+
+def _weighted_steps(
+    steps_BX: Tensor, windows: Windows, index: TreeIndex, smoothing: float, gamma: float, node_weights: Tensor | None
+) -> Tensor:
+    """(B, K) the loss of each step with smoothing, focus and node weights."""
+    past_end_BK = windows.position < 0
+    nodes_BK = windows.nodes
+    logp_BKS = steps_BX.view(*nodes_BK.shape, windows.width).log_softmax(-1)
+    logp_BK = logp_BKS.gather(-1, windows.position.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    loss_BK = -logp_BK
+    if smoothing:
+        padded_BKS = windows.padding.view(logp_BKS.shape) < 0
+        mean_BK = logp_BKS.masked_fill(padded_BKS, 0.0).sum(-1) / index.group_size[nodes_BK]
+        loss_BK = (1.0 - smoothing) * loss_BK - smoothing * mean_BK
+    if gamma:
+        rest_BK = -torch.expm1(logp_BK)
+        # A power below one has an infinite slope at zero, where the loss is flat: both must give zero.
+        certain_BK = rest_BK <= 0
+        loss_BK = loss_BK * rest_BK.masked_fill(certain_BK, 1.0).pow(gamma).masked_fill(certain_BK, 0.0)
+    if node_weights is not None:
+        loss_BK = loss_BK * node_weights[nodes_BK]
+    return loss_BK.masked_fill(past_end_BK, 0.0)
+
+
+def _item_weights(row_B: Tensor, kind: TargetKind, weight: Tensor | None, index: TreeIndex) -> Tensor | None:
+    if weight is None:
+        return None
+    if kind == "class":
+        return weight[row_B]
+    totals_N = weight.new_zeros(index.num_nodes).index_copy(0, index.leaves, weight)
+    stop = index.num_nodes
+    for size in reversed(index.levels):
+        level = slice(stop - size, stop)
+        totals_N = totals_N.index_add(0, index.parent[level], totals_N[level])
+        stop -= size
+    return (totals_N / index.leaf_counts)[row_B]
+
+
+def _reduce(
+    loss_B: Tensor, weight_B: Tensor | None, counted_B: Tensor | None, reduction: Reduction, batch: torch.Size
+) -> Tensor:
+    if counted_B is not None:
+        loss_B = loss_B.masked_fill(~counted_B, 0.0)
+    if weight_B is not None:
+        weight_B = weight_B if counted_B is None else weight_B.masked_fill(~counted_B, 0.0)
+        loss_B = loss_B * weight_B
+    if reduction == "none":
+        return loss_B.reshape(batch)
+    total = loss_B.sum()
+    if reduction == "sum":
+        return total
+    if weight_B is not None:
+        return total / weight_B.sum()
+    return total / _count(loss_B, counted_B)
+
+
+def _count(row_B: Tensor, counted_B: Tensor | None) -> int | Tensor:
+    return row_B.shape[0] if counted_B is None else counted_B.sum()

@@ -1,0 +1,131 @@
+"""From logits to log-probabilities of nodes and leaves.
+
+B batch, N nodes, M = N - 1 columns, C classes. Inside, nodes come first and the batch last, `_MB`: gathering whole rows
+is what memory is good at. Outside, the last dimension is the nodes.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from arbormax.functional._checks import check_width
+from arbormax.functional._index import Buckets, TreeIndex, tree_index
+from arbormax.taxonomy import Taxonomy
+
+
+def sibling_log_softmax(logits: Tensor, tax: Taxonomy) -> Tensor:
+    """(..., M) log-probability of every node given its parent: one softmax per sibling group.
+
+    `logits` is (..., M), one column per non-root node in node order.
+
+    >>> from arbormax import Taxonomy
+    >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
+    >>> sibling_log_softmax(torch.zeros(5), tax).exp()
+    tensor([0.5000, 0.5000, 0.5000, 0.5000, 1.0000])
+    """
+    check_width(logits, tax.num_nodes - 1, "one column per non-root node")
+    index = tree_index(tax, logits.device)
+    return _batch_first(_conditionals(_nodes_first(logits), index), logits)
+
+
+def node_log_probs(logits: Tensor, tax: Taxonomy) -> Tensor:
+    """(..., N) log-probability of every node, the root's being 0, from (..., M) logits.
+
+    A node's probability is the product of the conditional probabilities on its path.
+    """
+    check_width(logits, tax.num_nodes - 1, "one column per non-root node")
+    index = tree_index(tax, logits.device)
+    logp_MB = path_sums(_conditionals(_nodes_first(logits), index), index)
+    return _batch_first(torch.cat([torch.zeros_like(logp_MB[:1]), logp_MB]), logits)
+
+
+def leaf_log_probs(logits: Tensor, tax: Taxonomy) -> Tensor:
+    """(..., C) log-probability of every class, in class order, from (..., M) logits.
+
+    >>> from arbormax import Taxonomy
+    >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
+    >>> leaf_log_probs(torch.zeros(5), tax).exp()
+    tensor([0.2500, 0.2500, 0.5000])
+    """
+    check_width(logits, tax.num_nodes - 1, "one column per non-root node")
+    index = tree_index(tax, logits.device)
+    logp_MB = path_sums(_conditionals(_nodes_first(logits), index), index)
+    return _batch_first(logp_MB.index_select(0, index.leaves - 1), logits)
+
+
+def flat_node_log_probs(leaf_logits: Tensor, tax: Taxonomy) -> Tensor:
+    """(..., N) log-probability of every node from (..., C) logits of one softmax over all classes.
+
+    An inner node's probability is the sum of its leaves'.
+    """
+    check_width(leaf_logits, tax.num_leaves, "one column per class")
+    index = tree_index(tax, leaf_logits.device)
+    logp_CB = _nodes_first(leaf_logits).log_softmax(0)
+    parts = [logp_CB]
+    for fold in index.folds:
+        # What the fold before gave are the inner nodes of the level below; the deepest level has leaves only.
+        rows = [logp_CB.index_select(0, fold.classes), *parts[1:][-1:]]
+        parts.append(torch.cat([group.logsumexp(1) for group in _grouped(torch.cat(rows), fold.buckets)]))
+    logp_MB = torch.cat(parts).index_select(0, index.folds_back)
+    return _batch_first(torch.cat([torch.zeros_like(logp_MB[:1]), logp_MB]), leaf_logits)
+
+
+def shared_leaf_logits(logits: Tensor, tax: Taxonomy) -> Tensor:
+    """(..., C) logits of one softmax over all classes, each the sum of the (..., M) logits on the class's path.
+
+    >>> from arbormax import Taxonomy
+    >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
+    >>> shared_leaf_logits(torch.tensor([10.0, 20.0, 1.0, 2.0, 3.0]), tax)
+    tensor([11., 12., 23.])
+    """
+    check_width(logits, tax.num_nodes - 1, "one column per non-root node")
+    index = tree_index(tax, logits.device)
+    return _batch_first(path_sums(_nodes_first(logits), index).index_select(0, index.leaves - 1), logits)
+
+
+def leaf_rows(rows_MD: Tensor, index: TreeIndex) -> Tensor:
+    """(C, D) the sum of the rows on each class's path."""
+    wide = rows_MD.to(torch.promote_types(rows_MD.dtype, torch.float32))
+    if index.leaf_paths is None:
+        rows_CD = path_sums(wide, index).index_select(0, index.leaves - 1)
+    else:
+        rows_CD = F.embedding_bag(index.leaf_paths[0], wide, index.leaf_paths[1], mode="sum")
+    return rows_CD.to(rows_MD.dtype)
+
+
+def path_sums(values_MX: Tensor, index: TreeIndex) -> Tensor:
+    """(M, X) the sum of each node's row and those of its ancestors below the root."""
+    levels = list(torch.split(values_MX, list(index.levels)))
+    for depth, lift in enumerate(index.lifts, start=1):
+        levels[depth] = levels[depth] + levels[depth - 1].index_select(0, lift)
+    return torch.cat(levels) if len(levels) > 1 else levels[0]
+
+
+def _conditionals(logits_MB: Tensor, index: TreeIndex) -> Tensor:
+    parts = [group.log_softmax(1).flatten(0, 1) for group in _grouped(logits_MB, index.siblings)]
+    cond_MB = torch.cat(parts) if len(parts) > 1 else parts[0]
+    return cond_MB if index.siblings_back is None else cond_MB.index_select(0, index.siblings_back)
+
+
+def _grouped(rows: Tensor, buckets: Buckets) -> list[Tensor]:
+    """The rows as one (groups, size, B) tensor per bucket."""
+    if buckets.order is not None:
+        rows = rows.index_select(0, buckets.order)
+    sizes = [groups * size for groups, size in buckets.shapes]
+    return [
+        part.view(*shape, rows.shape[1]) for part, shape in zip(torch.split(rows, sizes), buckets.shapes, strict=True)
+    ]
+
+
+def _nodes_first(values: Tensor) -> Tensor:
+    """(X, B) from (..., X), in float32 or wider; a view when the batch was the inner dimension in memory."""
+    if values.dtype in (torch.float16, torch.bfloat16):
+        values = values.float()
+    return values.reshape(-1, values.shape[-1]).t().contiguous()
+
+
+def _batch_first(values_XB: Tensor, like: Tensor) -> Tensor:
+    """(..., X) from (X, B), with the leading dimensions of `like`."""
+    return values_XB.t().reshape(*like.shape[:-1], values_XB.shape[0]).contiguous()

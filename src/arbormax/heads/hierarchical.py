@@ -1,0 +1,115 @@
+"""One softmax per parent: the paper's head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from arbormax.errors import OptionError
+from arbormax.functional import (
+    hierarchical_cross_entropy,
+    leaf_log_probs,
+    node_log_probs,
+    sibling_log_priors,
+)
+from arbormax.functional._checks import Reduction, TargetKind
+from arbormax.heads.base import TreeHead
+from arbormax.taxonomy import Taxonomy
+
+
+class HierarchicalSoftmax(TreeHead):
+    """One softmax over the children of every parent, all fed by the same features.
+
+    P(leaf) is the product of the conditionals on its path; (C + P - 1)(D + 1) parameters. Row j of the weight belongs
+    to node j + 1.
+
+    >>> import arbormax as am
+    >>> tax = am.Taxonomy.from_nested({"animal": ["cat", "dog"], "plant": ["oak"]})
+    >>> head = am.HierarchicalSoftmax(8, tax)
+    >>> head(torch.zeros(2, 8)).exp().tolist()
+    [[0.25, 0.25, 0.5], [0.25, 0.25, 0.5]]
+    >>> head.loss(torch.zeros(2, 8), torch.tensor([0, 2])).item()  # doctest: +ELLIPSIS
+    1.039...
+    """
+
+    log_priors: Tensor
+
+    def __init__(
+        self, in_features: int, tax: Taxonomy, bias: bool = True, sparse: bool = False, **options: Any
+    ) -> None:
+        if sparse:
+            raise OptionError("sparse=True, row-sparse weight gradients, is not in this version; use sparse=False")
+        super().__init__(in_features, tax, tax.num_nodes - 1, bias, **options)
+        self.register_buffer("log_priors", torch.zeros_like(self.weight[:, 0]).detach())
+
+    def forward(self, h: Tensor) -> Tensor:
+        return leaf_log_probs(self._logits(h), self.taxonomy)
+
+    def node_log_probs(self, h: Tensor) -> Tensor:
+        return node_log_probs(self._logits(h), self.taxonomy)
+
+    def loss(
+        self,
+        h: Tensor,
+        target: Tensor,
+        reduction: Reduction = "mean",
+        ignore_index: int = -100,
+        *,
+        target_kind: TargetKind = "class",
+        weight: Tensor | None = None,
+        label_smoothing: float = 0.0,
+        gamma: float = 0.0,
+        node_weights: Tensor | None = None,
+        tau: float = 0.0,
+    ) -> Tensor:
+        """The log losses on each target's path: see `arbormax.functional.hierarchical_cross_entropy`.
+
+        `tau` adjusts the logits by the priors that `set_priors` was given.
+        """
+        self._check_features(h)
+        if tau:
+            self._check_priors()
+        return hierarchical_cross_entropy(
+            F.linear(h, self.weight, self.bias),
+            target,
+            self.taxonomy,
+            reduction=reduction,
+            target_kind=target_kind,
+            ignore_index=ignore_index,
+            weight=weight,
+            label_smoothing=label_smoothing,
+            gamma=gamma,
+            node_weights=node_weights,
+            log_priors=self.log_priors,
+            tau=tau,
+        )
+
+    def set_priors(self, class_counts: ArrayLike, smoothing: float = 0.0) -> None:
+        """Remember each class's number of training items, for the `tau` of the loss; saved with the weights."""
+        priors = sibling_log_priors(class_counts, self.taxonomy, smoothing)
+        self.log_priors.copy_(priors)
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        if "log_priors" in self._buffers:
+            self.log_priors.zero_()
+
+    def _logits(self, h: Tensor) -> Tensor:
+        """(..., M) logits, in memory with the batch as the inner dimension, as the functions like it."""
+        self._check_features(h)
+        features_DB = h.reshape(-1, h.shape[-1]).t()
+        if self.bias is None:
+            logits_MB = self.weight @ features_DB
+        else:
+            logits_MB = torch.addmm(self.bias.unsqueeze(1), self.weight, features_DB)
+        return logits_MB.t().reshape(*h.shape[:-1], logits_MB.shape[0])
+
+    def _check_priors(self) -> None:
+        if torch.compiler.is_compiling() or self.log_priors.device.type == "meta":
+            return
+        if not bool(self.log_priors.any()) and int(self.taxonomy.num_children.max()) > 1:
+            raise OptionError("tau needs the training frequencies: call head.set_priors(class_counts) first")

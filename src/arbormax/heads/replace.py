@@ -1,0 +1,131 @@
+"""Swap a network's last linear layer for a head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+
+from arbormax.errors import InputError, OptionError, did_you_mean
+from arbormax.heads.base import TreeHead
+from arbormax.heads.flat import FlatSoftmax
+from arbormax.heads.hierarchical import HierarchicalSoftmax
+from arbormax.heads.shared import SharedSoftmax
+from arbormax.taxonomy import Taxonomy
+
+HeadKind = Literal["hierarchical", "flat", "shared"]
+_KINDS: dict[str, Callable[..., TreeHead]] = {
+    "hierarchical": HierarchicalSoftmax,
+    "flat": FlatSoftmax,
+    "shared": SharedSoftmax,
+}
+
+
+def replace_head(
+    model: nn.Module,
+    tax: Taxonomy,
+    head: HeadKind = "hierarchical",
+    *,
+    name: str | None = None,
+    keep_rows: bool = True,
+    **options: Any,
+) -> nn.Module:
+    """The model with its last `nn.Linear`, which must have one output per class, swapped for a head.
+
+    The model is changed in place and given back; a model that is itself a Linear gives the head. The old layer's rows
+    become the leaves' rows, matched by class order, unless `keep_rows=False`; inner nodes start as `init=` says.
+
+    Args:
+        model: any module; a bare `nn.Linear` too.
+        tax: the taxonomy, its classes in the order of the layer's outputs.
+        head: `"hierarchical"`, `"flat"` or `"shared"`.
+        name: which layer to swap, as `model.named_modules()` calls it, where the last one cannot be told.
+        keep_rows: whether the leaves start from the old layer's rows.
+        options: for the head, such as `init="paper"`.
+
+    >>> import arbormax as am
+    >>> tax = am.Taxonomy.from_nested({"animal": ["cat", "dog"], "plant": ["oak"]})
+    >>> model = am.replace_head(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), tax)
+    >>> type(model[2]).__name__
+    'HierarchicalSoftmax'
+    """
+    if head not in _KINDS:
+        raise OptionError(
+            f"head is one of {', '.join(map(repr, _KINDS))}, not {head!r}{did_you_mean(str(head), _KINDS)}"
+        )
+    name, old = _choose(model, tax, name)
+    new = _KINDS[head](
+        old.in_features, tax, bias=old.bias is not None, device=old.weight.device, dtype=old.weight.dtype, **options
+    )
+    if keep_rows:
+        _carry_rows(old, new)
+    new.train(old.training)
+    if old is model:
+        return new
+    for parent in model.modules():  # every place that holds the layer
+        for child_name, child in parent.named_children():
+            if child is old:
+                setattr(parent, child_name, new)
+    return model
+
+
+def _choose(model: nn.Module, tax: Taxonomy, name: str | None) -> tuple[str, nn.Linear]:
+    """The layer to swap: the one that is named, or the last Linear if that is beyond doubt."""
+    linears = {
+        path: module
+        for path, module in model.named_modules()
+        if isinstance(module, nn.Linear) and not isinstance(module, NonDynamicallyQuantizableLinear)
+    }
+    if not linears:
+        raise InputError(f"{type(model).__name__} has no nn.Linear to replace")
+    listed = ", ".join(
+        f"{path or '(the model itself)'!r} ({layer.out_features} outputs)" for path, layer in linears.items()
+    )
+    if name is not None:
+        if name not in linears:
+            raise InputError(
+                f"no nn.Linear is named {name!r}{did_you_mean(name, linears)}; the linear layers: {listed}"
+            )
+    else:
+        fitting = [path for path, layer in linears.items() if layer.out_features == tax.num_leaves]
+        name = list(linears)[-1]
+        if len(fitting) > 1 and not _runs_in_order(model):
+            candidates = ", ".join(map(repr, fitting))
+            raise InputError(
+                f"{len(fitting)} linear layers have one output for each of {tax.num_leaves} classes: {candidates}; "
+                "say which is the last with name="
+            )
+        if fitting and name not in fitting:
+            raise InputError(
+                f"the last nn.Linear, {name!r}, has {linears[name].out_features} outputs, not the taxonomy's "
+                f"{tax.num_leaves} classes; the linear layers: {listed}; if {fitting[-1]!r} is the classifier, say "
+                f"name={fitting[-1]!r}"
+            )
+    layer = linears[name]
+    if isinstance(layer.weight, nn.UninitializedParameter):
+        raise InputError(f"{name!r} is lazy and has no size yet; run the model once first")
+    if layer.out_features != tax.num_leaves:
+        raise InputError(
+            f"the layer {name!r} has {layer.out_features} outputs, but the taxonomy has {tax.num_leaves} classes; "
+            f"the linear layers: {listed}"
+        )
+    return name, layer
+
+
+def _runs_in_order(model: nn.Module) -> bool:
+    """Whether the order in which layers are held is surely the order in which they run."""
+    return all(isinstance(module, nn.Sequential) for module in model.modules() if any(True for _ in module.children()))
+
+
+def _carry_rows(old: nn.Linear, new: TreeHead) -> None:
+    rows = torch.arange(new.out_features)
+    if new.weight.shape[0] != new.out_features:
+        rows = torch.from_numpy(new.taxonomy.leaves - 1)
+    rows = rows.to(old.weight.device)
+    with torch.no_grad():
+        new.weight[rows] = old.weight
+        if old.bias is not None and new.bias is not None:
+            new.bias[rows] = old.bias

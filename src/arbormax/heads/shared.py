@@ -1,0 +1,35 @@
+"""A softmax over all classes whose logits are sums along the path, so that siblings share what is common to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from arbormax.functional import shared_leaf_logits
+from arbormax.functional._index import tree_index
+from arbormax.functional.probabilities import leaf_rows
+from arbormax.heads.base import SoftmaxOverLeaves
+from arbormax.taxonomy import Taxonomy
+
+
+class SharedSoftmax(SoftmaxOverLeaves):
+    """A class's logit is the sum of the logits of its ancestors and its own; (C + P - 1)(D + 1) parameters.
+
+    Row j of the weight belongs to node j + 1.
+    """
+
+    def __init__(self, in_features: int, tax: Taxonomy, bias: bool = True, **options: Any) -> None:
+        super().__init__(in_features, tax, tax.num_nodes - 1, bias, **options)
+
+    def leaf_logits(self, h: Tensor) -> Tensor:
+        self._check_features(h)
+        return shared_leaf_logits(F.linear(h, self.weight, self.bias), self.taxonomy)
+
+    def _training_logits(self, h: Tensor) -> Tensor:
+        # The rows are summed before the product: one pass over the weights instead of one over every item's logits.
+        self._check_features(h)
+        index = tree_index(self.taxonomy, self.weight.device)
+        bias = None if self.bias is None else leaf_rows(self.bias.unsqueeze(1), index).squeeze(1)
+        return F.linear(h, leaf_rows(self.weight, index), bias)
