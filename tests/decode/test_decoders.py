@@ -130,6 +130,14 @@ def test_nan_gives_some_node_and_no_crash(decoder):
     assert ((nodes >= 0) & (nodes < 6)).all()
 
 
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_a_compiled_caller_gets_the_same_nodes(decoder):
+    torch.compiler.reset()
+    logp = rows([1.0, 0.6, 0.4, 0.3, 0.3, 0.4], [1.0, 0.2, 0.8, 0.2, 0.0, 0.8])
+    compiled = torch.compile(lambda scores: decoder(scores - 0.0, TREE) + 1, backend="eager")
+    assert torch.equal(compiled(logp), decoder(logp, TREE) + 1)
+
+
 def test_a_wide_star_and_a_deep_chain_are_decoded():
     star = Taxonomy.from_parents(np.r_[-1, np.zeros(100_000, np.int64)])
     logp = torch.full((2, star.num_nodes), math.log(1e-6))
