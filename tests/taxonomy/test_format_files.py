@@ -1,0 +1,111 @@
+"""Options, formats by name and suffix, and how a file is written."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+
+from arbormax import Taxonomy
+from arbormax.errors import OptionError, TaxonomyError
+from arbormax.taxonomy.formats import _BY_NAME, _text
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("t.csv", {"lay": "edges"}, r"CSV has no option 'lay'; did you mean 'layout'\? \(it takes encoding=, layout="),
+        ("t.json", {"sep": "/"}, r"JSON has no option 'sep' \(it takes encoding=\)"),
+        ("t.txt", {"format": "jsn"}, r"no format 'jsn'; did you mean 'json'\? \(formats: json, yaml"),
+        ("t.csv", {"layout": "tree"}, "'edges' or 'paths', not 'tree'"),
+        ("t.csv", {"header": "yes"}, "True or False, not 'yes'"),
+        ("t.csv", {"delimiter": ""}, "one character"),
+        ("t.txt", {"sep": "//"}, "one character"),
+        ("t.txt", {"layout": "edges"}, "'paths' or 'children'"),
+        ("t.txt", {"layout": "children", "sep": "/"}, "sep belongs to"),
+        ("t.txt", {"root": "r"}, "root belongs to"),
+        ("p.csv", {"root": "r"}, "root belongs to"),
+        ("t.txt", {"encoding": "utf-99"}, "not known to Python"),
+        ("t.txt", {"encoding": 8}, "encoding is a string"),
+        ("t.csv", {"root": 8}, "root is a string"),
+    ],
+)
+def test_a_wrong_option_says_what_the_format_takes(write, name, options, message):
+    path = write(name, "level1\na\n" if name == "p.csv" else "parent,child\nr,a\n")
+    with pytest.raises(OptionError, match=message):
+        Taxonomy.load(path, **options)
+
+
+def test_a_suffix_that_is_not_known_lists_those_that_are(write, tmp_path):
+    for path in (write("t.jsn", "[]"), write("noname", "[]")):
+        with pytest.raises(TaxonomyError, match=r"known are \.json, \.yaml.*format="):
+            Taxonomy.load(path)
+    with pytest.raises(TaxonomyError, match=r"did you mean '\.json'"):
+        Taxonomy.from_nested(["a"]).save(tmp_path / "x.jsn")
+    assert Taxonomy.load(write("x.dat", '["a"]'), format="json").classes == ("a",)
+
+
+def test_a_missing_file_and_a_folder_are_told_as_such(tmp_path):
+    for name in ("gone.json", "gone.xyz"):
+        with pytest.raises(FileNotFoundError):
+            Taxonomy.load(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        Taxonomy.load(tmp_path / "gone", format="csv")
+    for ask in (Taxonomy.load, Taxonomy.from_nested(["a"]).save):
+        with pytest.raises(IsADirectoryError, match="a folder"):
+            ask(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        Taxonomy.from_nested(["a"]).save(tmp_path / "no folder" / "t.json")
+
+
+def test_every_format_can_be_named(tmp_path):
+    tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
+    for name in _BY_NAME:
+        tax.save(tmp_path / "file", format=name)
+        assert Taxonomy.load(tmp_path / "file", format=name) == tax
+
+
+# Writing
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "t.json"
+    Taxonomy.from_nested(["old"]).save(path)
+    before = path.read_bytes()
+
+    def broken(*_):
+        raise OSError("the disk is full")
+
+    for step in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(_text.os, step, broken)
+            with pytest.raises(OSError, match="full"):
+                Taxonomy.from_nested(["new"]).save(path)
+        assert path.read_bytes() == before
+        assert [entry.name for entry in tmp_path.iterdir()] == ["t.json"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permission bits")
+def test_permissions_of_the_old_file_stay_and_new_files_follow_the_umask(tmp_path):
+    path = tmp_path / "t.json"
+    umask = os.umask(0o027)
+    try:
+        Taxonomy.from_nested(["a"]).save(path)
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    path.chmod(0o604)
+    Taxonomy.from_nested(["b"]).save(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o604
+
+
+@pytest.mark.skipif(os.name != "posix", reason="symbolic links")
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
+    Taxonomy.from_nested(["a"]).save(tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert Taxonomy.load(tmp_path / "real.json").classes == ("a",)
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(TaxonomyError, match="is not a file"):
+        Taxonomy.from_nested(["a"]).save(tmp_path / "pipe.json")
