@@ -1,6 +1,6 @@
 """Global hierarchical classifiers: swap a network's last layer for a head that knows the class taxonomy."""
 
-from arbormax import functional
+from arbormax import decode, errors, functional, metrics
 from arbormax.heads import FlatSoftmax, HierarchicalSoftmax, SharedSoftmax, replace_head
 from arbormax.taxonomy import Taxonomy
 
@@ -11,6 +11,9 @@ __all__ = [
     "HierarchicalSoftmax",
     "SharedSoftmax",
     "Taxonomy",
+    "decode",
+    "errors",
     "functional",
+    "metrics",
     "replace_head",
 ]

@@ -4,35 +4,16 @@ B any leading dimensions, N nodes, C classes, L = depth + 1 levels.
 """
 
 import math
-from collections.abc import Callable
-from functools import wraps
-from itertools import pairwise
-from typing import Any, TypeVar, cast
+from itertools import accumulate, pairwise
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from arbormax.functional._index import tree_index
 from arbormax.functional._threshold import check_node_log_probs, check_tau, level_best, stop_level
 from arbormax.taxonomy.tree import Taxonomy
 
-Decoder = TypeVar("Decoder", bound=Callable[..., Tensor])
 
-
-def _eager(decoder: Decoder) -> Decoder:
-    """Keep a decoder out of compiled graphs, which cannot trace the tree's numpy arrays: the graph breaks there."""
-
-    @wraps(decoder)
-    def call(*args: Any, **kwargs: Any) -> Tensor:
-        # asked at the call, as torch.compiler.disable on import would load the whole compiler
-        if torch.compiler.is_compiling():
-            return cast(Tensor, torch.compiler.disable(decoder)(*args, **kwargs))  # type: ignore[no-untyped-call]
-        return decoder(*args, **kwargs)
-
-    return cast(Decoder, call)
-
-
-@_eager
 def leaf(logp: Tensor, tax: Taxonomy) -> Tensor:
     """The most probable leaf: node ids (...,) int64 from node log-probabilities (..., N); ties go by class order.
 
@@ -43,11 +24,10 @@ def leaf(logp: Tensor, tax: Taxonomy) -> Tensor:
     tensor([5])
     """
     check_node_log_probs(logp, tax)
-    leaves_C = _on(logp, tax.leaves)
+    leaves_C = tree_index(tax, logp.device).leaves
     return leaves_C[logp.detach()[..., leaves_C].argmax(-1)]
 
 
-@_eager
 def greedy(logp: Tensor, tax: Taxonomy) -> Tensor:
     """The leaf that the best child at each step leads to: node ids (...,) int64 from node log-probabilities (..., N).
 
@@ -61,21 +41,19 @@ def greedy(logp: Tensor, tax: Taxonomy) -> Tensor:
     """
     check_node_log_probs(logp, tax)
     logp_BN = logp.detach()
-    parent_N = _on(logp, tax.parent)
-    first_child_N = _on(logp, tax.child_start[:-1])
-    inner_N = _on(logp, tax.num_children > 0)
+    index = tree_index(tax, logp.device)
+    parent_N, first_child_N = index.parent, index.first_child
     at_B = torch.zeros(logp.shape[:-1], dtype=torch.int64, device=logp.device)
     # one pass over each level with the other nodes' children masked: all levels together cost one pass over (B, N)
-    for start, stop in pairwise(tax.level_start.tolist()[1:]):
+    for start, stop in pairwise(accumulate((1, *index.levels))):
         elsewhere = parent_N[start:stop] != at_B[..., None]
         best_B = start + logp_BN[..., start:stop].masked_fill(elsewhere, -math.inf).argmax(-1)
         # where every child is at minus infinity the masked maximum may be nobody's child
         best_B = torch.where(parent_N[best_B] == at_B, best_B, first_child_N[at_B])
-        at_B = torch.where(inner_N[at_B], best_B, at_B)
+        at_B = torch.where(first_child_N[at_B] > 0, best_B, at_B)
     return at_B
 
 
-@_eager
 def threshold(logp: Tensor, tax: Taxonomy, tau: float = 0.5) -> Tensor:
     """The deepest node with P > tau: node ids (...,) int64 from node log-probabilities (..., N).
 
@@ -92,8 +70,3 @@ def threshold(logp: Tensor, tax: Taxonomy, tau: float = 0.5) -> Tensor:
     tau = check_tau(tau)
     best_BL, nodes_BL = level_best(logp, tax)
     return nodes_BL.gather(-1, stop_level(best_BL, tau)[..., None]).squeeze(-1)
-
-
-def _on(logp: Tensor, array: np.ndarray) -> Tensor:
-    """A copy, as the taxonomy's arrays are read-only, on the device of the log-probabilities."""
-    return torch.from_numpy(array.copy()).to(logp.device)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from arbormax.errors import InputError, OptionError, did_you_mean
-from arbormax.taxonomy import Taxonomy
 
 Reduction = Literal["none", "mean", "sum"]
 TargetKind = Literal["class", "node"]
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
@@ -38,49 +38,48 @@ def _assert_later(condition: Tensor, message: str) -> None:
         torch._assert_async(condition, message)  # noqa: SLF001  # torch offers it under no other name
 
 
-def check_target(
-    target: Tensor, batch: torch.Size, tax: Taxonomy, kind: TargetKind, ignore_index: int
-) -> tuple[Tensor, Tensor | None]:
-    """The target as one row with its ignored items put to 0, and which items count (None: all of them)."""
+def check_target(target: Tensor, batch: torch.Size, kind: TargetKind) -> Tensor:
+    """The target as one row of whole numbers, its values still unread."""
     if not isinstance(target, Tensor):
         raise InputError(f"the target is a tensor of {kind} ids, not {type(target).__name__}")
-    if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+    if target.dtype not in _WHOLE:
         raise InputError(f"the target holds {kind} ids, whole numbers, not {target.dtype}")
     if target.shape != batch:
         raise InputError(
             f"the target has the shape {tuple(target.shape)}, but the input's leading dimensions are {tuple(batch)}"
         )
-    limit = tax.num_leaves if kind == "class" else tax.num_nodes
-    row = target.reshape(-1).long()
-    if _reads_values(row):
-        if row.numel() == 0:
-            return row, None
-        low, high = torch.stack(torch.aminmax(row)).tolist()
-        if low >= 0 and high < limit and not low <= ignore_index <= high:
-            return row, None
-        counted = row != ignore_index
-        row = row.masked_fill(~counted, 0)
-        wrong = (row < 0) | (row >= limit)
-        if wrong.any():
-            at = int(wrong.nonzero()[0, 0])
-            raise InputError(
-                f"target {int(row[at])} at position {at} is no {kind} id: they run from 0 to {limit - 1} "
-                f"(ignore_index={ignore_index})"
-            )
-        return row, counted
+    row = target if target.dim() == 1 else target.reshape(-1)
+    return row if row.dtype == torch.int64 else row.long()
+
+
+def may_look_up_unread(row: Tensor, limit: int, ignore_index: int) -> bool:
+    """Whether a look-up by the row finds every target that does not fit, the ignored ones among them.
+
+    On the CPU `index_select` refuses what is out of range, so that values need a look only when it does.
+    """
+    return _reads_values(row) and not 0 <= ignore_index < limit
+
+
+def mask_target(row: Tensor, limit: int, kind: TargetKind, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """The row with its ignored items put to 0, and which items count; any other item must be an id."""
     counted = row != ignore_index
     row = row.masked_fill(~counted, 0)
-    _assert_later(((row >= 0) & (row < limit)).all(), f"a target is no {kind} id below {limit}")
-    # A wrong target must not reach memory it does not own before the assert is seen.
-    return row.clamp(0, limit - 1), counted
+    wrong = (row < 0) | (row >= limit)
+    if not _reads_values(row):
+        _assert_later(~wrong.any(), f"a target is no {kind} id below {limit}")
+        # A wrong target must not reach memory it does not own before the assert is seen.
+        return row.clamp(0, limit - 1), counted
+    if wrong.any():
+        at = int(wrong.nonzero()[0, 0])
+        raise InputError(
+            f"target {int(row[at])} at position {at} is no {kind} id: they run from 0 to {limit - 1} "
+            f"(ignore_index={ignore_index})"
+        )
+    return row, counted
 
 
-def check_weights(
-    weights: Tensor | None, length: int, name: str, device: torch.device, dtype: torch.dtype
-) -> Tensor | None:
+def check_weights(weights: Tensor, length: int, name: str, device: torch.device, dtype: torch.dtype) -> Tensor:
     """A vector of finite weights, none negative, on a device and in a precision."""
-    if weights is None:
-        return None
     if not isinstance(weights, Tensor):
         weights = torch.as_tensor(weights)
     if weights.shape != (length,):

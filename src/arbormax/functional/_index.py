@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from arbormax.taxonomy import Taxonomy
 
 STOP = -100  # the position of a step that a short path does not have; cross entropy leaves it out
-_TABLE_CELLS = 1 << 20  # up to here the windows of all nodes are looked up in a table, beyond they are computed
+_TABLE_CELLS = 1 << 19  # up to here the windows of all nodes are looked up in a table, beyond they are computed
 _PATH_RATIO = 32  # leaf paths are listed while they are this many times longer than the tree at most
 _SLAB_CELLS = 1 << 12  # padding that is cheaper than one more round of kernels
 
@@ -59,8 +59,8 @@ class TreeIndex:
     num_leaves: int
     depth: int
     leaves: Tensor  # (C,)
-    leaves_or_root: Tensor  # (C + 1,): class C is the root, where an ignored item is sent
     parent: Tensor  # (N,), the root's own is 0
+    first_child: Tensor  # (N,) 0 on leaves
     node_depth: Tensor  # (N,)
     group_start: Tensor  # (N,) first column of the node's sibling group
     group_size: Tensor  # (N,)
@@ -73,10 +73,10 @@ class TreeIndex:
     folds: tuple[Fold, ...]  # for depth K - 1 up to 1
     folds_back: Tensor  # (M,) where each non-root node stands among the classes followed by what the folds give
     slabs: tuple[tuple[int, int, int], ...]  # (first depth, last depth, width) of the windows of each slab
-    table: Windows | None  # the windows of every node, in a small tree
+    node_table: Windows | None  # the windows of every node, in a small tree
+    class_table: Windows | None  # the windows of every class
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def tree_index(tax: Taxonomy, device: torch.device) -> TreeIndex:
     """The index of a taxonomy on a device, made at the first call and kept with the taxonomy."""
     index = tax.scratch.get(device)
@@ -87,25 +87,34 @@ def tree_index(tax: Taxonomy, device: torch.device) -> TreeIndex:
     return index
 
 
-def path_windows(index: TreeIndex, nodes_B: Tensor) -> list[Windows]:
-    """The sibling groups on the way to each node, one `Windows` per slab of levels."""
-    if index.table is not None:
-        table = index.table
-        return [
-            Windows(
-                table.columns.index_select(0, nodes_B),
-                table.padding.index_select(0, nodes_B),
-                table.position.index_select(0, nodes_B),
-                table.width,
-            )
-        ]
-    return _compute_windows(index, nodes_B)
+# What torch.compiler.assume_constant_result does, without loading the whole compiler with `import arbormax`.
+tree_index._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def path_windows(index: TreeIndex, target_B: Tensor, kind: Literal["class", "node"]) -> list[Windows]:
+    """The sibling groups on the way to each target, one `Windows` per slab of levels.
+
+    In eager CPU code a target that is out of range is an IndexError.
+    """
+    table = index.class_table if kind == "class" else index.node_table
+    if table is None:
+        return _compute_windows(index, target_B if kind == "node" else index.leaves.index_select(0, target_B))
+    return [_rows(table, target_B)]
+
+
+def _rows(table: Windows, rows_B: Tensor) -> Windows:
+    return Windows(
+        table.columns.index_select(0, rows_B),
+        table.padding.index_select(0, rows_B),
+        table.position.index_select(0, rows_B),
+        table.width,
+    )
 
 
 def _compute_windows(index: TreeIndex, nodes_B: Tensor) -> list[Windows]:
     path = []
     for depth in range(index.depth, 0, -1):
-        here = index.node_depth[nodes_B] == depth
+        here = index.node_depth.index_select(0, nodes_B) == depth  # not [nodes_B], where -1 would be the last node
         path.append(torch.where(here, nodes_B, 0))
         nodes_B = torch.where(here, index.parent[nodes_B], nodes_B)
     path.reverse()
@@ -138,8 +147,8 @@ def _build(tax: Taxonomy, device: torch.device) -> TreeIndex:
         num_leaves=tax.num_leaves,
         depth=tax.depth,
         leaves=tensor(tax.leaves),
-        leaves_or_root=tensor(np.append(tax.leaves, 0)),
         parent=tensor(np.maximum(tax.parent, 0)),
+        first_child=tensor(np.where(tax.is_leaf, 0, tax.child_start[:-1])),
         node_depth=tensor(tax.node_depth),
         group_start=tensor(group_start),
         group_size=tensor(group_size),
@@ -152,12 +161,13 @@ def _build(tax: Taxonomy, device: torch.device) -> TreeIndex:
         folds=folds,
         folds_back=folds_back,
         slabs=slabs,
-        table=None,
+        node_table=None,
+        class_table=None,
     )
     path_cells = sum((last - first + 1) * width for first, last, width in slabs)
     if len(slabs) == 1 and tax.num_nodes * path_cells <= _TABLE_CELLS:
         (table,) = _compute_windows(index, torch.arange(tax.num_nodes, device=device))
-        index = replace(index, table=table)
+        index = replace(index, node_table=table, class_table=_rows(table, index.leaves))
     return index
 
 

@@ -4,13 +4,14 @@ B any leading dimensions, N nodes, C classes, L = depth + 1 levels.
 """
 
 import math
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from arbormax.errors import InputError, OptionError
+from arbormax.functional._index import tree_index
 from arbormax.taxonomy.tree import Taxonomy
 
 
@@ -47,7 +48,7 @@ def level_best(logp_BN: Tensor, tax: Taxonomy) -> tuple[Tensor, Tensor]:
     """The log-probability (B, L) of the most probable node of each level, and that node (B, L); ties: the lowest id."""
     # argmax and one gather, as max(dim) wakes all threads for every level, however narrow
     logp_BN = logp_BN.detach()
-    spans = pairwise(tax.level_start.tolist())
+    spans = pairwise(accumulate((0, 1, *tree_index(tax, logp_BN.device).levels)))
     nodes_BL = torch.stack([logp_BN[..., start:stop].argmax(-1) + start for start, stop in spans], -1)
     return logp_BN.gather(-1, nodes_BL), nodes_BL
 

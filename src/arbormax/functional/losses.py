@@ -8,6 +8,8 @@ read.
 
 from __future__ import annotations
 
+from typing import get_args
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,10 +22,15 @@ from arbormax.functional._checks import (
     check_target,
     check_weights,
     check_width,
+    mask_target,
+    may_look_up_unread,
 )
 from arbormax.functional._index import STOP, TreeIndex, Windows, path_windows, tree_index
 from arbormax.functional.probabilities import flat_node_log_probs
 from arbormax.taxonomy import Taxonomy
+
+_REDUCTIONS, _KINDS = get_args(Reduction), get_args(TargetKind)
+_WIDE = (torch.float32, torch.float64)
 
 
 def hierarchical_cross_entropy(
@@ -62,24 +69,38 @@ def hierarchical_cross_entropy(
     >>> hierarchical_cross_entropy(torch.zeros(2, 5), torch.tensor([0, 2]), tax, reduction="none")
     tensor([1.3863, 0.6931])
     """
-    check_width(logits, tax.num_nodes - 1, "one column per non-root node")
-    check_options(reduction, target_kind, label_smoothing, gamma)
+    index = tree_index(tax, logits.device)
+    is_default = not (label_smoothing or gamma or tau) and weight is None and node_weights is None
+    if is_default and reduction == "mean" and target_kind == "class":
+        mean = _usual_loss(logits, target, ignore_index, index)
+        if mean is not None:
+            return mean
+    batch = logits.shape[:-1]
+    if logits.dim() == 0 or logits.shape[-1] != index.num_nodes - 1 or not logits.is_floating_point():
+        check_width(logits, index.num_nodes - 1, "one column per non-root node")
+    if reduction not in _REDUCTIONS or target_kind not in _KINDS or label_smoothing or gamma or tau:
+        check_options(reduction, target_kind, label_smoothing, gamma)
     if tau and log_priors is None:
         raise OptionError("tau adjusts the logits by the training frequencies of siblings: give them as log_priors")
-    batch, index = logits.shape[:-1], tree_index(tax, logits.device)
-    row_B, counted_B = check_target(target, batch, tax, target_kind, ignore_index)
-    wide = torch.promote_types(logits.dtype, torch.float32)
-    weight = check_weights(weight, tax.num_leaves, "weight", logits.device, wide)
-    node_weights = check_weights(node_weights, tax.num_nodes, "node_weights", logits.device, wide)
-    logits_BM = logits.reshape(-1, tax.num_nodes - 1)
+    row_B = check_target(target, batch, target_kind)
+    wide = logits.dtype if logits.dtype in _WIDE else torch.float32
+    if weight is not None:
+        weight = check_weights(weight, tax.num_leaves, "weight", logits.device, wide)
+    if node_weights is not None:
+        node_weights = check_weights(node_weights, tax.num_nodes, "node_weights", logits.device, wide)
+    logits_BM = logits if logits.dim() == 2 else logits.reshape(-1, index.num_nodes - 1)
+    slabs, row_B, counted_B = _target_windows(row_B, target_kind, ignore_index, index)
     is_plain = not (label_smoothing or gamma or node_weights is not None)
     # Where the caller wants one number, the kernel may sum: an ignored item has no step that counts.
     sums = is_plain and weight is None and reduction != "none"
     losses = []
-    for windows in path_windows(index, _target_nodes(row_B, counted_B, target_kind, index)):
-        steps_BX = logits_BM.gather(1, windows.columns).to(wide) + windows.padding
+    for windows in slabs:
+        steps_BX = logits_BM.gather(1, windows.columns)
+        if wide is not logits.dtype:
+            steps_BX = steps_BX.to(wide)
         if tau and log_priors is not None:
             steps_BX = steps_BX + tau * log_priors.to(wide)[windows.columns]
+        steps_BX = steps_BX + windows.padding
         if is_plain:
             steps_bS, position_b = steps_BX.view(-1, windows.width), windows.position.view(-1)
             loss = F.cross_entropy(steps_bS, position_b, reduction="sum" if sums else "none", ignore_index=STOP)
@@ -90,6 +111,34 @@ def hierarchical_cross_entropy(
     if sums:
         return loss if reduction == "sum" else loss / _count(row_B, counted_B)
     return _reduce(loss, _item_weights(row_B, target_kind, weight, index), counted_B, reduction, batch)
+
+
+def _usual_loss(logits: Tensor, target: Tensor, ignore_index: int, index: TreeIndex) -> Tensor | None:
+    """The mean over class targets in eager CPU code on a small tree, where every check costs as much as a kernel.
+
+    None where the call is not that usual, or a target is ignored or wrong; then the general way finds the words.
+    """
+    table, shape = index.class_table, logits.shape
+    if (
+        table is None
+        or not isinstance(target, Tensor)
+        or logits.dtype not in _WIDE
+        or target.dtype is not torch.int64
+        or len(shape) != 2
+        or shape[1] != index.num_nodes - 1
+        or target.shape != shape[:1]
+        or 0 <= ignore_index < index.num_leaves
+        or logits.device.type != "cpu"
+        or torch.compiler.is_compiling()
+    ):
+        return None
+    try:
+        steps_BX = logits.gather(1, table.columns.index_select(0, target)) + table.padding.index_select(0, target)
+    except IndexError:
+        return None
+    position_b = table.position.index_select(0, target).view(-1)
+    total = F.cross_entropy(steps_BX.view(-1, table.width), position_b, reduction="sum", ignore_index=STOP)
+    return total / float(shape[0])
 
 
 def flat_cross_entropy(
@@ -109,35 +158,50 @@ def flat_cross_entropy(
     check_width(leaf_logits, tax.num_leaves, "one column per class")
     check_options(reduction, target_kind)
     batch = leaf_logits.shape[:-1]
-    row_B, counted_B = check_target(target, batch, tax, target_kind, ignore_index)
-    logits_BC = leaf_logits.reshape(-1, leaf_logits.shape[-1])
+    row_B = check_target(target, batch, target_kind)
+    logits_BC = leaf_logits.reshape(-1, tax.num_leaves)
     logits_BC = logits_BC.to(torch.promote_types(logits_BC.dtype, torch.float32))
-    weight = check_weights(weight, tax.num_leaves, "weight", logits_BC.device, logits_BC.dtype)
+    if weight is not None:
+        weight = check_weights(weight, tax.num_leaves, "weight", logits_BC.device, logits_BC.dtype)
     if target_kind == "class":
-        row_B = row_B if counted_B is None else row_B.masked_fill(~counted_B, STOP)
-        loss = F.cross_entropy(logits_BC, row_B, weight, reduction=reduction, ignore_index=STOP)
+        if not may_look_up_unread(row_B, tax.num_leaves, STOP) or ignore_index != STOP:
+            row_B, counted_B = mask_target(row_B, tax.num_leaves, target_kind, ignore_index)
+            row_B = row_B.masked_fill(~counted_B, STOP)
+        try:
+            loss = F.cross_entropy(logits_BC, row_B, weight, reduction=reduction, ignore_index=STOP)
+        except IndexError:
+            mask_target(row_B, tax.num_leaves, target_kind, ignore_index)  # says which target it was
+            raise
         return loss.reshape(batch) if reduction == "none" else loss
+    row_B, counted_B = mask_target(row_B, tax.num_nodes, target_kind, ignore_index)
     loss_B = -flat_node_log_probs(logits_BC, tax).gather(1, row_B.unsqueeze(1)).squeeze(1)
     weight_B = _item_weights(row_B, target_kind, weight, tree_index(tax, logits_BC.device))
     return _reduce(loss_B, weight_B, counted_B, reduction, batch)
 
 
 def check_options(reduction: str, target_kind: str, label_smoothing: float = 0.0, gamma: float = 0.0) -> None:
-    check_choice("reduction", reduction, ("none", "mean", "sum"))
-    check_choice("target_kind", target_kind, ("class", "node"))
+    check_choice("reduction", reduction, _REDUCTIONS)
+    check_choice("target_kind", target_kind, _KINDS)
     if not 0.0 <= label_smoothing <= 1.0:
         raise OptionError(f"label_smoothing lies between 0 and 1, not {label_smoothing}")
     if not gamma >= 0.0:
         raise OptionError(f"gamma is at least 0, not {gamma}")
 
 
-def _target_nodes(row_B: Tensor, counted_B: Tensor | None, kind: TargetKind, index: TreeIndex) -> Tensor:
-    """The node of each target; an ignored item is sent to the root, whose path is empty."""
-    if kind == "node":
-        return row_B if counted_B is None else row_B.masked_fill(~counted_B, 0)
-    if counted_B is not None:
-        row_B = row_B.masked_fill(~counted_B, index.num_leaves)
-    return index.leaves_or_root.index_select(0, row_B)
+def _target_windows(
+    row_B: Tensor, kind: TargetKind, ignore_index: int, index: TreeIndex
+) -> tuple[list[Windows], Tensor, Tensor | None]:
+    """The windows of each target, the checked row, and which items count (None: all of them)."""
+    limit = index.num_leaves if kind == "class" else index.num_nodes
+    if may_look_up_unread(row_B, limit, ignore_index):
+        try:
+            return path_windows(index, row_B, kind), row_B, None
+        except IndexError:
+            pass  # ignored items, or wrong ones
+    row_B, counted_B = mask_target(row_B, limit, kind, ignore_index)
+    # An ignored item is sent to the root, whose path is empty.
+    nodes_B = row_B if kind == "node" else index.leaves.index_select(0, row_B)
+    return path_windows(index, nodes_B.masked_fill(~counted_B, 0), "node"), row_B, counted_B
 
 
 def _weighted_steps(
@@ -195,5 +259,5 @@ def _reduce(
     return total / _count(loss_B, counted_B)
 
 
-def _count(row_B: Tensor, counted_B: Tensor | None) -> int | Tensor:
-    return row_B.shape[0] if counted_B is None else counted_B.sum()
+def _count(row_B: Tensor, counted_B: Tensor | None) -> float | Tensor:
+    return float(row_B.shape[0]) if counted_B is None else counted_B.sum()

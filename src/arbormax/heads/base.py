@@ -90,7 +90,7 @@ class TreeHead(nn.Module, ABC):
     def _check_features(self, h: Tensor) -> None:
         check_width(h, self.in_features, "the features that this head was made for")
         # Loaders that set tensors directly go past load_state_dict, so a new tensor is looked at once.
-        if not torch.compiler.is_compiling() and self._verified[0] is not self.fingerprint:
+        if self._verified[0] is not self._buffers["fingerprint"] and not torch.compiler.is_compiling():
             self._refuse_foreign(self.fingerprint)
             self._verified = (self.fingerprint,)
 

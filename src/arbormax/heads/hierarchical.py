@@ -84,7 +84,7 @@ class HierarchicalSoftmax(TreeHead):
             label_smoothing=label_smoothing,
             gamma=gamma,
             node_weights=node_weights,
-            log_priors=self.log_priors,
+            log_priors=self.log_priors if tau else None,
             tau=tau,
         )
 

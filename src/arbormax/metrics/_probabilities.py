@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from arbormax.errors import OptionError
+from arbormax.functional._index import tree_index
 from arbormax.functional._threshold import check_tau, level_best, stop_level
 from arbormax.metrics._inputs import ranked_classes, scored_nodes
 from arbormax.metrics._nodes import Stats, add_at, information, ratio
@@ -100,7 +101,7 @@ def level_table(logp_BN: Tensor, true_B: np.ndarray, tax: Taxonomy) -> LevelTabl
 
 def top_classes(logp_BN: Tensor, tax: Taxonomy, k: int) -> np.ndarray:
     """The k most probable classes (B, k), best first; ties go by class order, which torch.topk leaves open."""
-    leaf_BC = logp_BN[:, torch.tensor(tax.leaves, device=logp_BN.device)]
+    leaf_BC = logp_BN[:, tree_index(tax, logp_BN.device).leaves]
     last_B1 = leaf_BC.topk(k).values[:, -1:]
     above_BC, tied_BC = leaf_BC > last_B1, leaf_BC == last_B1
     room_B1 = k - above_BC.sum(-1, keepdim=True)
