@@ -26,6 +26,7 @@ class TreeHead(nn.Module, ABC):
     weight: nn.Parameter
     bias: nn.Parameter | None
     fingerprint: Tensor
+    _verified: tuple[Tensor]  # the fingerprint that was last found to be this taxonomy's
 
     def __init__(
         self,
@@ -38,8 +39,6 @@ class TreeHead(nn.Module, ABC):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(tax, Taxonomy):
-            raise InputError(f"the taxonomy is an arbormax.Taxonomy, not {type(tax).__name__}")
         if in_features < 1:
             raise InputError(f"in_features is at least 1, not {in_features}")
         check_choice("init", init, get_args(Init))
@@ -51,8 +50,7 @@ class TreeHead(nn.Module, ABC):
             self.bias = nn.Parameter(torch.empty(rows, device=device, dtype=dtype))
         else:
             self.register_parameter("bias", None)
-        self.register_buffer("fingerprint", self._own_fingerprint())
-        self._verified: tuple[Tensor] = (self.fingerprint,)
+        self.register_buffer("fingerprint", torch.empty(0))
         self.reset_parameters()
 
     @property
@@ -67,6 +65,7 @@ class TreeHead(nn.Module, ABC):
         if self.bias is not None:
             bias_bound = bound if self.init == "torch" else 0.0
             nn.init.uniform_(self.bias, -bias_bound, bias_bound)
+        self._sign()
 
     @abstractmethod
     def forward(self, h: Tensor) -> Tensor:
@@ -89,13 +88,19 @@ class TreeHead(nn.Module, ABC):
 
     def _check_features(self, h: Tensor) -> None:
         check_width(h, self.in_features, "the features that this head was made for")
+        self._verify()
+
+    def _verify(self) -> None:
         # Loaders that set tensors directly go past load_state_dict, so a new tensor is looked at once.
         if self._verified[0] is not self._buffers["fingerprint"] and not torch.compiler.is_compiling():
             self._refuse_foreign(self.fingerprint)
             self._verified = (self.fingerprint,)
 
-    def _own_fingerprint(self) -> Tensor:
-        return torch.tensor(list(bytes.fromhex(self.taxonomy.fingerprint)), dtype=torch.uint8)
+    def _sign(self) -> None:
+        """Mark the weights as this taxonomy's."""
+        own = torch.tensor(list(bytes.fromhex(self.taxonomy.fingerprint)), dtype=torch.uint8, device="cpu")
+        self.fingerprint = own.to(self.weight.device)
+        self._verified = (self.fingerprint,)
 
     def _refuse_foreign(self, found: Tensor) -> None:
         if found.device.type == "meta":
@@ -113,11 +118,10 @@ class TreeHead(nn.Module, ABC):
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def _apply(self, fn: Any, recurse: bool = True) -> TreeHead:
+        self._verify()
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         # `to_empty` leaves garbage behind; the fingerprint is known.
-        if self.fingerprint.device.type != "meta":
-            self.fingerprint = self._own_fingerprint().to(self.fingerprint.device)
-            self._verified = (self.fingerprint,)
+        self._sign()
         return self
 
     def extra_repr(self) -> str:
@@ -163,6 +167,12 @@ class SoftmaxOverLeaves(TreeHead):
 
     def _training_logits(self, h: Tensor) -> Tensor:
         return self.leaf_logits(h)
+
+
+def check_taxonomy(tax: Taxonomy) -> Taxonomy:
+    if not isinstance(tax, Taxonomy):
+        raise InputError(f"the taxonomy is an arbormax.Taxonomy, not {type(tax).__name__}")
+    return tax
 
 
 def refuse_sibling_options(head: str, options: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from arbormax.heads.base import SoftmaxOverLeaves
+from arbormax.heads.base import SoftmaxOverLeaves, check_taxonomy
 from arbormax.taxonomy import Taxonomy
 
 
@@ -23,7 +23,7 @@ class FlatSoftmax(SoftmaxOverLeaves):
     """
 
     def __init__(self, in_features: int, tax: Taxonomy, bias: bool = True, **options: Any) -> None:
-        super().__init__(in_features, tax, tax.num_leaves, bias, **options)
+        super().__init__(in_features, tax, check_taxonomy(tax).num_leaves, bias, **options)
 
     def leaf_logits(self, h: Tensor) -> Tensor:
         self._check_features(h)

@@ -17,7 +17,7 @@ from arbormax.functional import (
     sibling_log_priors,
 )
 from arbormax.functional._checks import Reduction, TargetKind
-from arbormax.heads.base import TreeHead
+from arbormax.heads.base import TreeHead, check_taxonomy
 from arbormax.taxonomy import Taxonomy
 
 
@@ -43,7 +43,7 @@ class HierarchicalSoftmax(TreeHead):
     ) -> None:
         if sparse:
             raise OptionError("sparse=True, row-sparse weight gradients, is not in this version; use sparse=False")
-        super().__init__(in_features, tax, tax.num_nodes - 1, bias, **options)
+        super().__init__(in_features, tax, check_taxonomy(tax).num_nodes - 1, bias, **options)
         self.register_buffer("log_priors", torch.zeros_like(self.weight[:, 0]).detach())
 
     def forward(self, h: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from arbormax.errors import InputError, OptionError, did_you_mean
-from arbormax.heads.base import TreeHead
+from arbormax.heads.base import TreeHead, check_taxonomy
 from arbormax.heads.flat import FlatSoftmax
 from arbormax.heads.hierarchical import HierarchicalSoftmax
 from arbormax.heads.shared import SharedSoftmax
@@ -56,7 +56,7 @@ def replace_head(
         raise OptionError(
             f"head is one of {', '.join(map(repr, _KINDS))}, not {head!r}{did_you_mean(str(head), _KINDS)}"
         )
-    name, old = _choose(model, tax, name)
+    name, old = _choose(model, check_taxonomy(tax), name)
     new = _KINDS[head](
         old.in_features, tax, bias=old.bias is not None, device=old.weight.device, dtype=old.weight.dtype, **options
     )
@@ -66,7 +66,8 @@ def replace_head(
     if old is model:
         return new
     for parent in model.modules():  # every place that holds the layer
-        for child_name, child in parent.named_children():
+        # not named_children, which shows a layer that is held twice only once
+        for child_name, child in list(parent._modules.items()):  # noqa: SLF001
             if child is old:
                 setattr(parent, child_name, new)
     return model

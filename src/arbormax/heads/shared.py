@@ -10,7 +10,7 @@ from torch import Tensor
 from arbormax.functional import shared_leaf_logits
 from arbormax.functional._index import tree_index
 from arbormax.functional.probabilities import leaf_rows
-from arbormax.heads.base import SoftmaxOverLeaves
+from arbormax.heads.base import SoftmaxOverLeaves, check_taxonomy
 from arbormax.taxonomy import Taxonomy
 
 
@@ -21,7 +21,7 @@ class SharedSoftmax(SoftmaxOverLeaves):
     """
 
     def __init__(self, in_features: int, tax: Taxonomy, bias: bool = True, **options: Any) -> None:
-        super().__init__(in_features, tax, tax.num_nodes - 1, bias, **options)
+        super().__init__(in_features, tax, check_taxonomy(tax).num_nodes - 1, bias, **options)
 
     def leaf_logits(self, h: Tensor) -> Tensor:
         self._check_features(h)
