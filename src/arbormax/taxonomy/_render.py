@@ -20,7 +20,7 @@ def render(tax: Taxonomy, counts: ArrayLike | None, max_lines: int, max_children
     shown = _choose(tax, max_lines, max_children)
     lines = [f"{printable(tax.names[0])} ({tax.num_leaves:,} classes, {tax.num_nodes:,} nodes, depth {tax.depth})"]
     if totals is not None:
-        lines[0] = lines[0][:-1] + f", {_number(totals[0])} items)"
+        lines[0] = f"{lines[0][:-1]}, {_items(totals[0])})"
     # Nodes still to be drawn, next one last, each with the bars of its ancestors; -k stands for k folded siblings.
     stack: list[tuple[int, str, bool]] = []
 
@@ -41,7 +41,7 @@ def render(tax: Taxonomy, counts: ArrayLike | None, max_lines: int, max_children
             continue
         notes = [] if tax.is_leaf[node] else [_plural(int(tax.leaf_counts[node]), "class", "classes")]
         if totals is not None:
-            notes.append(f"{_number(totals[node])} items")
+            notes.append(_items(totals[node]))
         folded = " …" if not tax.is_leaf[node] and node not in shown else ""
         note = f" ({', '.join(notes)})" if notes else ""
         lines.append(f"{bars}{branch}{printable(tax.names[node])}{note}{folded}")
@@ -78,5 +78,6 @@ def _plural(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def _number(value: np.generic) -> str:
-    return f"{int(value):,}" if float(value).is_integer() else f"{float(value):,.2f}"
+def _items(value: np.generic) -> str:
+    number = float(value)
+    return _plural(int(number), "item", "items") if number.is_integer() else f"{number:,.2f} items"

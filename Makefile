@@ -1,0 +1,49 @@
+# Every target sets up what it needs: a virtual environment in .venv, versions from constraints.txt.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: help demo test test-slow check format bench clean
+.DEFAULT_GOAL := help
+
+help:  ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*##/ { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(VENV)/.made:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "arbormax needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.user: $(VENV)/.made pyproject.toml constraints.txt
+	$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[dev]'
+	@touch $@ $(VENV)/.user
+
+demo: $(VENV)/.user  ## set up and take the tour: a tree, a head in a network, probabilities, measures
+	$(BIN)/python examples/tour.py
+
+test: $(VENV)/.dev  ## set up and run the tests
+	$(BIN)/pytest
+
+test-slow: $(VENV)/.dev  ## run the tests that take longer than a minute
+	$(BIN)/pytest -m slow
+
+check: $(VENV)/.dev  ## lint, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev  ## put the code in its format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev  ## run the benchmarks and append to benchmarks/results
+	$(BIN)/python benchmarks/taxonomy.py
+	$(BIN)/python benchmarks/heads.py
+
+clean:  ## remove the virtual environment and all caches
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
