@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from many_heads import HEADS, TREE, C, D, N, features, make, targets
 
 import arbormax as am
 from arbormax import functional as AF
 from arbormax.errors import InputError, OptionError
-from many_heads import HEADS, TREE, C, D, N, features, make, targets
 
 every_head = pytest.mark.parametrize("kind", HEADS)
 over_leaves = pytest.mark.parametrize("kind", [am.FlatSoftmax, am.SharedSoftmax])
@@ -97,7 +97,7 @@ def test_features_that_are_whole_numbers_are_refused(kind):
 
 
 def test_sparse_gradients_are_refused_clearly():
-    with pytest.raises(OptionError, match="sparse=True.*not in this version; use sparse=False"):
+    with pytest.raises(OptionError, match=r"sparse=True.*not in this version; use sparse=False"):
         am.HierarchicalSoftmax(D, TREE, sparse=True)
 
 
@@ -195,7 +195,7 @@ def test_priors_change_nothing_without_tau():
 
 
 def test_tau_without_priors_is_refused():
-    with pytest.raises(OptionError, match="call head.set_priors"):
+    with pytest.raises(OptionError, match=r"call head\.set_priors"):
         make(am.HierarchicalSoftmax).loss(features(2), targets("class", 2), tau=1.0)
 
 

@@ -3,11 +3,16 @@
 import pytest
 import torch
 import torch.nn.functional as F
-
 from many_heads import HEADS, C, D, features, make, targets
 
 every_head = pytest.mark.parametrize("kind", HEADS)
 halves = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+
+
+@pytest.fixture(autouse=True)
+def _torchs_own_kernels(monkeypatch):
+    """Without oneDNN: some virtual machines show its AMX instructions, then die of them in any bfloat16 product."""
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
 
 
 @every_head

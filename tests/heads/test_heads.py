@@ -6,12 +6,12 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
+from many_heads import HEADS, TREE, C, D, N, features, make, targets
 from torch import nn
 
 import arbormax as am
 import oracles_heads as oracle
 from arbormax.functional._index import tree_index
-from many_heads import HEADS, TREE, C, D, N, features, make, targets
 
 LEAVES = torch.from_numpy(TREE.leaves.copy())
 every_head = pytest.mark.parametrize("kind", HEADS)
