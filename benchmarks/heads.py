@@ -12,15 +12,10 @@ runs fewer times, on a smaller batch that the table names. Rows are appended to 
 from __future__ import annotations
 
 import argparse
-import csv
-import platform
 import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -113,7 +108,6 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, help="instead of each tree's own number")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "heads.csv")
     args = parser.parse_args()
-    versions = {name: version(name) for name in ("arbormax", "torch", "hierarchicalsoftmax")}
     rows = []
     for name in args.tree or TREES:
         build, repeats, turn, slow_repeats, slow_batch = TREES[name]
@@ -134,7 +128,6 @@ def main() -> None:
                 print(f"{run:28}{medians[run] * 1e3:11.3f}{p20:9.3f}{p80:9.3f}{to_flat:9.2f}{to_wide:14.2f}")
                 rows.append(
                     {
-                        "date": f"{datetime.now(UTC):%Y-%m-%d}",
                         "tree": name,
                         "classes": tax.num_leaves,
                         "nodes": tax.num_nodes,
@@ -147,23 +140,14 @@ def main() -> None:
                         "p80_ms": round(p80, 4),
                         "to_flat": round(to_flat, 3),
                         "to_same_width": round(to_wide, 3),
-                        "device": platform.processor() or platform.machine(),
-                        "python": platform.python_version(),
-                        **versions,
+                        **circumstances("torch", "hierarchicalsoftmax"),
                     }
                 )
             times = medians[SLOW] / medians["HierarchicalSoftmax"]
             share = "" if slow_batch == args.batch else f", whose batch was {slow_batch} instead of {args.batch}"
             print(f"HierarchicalSoftmax is {times:.0f} × faster than {SLOW}{share}")
     print(f"\npeak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB")
-    is_new = not args.out.exists()
-    args.out.parent.mkdir(exist_ok=True)
-    with args.out.open("a", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        if is_new:
-            writer.writeheader()
-        writer.writerows(rows)
-    print(f"{len(rows)} rows appended to {args.out.name}", file=sys.stderr)
+    append(args.out, rows)
 
 
 if __name__ == "__main__":

@@ -6,20 +6,17 @@ python benchmarks/taxonomy.py
 from __future__ import annotations
 
 import argparse
-import csv
-import platform
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
 import trees
 from arbormax import Taxonomy
+from common import append, circumstances
 
 
 def seconds(call: Callable[[], object], repeats: int) -> list[float]:
@@ -81,24 +78,14 @@ def main() -> None:
         print(f"{name:50}{median:10.3f}{'' if allowed is None else f'{allowed:.0f}':>10}")
         rows.append(
             {
-                "date": f"{datetime.now(UTC):%Y-%m-%d}",
                 "job": name,
                 "median_s": round(median, 4),
                 "allowed_s": allowed,
                 "repeats": args.repeats,
-                "device": platform.processor() or platform.machine(),
-                "python": platform.python_version(),
-                "numpy": np.__version__,
-                "arbormax": version("arbormax"),
+                **circumstances("numpy"),
             }
         )
-    args.out.parent.mkdir(exist_ok=True)
-    is_new = not args.out.exists()
-    with args.out.open("a", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        if is_new:
-            writer.writeheader()
-        writer.writerows(rows)
+    append(args.out, rows)
 
 
 if __name__ == "__main__":

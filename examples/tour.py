@@ -79,13 +79,14 @@ def main() -> None:
     for node in [*tax.ancestors(answer).tolist()[1:], answer]:
         print(f"   {'  ' * int(tax.node_depth[node])}{tax.names[node]:<12} {logp[node].exp():6.1%}")
     stop = int(am.decode.threshold(logp, tax, tau=0.5))
-    print(
-        f"   the truth is {tax.classes[int(test_y[item])]!r}; at 50 % certainty the answer is {tax.path(stop) or 'none'}"
-    )
+    truth = tax.classes[int(test_y[item])]
+    print(f"   the truth is {truth!r}; at 50 % certainty the answer is {'/'.join(tax.path(stop)) or 'none'!r}")
 
     print("\n4. Measures on 4,000 new items\n")
-    truth = torch.from_numpy(tax.leaves[test_y.numpy()])
-    results = {kind: am.metrics.evaluate(truth, am.decode.leaf(logp, tax), tax, logp) for kind, logp in nodes.items()}
+    true_nodes = tax.leaves[test_y.numpy()]
+    results = {
+        kind: am.metrics.evaluate(true_nodes, am.decode.leaf(logp, tax), tax, logp) for kind, logp in nodes.items()
+    }
     rows = ("accuracy", "macro_f1", "hf", "tree_distance", "mistake_severity", "operating_curve_area")
     print(f"{'':>24}{'flat':>10}{'hierarchical':>14}")
     for row in rows:

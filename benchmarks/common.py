@@ -1,0 +1,41 @@
+"""What the benchmarks share: where and with what they ran, and the file of their rows."""
+
+import csv
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+
+def circumstances(*packages: str) -> dict[str, str]:
+    """Date, processor and versions, for every row."""
+    return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "device": f"{_processor()}, {os.cpu_count()} cores",
+        "python": platform.python_version(),
+        **{package: version(package) for package in ("arbormax", *packages)},
+    }
+
+
+def append(file: Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Add rows to a CSV file, with a header if it is new."""
+    rows = list(rows)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    is_new = not file.exists()
+    with file.open("a", newline="") as stream:
+        writer = csv.DictWriter(stream, rows[0])
+        if is_new:
+            writer.writeheader()
+        writer.writerows(rows)
+    print(f"\n{len(rows)} rows appended to {file.name}")
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
