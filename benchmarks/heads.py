@@ -25,6 +25,7 @@ from torch import nn
 
 import arbormax as am
 import trees
+from common import append, circumstances
 
 # tree, repeats, runs in one turn, repeats of the slow peer, its batch
 TREES: dict[str, tuple[Callable[[], am.Taxonomy], int, int, int, int]] = {
