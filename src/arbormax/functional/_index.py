@@ -82,7 +82,7 @@ def tree_index(tax: Taxonomy, device: torch.device) -> TreeIndex:
     index = tax.scratch.get(device)
     if not isinstance(index, TreeIndex):
         # A first call while a graph is captured, or in inference mode, must still leave ordinary tensors behind.
-        with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
+        with _disable_current_modes(), torch.inference_mode(False):
             index = tax.scratch[device] = _build(tax, device)
     return index
 
@@ -132,7 +132,7 @@ def _compute_windows(index: TreeIndex, nodes_B: Tensor) -> list[Windows]:
 
 def _build(tax: Taxonomy, device: torch.device) -> TreeIndex:
     def tensor(array: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.array(array)).to(device)
+        return _of_fixed_shape(torch.from_numpy(np.array(array)).to(device))
 
     group_start = tax.child_start[np.maximum(tax.parent, 0)] - 1
     group_size = tax.num_children[np.maximum(tax.parent, 0)]
@@ -166,9 +166,20 @@ def _build(tax: Taxonomy, device: torch.device) -> TreeIndex:
     )
     path_cells = sum((last - first + 1) * width for first, last, width in slabs)
     if len(slabs) == 1 and tax.num_nodes * path_cells <= _TABLE_CELLS:
-        (table,) = _compute_windows(index, torch.arange(tax.num_nodes, device=device))
-        index = replace(index, node_table=table, class_table=_rows(table, index.leaves))
+        nodes_N = torch.arange(tax.num_nodes, device=device)
+        (windows,) = _compute_windows(index, nodes_N)
+        node_table, class_table = _rows(windows, nodes_N), _rows(windows, index.leaves)
+        for table in (node_table, class_table):
+            for part in (table.columns, table.padding, table.position):
+                _of_fixed_shape(part)
+        index = replace(index, node_table=node_table, class_table=class_table)
     return index
+
+
+def _of_fixed_shape(tensor: Tensor) -> Tensor:
+    """The tensor, marked as torch._dynamo.mark_static does: a compiler told that shapes vary means the batch."""
+    tensor._dynamo_static_indices = set(range(tensor.dim()))  # type: ignore[attr-defined]  # noqa: SLF001
+    return tensor
 
 
 def _bucket_order(sizes: np.ndarray) -> tuple[np.ndarray, tuple[tuple[int, int], ...]]:

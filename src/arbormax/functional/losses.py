@@ -85,9 +85,9 @@ def hierarchical_cross_entropy(
     row_B = check_target(target, batch, target_kind)
     wide = logits.dtype if logits.dtype in _WIDE else torch.float32
     if weight is not None:
-        weight = check_weights(weight, tax.num_leaves, "weight", logits.device, wide)
+        weight = check_weights(weight, index.num_leaves, "weight", logits.device, wide)
     if node_weights is not None:
-        node_weights = check_weights(node_weights, tax.num_nodes, "node_weights", logits.device, wide)
+        node_weights = check_weights(node_weights, index.num_nodes, "node_weights", logits.device, wide)
     logits_BM = logits if logits.dim() == 2 else logits.reshape(-1, index.num_nodes - 1)
     slabs, row_B, counted_B = _target_windows(row_B, target_kind, ignore_index, index)
     is_plain = not (label_smoothing or gamma or node_weights is not None)
@@ -155,27 +155,28 @@ def flat_cross_entropy(
 
     As `hierarchical_cross_entropy`, from (..., C) logits; an inner node's probability is the sum of its leaves'.
     """
-    check_width(leaf_logits, tax.num_leaves, "one column per class")
+    index = tree_index(tax, leaf_logits.device)
+    check_width(leaf_logits, index.num_leaves, "one column per class")
     check_options(reduction, target_kind)
     batch = leaf_logits.shape[:-1]
     row_B = check_target(target, batch, target_kind)
-    logits_BC = leaf_logits.reshape(-1, tax.num_leaves)
+    logits_BC = leaf_logits.reshape(-1, index.num_leaves)
     logits_BC = logits_BC.to(torch.promote_types(logits_BC.dtype, torch.float32))
     if weight is not None:
-        weight = check_weights(weight, tax.num_leaves, "weight", logits_BC.device, logits_BC.dtype)
+        weight = check_weights(weight, index.num_leaves, "weight", logits_BC.device, logits_BC.dtype)
     if target_kind == "class":
-        if not may_look_up_unread(row_B, tax.num_leaves, STOP) or ignore_index != STOP:
-            row_B, counted_B = mask_target(row_B, tax.num_leaves, target_kind, ignore_index)
+        if not may_look_up_unread(row_B, index.num_leaves, STOP) or ignore_index != STOP:
+            row_B, counted_B = mask_target(row_B, index.num_leaves, target_kind, ignore_index)
             row_B = row_B.masked_fill(~counted_B, STOP)
         try:
             loss = F.cross_entropy(logits_BC, row_B, weight, reduction=reduction, ignore_index=STOP)
         except IndexError:
-            mask_target(row_B, tax.num_leaves, target_kind, ignore_index)  # says which target it was
+            mask_target(row_B, index.num_leaves, target_kind, ignore_index)  # says which target it was
             raise
         return loss.reshape(batch) if reduction == "none" else loss
-    row_B, counted_B = mask_target(row_B, tax.num_nodes, target_kind, ignore_index)
+    row_B, counted_B = mask_target(row_B, index.num_nodes, target_kind, ignore_index)
     loss_B = -flat_node_log_probs(logits_BC, tax).gather(1, row_B.unsqueeze(1)).squeeze(1)
-    weight_B = _item_weights(row_B, target_kind, weight, tree_index(tax, logits_BC.device))
+    weight_B = _item_weights(row_B, target_kind, weight, index)
     return _reduce(loss_B, weight_B, counted_B, reduction, batch)
 
 

@@ -60,8 +60,8 @@ def flat_node_log_probs(leaf_logits: Tensor, tax: Taxonomy) -> Tensor:
 
     An inner node's probability is the sum of its leaves'.
     """
-    check_width(leaf_logits, tax.num_leaves, "one column per class")
     index = tree_index(tax, leaf_logits.device)
+    check_width(leaf_logits, index.num_leaves, "one column per class")
     logp_CB = _nodes_first(leaf_logits).log_softmax(0)
     parts = [logp_CB]
     for fold in index.folds:

@@ -43,6 +43,7 @@ class TreeHead(nn.Module, ABC):
             raise InputError(f"in_features is at least 1, not {in_features}")
         check_choice("init", init, get_args(Init))
         self.in_features = in_features
+        self.out_features = tax.num_leaves  # kept: a compiler would read it off the taxonomy's numpy arrays
         self.taxonomy = tax
         self.init = init
         self.weight = nn.Parameter(torch.empty(rows, in_features, device=device, dtype=dtype))
@@ -52,11 +53,6 @@ class TreeHead(nn.Module, ABC):
             self.register_parameter("bias", None)
         self.register_buffer("fingerprint", torch.empty(0))
         self.reset_parameters()
-
-    @property
-    def out_features(self) -> int:
-        """C, the number of classes."""
-        return self.taxonomy.num_leaves
 
     def reset_parameters(self) -> None:
         """Start anew: `zeros`, `paper` (uniform in ±0.1, no bias, as the paper's code) or `torch` (as `nn.Linear`)."""
