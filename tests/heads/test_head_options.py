@@ -16,8 +16,16 @@ COUNTS = [3, 1, 4, 1, 5, 9, 2, 6]
 
 
 @every_head
-def test_the_default_initialisation_is_zeros(kind):
+def test_the_default_initialisation_is_the_papers(kind):
+    torch.manual_seed(0)
     head = kind(D, TREE)
+    torch.manual_seed(0)
+    assert torch.equal(head.weight, kind(D, TREE, init="paper").weight)
+
+
+@every_head
+def test_zeros_are_zeros(kind):
+    head = kind(D, TREE, init="zeros")
     assert head.weight.count_nonzero() == head.bias.count_nonzero() == 0
 
 
@@ -41,7 +49,9 @@ def test_torchs_initialisation_is_that_of_a_linear_layer(kind):
 
 @every_head
 def test_reset_parameters_starts_anew(kind):
-    head = make(kind)
+    head = kind(D, TREE, init="zeros")
+    torch.nn.init.ones_(head.weight)
+    torch.nn.init.ones_(head.bias)
     head.reset_parameters()
     assert head.weight.count_nonzero() == head.bias.count_nonzero() == 0
 

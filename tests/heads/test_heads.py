@@ -119,7 +119,7 @@ def test_topk_is_a_sort_of_all_leaves(kind, k):
 @every_head
 def test_ties_go_by_class_order(kind):
     tax = am.Taxonomy.from_nested({"a": ["p", "q"], "b": ["r", "s"]}, classes=["s", "q", "p", "r"])
-    head = kind(D, tax)
+    head = kind(D, tax, init="zeros")
     assert head.topk(features(2, dtype=torch.float32), 4)[1].tolist() == [[0, 1, 2, 3]] * 2
     assert head.predict(features(2, dtype=torch.float32)).tolist() == [0, 0]
 

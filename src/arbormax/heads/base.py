@@ -34,7 +34,7 @@ class TreeHead(nn.Module, ABC):
         tax: Taxonomy,
         rows: int,
         bias: bool = True,
-        init: Init = "zeros",
+        init: Init = "paper",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -57,10 +57,9 @@ class TreeHead(nn.Module, ABC):
     def reset_parameters(self) -> None:
         """Start anew: `zeros`, `paper` (uniform in ±0.1, no bias, as the paper's code) or `torch` (as `nn.Linear`)."""
         bound = {"zeros": 0.0, "paper": 0.1, "torch": self.in_features**-0.5}[self.init]
-        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.uniform_(self.weight, -bound, bound) if bound else nn.init.zeros_(self.weight)
         if self.bias is not None:
-            bias_bound = bound if self.init == "torch" else 0.0
-            nn.init.uniform_(self.bias, -bias_bound, bias_bound)
+            nn.init.uniform_(self.bias, -bound, bound) if self.init == "torch" else nn.init.zeros_(self.bias)
         self._sign()
 
     @abstractmethod

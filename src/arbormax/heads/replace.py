@@ -36,7 +36,7 @@ def replace_head(
     """The model with its last `nn.Linear`, which must have one output per class, swapped for a head.
 
     The model is changed in place and given back; a model that is itself a Linear gives the head. The old layer's rows
-    become the leaves' rows, matched by class order, unless `keep_rows=False`; inner nodes start as `init=` says.
+    become the leaves' rows, matched by class order, and inner nodes start at zero, unless `keep_rows=False`.
 
     Args:
         model: any module; a bare `nn.Linear` too.
@@ -56,6 +56,8 @@ def replace_head(
         raise OptionError(
             f"head is one of {', '.join(map(repr, _KINDS))}, not {head!r}{did_you_mean(str(head), _KINDS)}"
         )
+    if keep_rows:
+        options.setdefault("init", "zeros")
     name, old = _choose(model, check_taxonomy(tax), name)
     new = _KINDS[head](
         old.in_features, tax, bias=old.bias is not None, device=old.weight.device, dtype=old.weight.dtype, **options
