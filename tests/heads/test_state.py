@@ -215,13 +215,19 @@ def test_a_head_from_meta_filled_tensor_by_tensor_works(kind, way):
 
 @every_head
 @every_way
+def test_empty_memory_has_the_right_fingerprint_at_once(kind, way):
+    head = on_meta(kind, way, fresh_tree()).to_empty(device="cpu")
+    assert bytes(head.fingerprint.tolist()).hex() == TREE.fingerprint
+
+
+@every_head
+@every_way
 def test_empty_memory_is_usable_after_reset_parameters(kind, way):
     head, h = on_meta(kind, way, fresh_tree()).to_empty(device="cpu"), features(3)
     torch.manual_seed(0)
     head.reset_parameters()
     torch.manual_seed(0)
     assert torch.equal(head(h), kind(D, TREE, dtype=torch.float64)(h))
-    assert bytes(head.fingerprint.tolist()).hex() == TREE.fingerprint
     if kind is am.HierarchicalSoftmax:
         assert head.log_priors.count_nonzero() == 0
 
