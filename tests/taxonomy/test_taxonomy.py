@@ -317,7 +317,7 @@ def test_render_draws_the_tree_with_counts():
     assert text.splitlines() == [
         "root (5 classes, 9 nodes, depth 3, 15 items)",
         "├─ comp (3 classes, 6 items)",
-        "│  ├─ graphics (1 items)",
+        "│  ├─ graphics (1 item)",
         "│  └─ sys (2 classes, 5 items)",
         "│     ├─ ibm (2 items)",
         "│     └─ mac (3 items)",

@@ -79,16 +79,18 @@ class TreeIndex:
 
 def tree_index(tax: Taxonomy, device: torch.device) -> TreeIndex:
     """The index of a taxonomy on a device, made at the first call and kept with the taxonomy."""
-    index = tax.scratch.get(device)
-    if not isinstance(index, TreeIndex):
+    index: TreeIndex | None = tax.scratch.get(device)
+    if index is None:
         # A first call while a graph is captured, or in inference mode, must still leave ordinary tensors behind.
         with _disable_current_modes(), torch.inference_mode(False):
             index = tax.scratch[device] = _build(tax, device)
     return index
 
 
-# What torch.compiler.assume_constant_result does, without loading the whole compiler with `import arbormax`.
-tree_index._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001
+# What torch.compiler.assume_constant_result does, without loading the whole compiler with `import arbormax`. Before
+# torch 2.13 a taxonomy cannot be a constant: there the look-up is traced, and finds what a head made when built or moved.
+_TAKES_CONSTANTS = [int(part) for part in torch.__version__.split(".")[:2]] >= [2, 13]
+tree_index._dynamo_marked_constant = _TAKES_CONSTANTS  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def path_windows(index: TreeIndex, target_B: Tensor, kind: Literal["class", "node"]) -> list[Windows]:

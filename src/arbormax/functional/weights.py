@@ -64,7 +64,7 @@ def sibling_log_priors(class_counts: ArrayLike, tax: Taxonomy, smoothing: float 
 
     >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
     >>> sibling_log_priors([1, 3, 4], tax).exp()
-    tensor([0.5000, 0.5000, 0.2500, 0.7500, 1.0000])
+    tensor([0.5000, 0.5000, 0.2500, 0.7500, 1.0000], dtype=torch.float64)
     """
     counts = np.asarray(class_counts, np.float64)
     if counts.shape != (tax.num_leaves,) or not np.isfinite(counts).all() or (counts < 0).any() or not smoothing >= 0:
@@ -78,7 +78,7 @@ def sibling_log_priors(class_counts: ArrayLike, tax: Taxonomy, smoothing: float 
             f"class {tax.classes[empty]!r} has no items, so no log prior; give a smoothing above 0, such as 1"
         )
     totals = tax.sum_up(counts + smoothing)
-    return _as_tensor(np.log(totals[1:]) - np.log(totals[tax.parent[1:]]))
+    return torch.from_numpy(np.log(totals[1:]) - np.log(totals[tax.parent[1:]]))
 
 
 def _as_tensor(values: np.ndarray) -> Tensor:

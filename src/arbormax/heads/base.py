@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from arbormax.errors import InputError, OptionError, TaxonomyError
 from arbormax.functional import flat_cross_entropy, flat_node_log_probs
 from arbormax.functional._checks import Reduction, TargetKind, check_choice, check_width
+from arbormax.functional._index import tree_index
 from arbormax.taxonomy import Taxonomy
 
 Init = Literal["zeros", "paper", "torch"]
@@ -92,10 +93,12 @@ class TreeHead(nn.Module, ABC):
             self._verified = (self.fingerprint,)
 
     def _sign(self) -> None:
-        """Mark the weights as this taxonomy's."""
+        """Mark the weights as this taxonomy's, and have its index ready where they are."""
         own = torch.tensor(list(bytes.fromhex(self.taxonomy.fingerprint)), dtype=torch.uint8, device="cpu")
         self.fingerprint = own.to(self.weight.device)
         self._verified = (self.fingerprint,)
+        if self.weight.device.type != "meta":
+            tree_index(self.taxonomy, self.weight.device)
 
     def _refuse_foreign(self, found: Tensor) -> None:
         if found.device.type == "meta":

@@ -95,6 +95,7 @@ class HierarchicalSoftmax(TreeHead):
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
+        self._primed = False
         if "log_priors" in self._buffers:
             self.log_priors.zero_()
 
@@ -109,7 +110,9 @@ class HierarchicalSoftmax(TreeHead):
         return logits_MB.t().reshape(*h.shape[:-1], logits_MB.shape[0])
 
     def _check_priors(self) -> None:
-        if torch.compiler.is_compiling() or self.log_priors.device.type == "meta":
+        # Looked at once, as the answer has to come back from the device.
+        if self._primed or torch.compiler.is_compiling() or self.log_priors.device.type == "meta":
             return
         if not bool(self.log_priors.any()) and int(self.taxonomy.num_children.max()) > 1:
             raise OptionError("tau needs the training frequencies: call head.set_priors(class_counts) first")
+        self._primed = True

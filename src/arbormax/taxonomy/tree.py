@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -45,6 +45,7 @@ class Taxonomy:
     leaves: np.ndarray  # (C,) the node of each class, in class order
     source_index: np.ndarray  # (N,) the caller's own number of each node, -1 where the caller had none
     stops: np.ndarray  # nodes that are virtual leaves, made by inner_classes="stop"
+    scratch: dict[Any, Any] = field(default_factory=dict, init=False)  # what other modules derive and want to keep
 
     def __post_init__(self) -> None:
         for array in (self.parent, self.leaves, self.source_index, self.stops):
@@ -418,11 +419,6 @@ class Taxonomy:
         return array.astype(np.int64)
 
     # ------------------------------------------------------------------- self
-
-    @cached_property
-    def scratch(self) -> dict[object, object]:
-        """A place for what other modules derive from this tree and want to keep as long as it lives."""
-        return {}
 
     def to_nested(self) -> dict[str, Any]:
         """Nested mappings, `{}` at the leaves."""
