@@ -88,7 +88,7 @@ def tree_index(tax: Taxonomy, device: torch.device) -> TreeIndex:
 
 
 # What torch.compiler.assume_constant_result does, without loading the whole compiler with `import arbormax`. Before
-# torch 2.13 a taxonomy cannot be a constant: there the look-up is traced, and finds what a head made when built or moved.
+# torch 2.13 a taxonomy cannot be a constant: there the look-up is traced and finds what a head made when it was built.
 _TAKES_CONSTANTS = [int(part) for part in torch.__version__.split(".")[:2]] >= [2, 13]
 tree_index._dynamo_marked_constant = _TAKES_CONSTANTS  # type: ignore[attr-defined]  # noqa: SLF001
 
