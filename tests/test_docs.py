@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "docs" / "heads.md", ROOT / "docs" / "measures.md"]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "start.md", ROOT / "docs" / "heads.md", ROOT / "docs" / "measures.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

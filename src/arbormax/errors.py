@@ -52,8 +52,8 @@ class MissingDependencyError(ArbormaxError, ImportError):
     """A package that this feature needs is not installed."""
 
     def __init__(self, feature: str, package: str, extra: str | None = None) -> None:
-        install = f"arbormax[{extra}]" if extra else package
-        super().__init__(f"{feature} needs the package {package}: pip install '{install}'")
+        or_extra = f", or 'arbormax[{extra}]' with all that goes with it" if extra else ""
+        super().__init__(f"{feature} needs the package {package}: pip install '{package.lower()}'{or_extra}")
 
 
 def did_you_mean(word: str, known: Iterable[str], count: int = 3) -> str:

@@ -166,3 +166,10 @@ def test_on_a_gpu_the_nodes_are_the_same_and_stay_there(decoder):
     nodes = decoder(logp.cuda(), tax)
     assert nodes.is_cuda
     assert torch.equal(nodes.cpu(), decoder(logp, tax))
+
+
+@pytest.mark.parametrize("decoder", [decode.leaf, decode.greedy, decode.threshold])
+def test_probabilities_and_logits_are_refused(decoder):
+    tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
+    with pytest.raises(InputError, match="no logits or probabilities"):
+        decoder(torch.tensor([[1.0, 0.6, 0.4, 0.3, 0.3, 0.4]]), tax)

@@ -154,7 +154,8 @@ def test_ids_that_do_not_fit_are_refused(true, pred, message):
     [
         (torch.zeros(3, 6), r"expected log_probs of shape \(2, 6\)"),
         (torch.zeros(2, 3), r"number of classes.*node_log_probs"),
-        (torch.full((2, 6), 0.2), "at most 0, found 0.2"),
+        (torch.full((2, 6), 0.2), "no logits or probabilities"),
+        (torch.tensor([[0.0, 0.2, -1, -1, -1, -1]] * 2), "at most 0, found 0.2"),
         (torch.full((2, 6), math.nan), "found nan"),
         (torch.zeros(2, 6, dtype=torch.int64), "floating-point"),
         ([["a"] * 6] * 2, "expected numbers"),

@@ -21,7 +21,7 @@ from arbormax.taxonomy.formats import _BY_NAME, _text
         ("t.csv", {"layout": "tree"}, "'edges' or 'paths', not 'tree'"),
         ("t.csv", {"header": "yes"}, "True or False, not 'yes'"),
         ("t.csv", {"delimiter": ""}, "one character"),
-        ("t.txt", {"sep": "//"}, "one character"),
+        ("t.txt", {"sep": ""}, "what stands between names"),
         ("t.txt", {"layout": "edges"}, "'paths' or 'children'"),
         ("t.txt", {"layout": "children", "sep": "/"}, "sep belongs to"),
         ("t.txt", {"root": "r"}, "root belongs to"),

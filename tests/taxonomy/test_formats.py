@@ -442,3 +442,17 @@ def test_the_check_before_writing_stays_quick_on_deep_trees_of_repeated_names(tm
     start = time.perf_counter()
     tax.save(tmp_path / "t.nwk", lossy=True)
     assert time.perf_counter() - start < 5
+
+
+def test_paths_may_be_separated_by_several_characters(tmp_path):
+    file = tmp_path / "google.txt"
+    file.write_text("Pets > Birds > Food/Seed\nPets > Cats\n")
+    assert Taxonomy.load(file, sep=" > ").path(4) == ("Pets", "Birds", "Food/Seed")
+
+
+@pytest.mark.parametrize("text", ['{"name": "r", "children": [{"name": "a"}]}', '[{"id": "a", "parent": "b"}]'])
+def test_objects_with_fields_are_no_tree_of_field_names(tmp_path, text):
+    file = tmp_path / "d3.json"
+    file.write_text(text)
+    with pytest.raises(TaxonomyError, match="objects with the fields"):
+        Taxonomy.load(file)

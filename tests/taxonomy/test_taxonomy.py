@@ -387,3 +387,12 @@ def test_a_hundred_thousand_random_nodes_are_built_in_about_a_second(seed):
     tax = Taxonomy.from_parents(parents)
     assert time.perf_counter() - start < 5  # generous: the machine may be busy
     assert sorted(tax.source_index.tolist()) == list(range(100_000))
+
+
+def test_encode_gives_class_ids_and_knows_stops():
+    tax = Taxonomy.from_paths(["home/garden", "home/garden/hose", "home/pan"], inner_classes="stop")
+    assert tax.encode(["home/garden", "garden", "hose", ("home", "pan")]).tolist() == [0, 0, 1, 2]
+    with pytest.raises(LabelError, match="1 labels name inner nodes, not classes, such as 'home'"):
+        tax.encode(["hose", "home"])
+    with pytest.raises(LabelError, match="expected a list of labels"):
+        tax.encode("hose")

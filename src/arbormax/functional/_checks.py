@@ -22,6 +22,8 @@ def check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
 
 def check_width(tensor: Tensor, width: int, what: str) -> None:
     """The last dimension must be `width`, and the values floating-point numbers."""
+    if not isinstance(tensor, Tensor):
+        raise InputError(f"expected a tensor, found {type(tensor).__name__}")
     if tensor.dim() == 0 or tensor.shape[-1] != width:
         raise InputError(f"expected {what}, so a last dimension of {width}, found the shape {tuple(tensor.shape)}")
     if not tensor.is_floating_point():
@@ -83,7 +85,8 @@ def check_weights(weights: Tensor, length: int, name: str, device: torch.device,
     if not isinstance(weights, Tensor):
         weights = torch.as_tensor(weights)
     if weights.shape != (length,):
-        raise InputError(f"{name} has one value for each of {length}, found the shape {tuple(weights.shape)}")
+        what = "classes" if name == "weight" else "nodes"
+        raise InputError(f"{name} has one value for each of {length} {what}, found the shape {tuple(weights.shape)}")
     weights = weights.to(device=device, dtype=dtype)
     fine = torch.isfinite(weights) & (weights >= 0)
     if _reads_values(weights):

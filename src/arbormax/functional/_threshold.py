@@ -14,6 +14,8 @@ from arbormax.errors import InputError, OptionError
 from arbormax.functional._index import tree_index
 from arbormax.taxonomy.tree import Taxonomy
 
+ROUNDING = 1e-2  # what half precision may make of a log-probability of 0
+
 
 def check_node_log_probs(logp_BN: Any, tax: Taxonomy) -> None:
     """Refuse what is not a floating-point tensor with one column for every node."""
@@ -24,6 +26,9 @@ def check_node_log_probs(logp_BN: Any, tax: Taxonomy) -> None:
         raise InputError(f"{expected}, found {logp_BN.dtype}")
     width = logp_BN.shape[-1] if logp_BN.ndim else None
     if width == tax.num_nodes:
+        reads = logp_BN.device.type == "cpu" and not torch.compiler.is_compiling()
+        if reads and bool((logp_BN.detach()[..., 0] > ROUNDING).any()):
+            raise InputError("the root's log-probability is 0, here it is above: no logits or probabilities")
         return
     hint = ""
     if width == tax.num_leaves:

@@ -56,7 +56,7 @@ def leaf_log_probs(logits: Tensor, tax: Taxonomy) -> Tensor:
 
 
 def flat_node_log_probs(leaf_logits: Tensor, tax: Taxonomy) -> Tensor:
-    """(..., N) log-probability of every node from (..., C) logits of one softmax over all classes.
+    """(..., N) log-probability of every node from (..., C) logits or log-probabilities of all classes.
 
     An inner node's probability is the sum of its leaves'.
     """

@@ -10,11 +10,8 @@ import torch
 from torch import Tensor
 
 from arbormax.errors import InputError
-from arbormax.functional._threshold import check_node_log_probs
+from arbormax.functional._threshold import ROUNDING, check_node_log_probs
 from arbormax.taxonomy.tree import Taxonomy
-
-# above this a "log-probability" is no rounding but a probability or a logit; bfloat16 stays well below
-ROUNDING = 1e-2
 
 
 def node_ids(values: Any, tax: Taxonomy, name: str) -> np.ndarray:

@@ -35,7 +35,7 @@ from arbormax.taxonomy.tree import Taxonomy
 try:
     from torchmetrics import Metric
 except ModuleNotFoundError as error:
-    raise MissingDependencyError("the accumulators", "torchmetrics", "train") from error
+    raise MissingDependencyError("accumulating over batches", "torchmetrics", "train") from error
 
 __all__ = ["HierarchicalDistanceAtK", "LevelCalibrationError", "NodeMetric", "NodeMetrics", "OperatingCurve"]
 

@@ -152,6 +152,8 @@ class LabelIndex:
         return f"; {where} has no child {path[length]!r}{did_you_mean(path[length], children)}"
 
     def find_many(self, labels: Iterable[str | Sequence[str]]) -> np.ndarray:
+        if isinstance(labels, str):
+            raise LabelError(f"expected a list of labels, found the string {labels!r}")
         nodes: list[int] = []
         known: dict[str | Sequence[str], int] = {}
         wrong: dict[str, list[int]] = {}

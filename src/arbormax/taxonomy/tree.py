@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from arbormax.errors import InputError
+from arbormax.errors import InputError, LabelError
 from arbormax.taxonomy._labels import LabelIndex
 
 if TYPE_CHECKING:
@@ -311,6 +311,25 @@ class Taxonomy:
     def find_many(self, labels: Iterable[Label]) -> np.ndarray:
         """The node of every label; unknown ones are told together in one error."""
         return self._labels.find_many(labels)
+
+    def encode(self, labels: Iterable[Label]) -> np.ndarray:
+        """The class id of every label, for targets; the path of a class that has a stop leaf means that leaf.
+
+        >>> tax = Taxonomy.from_nested({"a": ["x", "other"], "b": ["other"]})
+        >>> tax.encode(["x", "b/other", ("a", "other")]).tolist()
+        [0, 2, 1]
+        """
+        nodes = self.find_many(labels)
+        stop_below = np.arange(self.num_nodes)
+        stop_below[self.parent[self.stops]] = self.stops
+        classes: np.ndarray = self.class_of[stop_below[nodes]]
+        if (inner := np.flatnonzero(classes < 0)).size:
+            paths = dict.fromkeys("/".join(self.path(node)) for node in nodes[inner[:8]])
+            raise LabelError(
+                f"{len(inner)} labels name inner nodes, not classes, such as {', '.join(map(repr, paths))}; "
+                "for targets at inner nodes use find_many and target_kind='node'"
+            )
+        return classes
 
     def path(self, node: int) -> tuple[str, ...]:
         """The names from below the root down to a node; the root's path is empty."""

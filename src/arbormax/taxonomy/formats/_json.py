@@ -36,11 +36,25 @@ def read(text: str, draft: Draft) -> None:
     positions = Positions(text)
     try:
         _read_nested(text, NestedBuilder(draft, lambda position: f"line {positions.line(position)}"))
+        _refuse_objects(draft)
     except _SyntaxError as error:
         if _own.NAME in text:
             draft.problems.clear()  # a broken file of ours: its numbers are no defects
         draft.problems.append(f"not JSON: {error} ({positions.at(error.position)})")
         draft.fail_on_problems()
+
+
+def _refuse_objects(draft: Draft) -> None:
+    """Trees written as objects with fields look nested too; their field names must not become classes."""
+    tops = {name for name, parent in zip(draft.names, draft.parents, strict=True) if parent == -1}
+    for fields in ({"name", "children"}, {"id", "parent"}, {"name", "parent"}):
+        if fields <= tops and len(tops) <= 4:
+            listed = " and ".join(repr(name) for name in sorted(fields))
+            draft.problems[:] = [
+                f"objects with the fields {listed} are not read; write the names themselves, "
+                'as in {"animal": ["cat", "dog"]}, or use Taxonomy.from_edges'
+            ]
+            draft.fail_on_problems()
 
 
 def _tokens(text: str) -> Iterator[Token]:

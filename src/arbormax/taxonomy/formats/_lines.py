@@ -25,8 +25,8 @@ def read_txt(
     """One path per line, or a parent and its children where the lines hold tabs."""
     if layout not in (None, "paths", "children"):
         raise OptionError(f"layout is 'paths' or 'children' in a text file, not {layout!r}")
-    if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or sep in "\\\r\n"):
-        raise OptionError(f"sep is one character, such as '/', found {sep!r}")
+    if sep is not None and (not isinstance(sep, str) or not sep or any(char in sep for char in "\\\r\n")):
+        raise OptionError(f"sep is what stands between names, such as '/' or ' > ', found {sep!r}")
     if layout is None:
         layout = "children" if "\t" in text and sep is None else "paths"
     if layout == "children":
@@ -60,7 +60,7 @@ def _separator(rows: list[tuple[int, str]], draft: Draft) -> str:
 
 
 def _split(line: str, sep: str) -> list[str]:
-    if "\\" not in line:
+    if "\\" not in line or len(sep) > 1:  # escapes are for single characters
         return line.split(sep)
     names = [""]
     for piece in re.findall(r"\\.|[^\\]|\\", line):
