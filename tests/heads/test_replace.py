@@ -237,3 +237,14 @@ def test_existing_training_code_goes_on_working(kind):
         F.cross_entropy(model(x), y).backward()
         optimizer.step()
     assert criterion(model(x), y).item() < 0.3 * start
+
+
+def test_an_unknown_option_gets_a_did_you_mean():
+    with pytest.raises(OptionError, match="no option 'keep_row'; did you mean 'keep_rows'"):
+        am.replace_head(nn.Linear(D, C), TREE, keep_row=False)
+
+
+def test_a_model_that_has_a_head_already_says_so():
+    model = am.replace_head(nn.Sequential(nn.Linear(D, C)), TREE)
+    with pytest.raises(InputError, match="it has a head of arbormax already"):
+        am.replace_head(model, TREE)

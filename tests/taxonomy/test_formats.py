@@ -352,7 +352,7 @@ def test_lines_of_a_table_are_those_of_the_file(problems):
     assert problems("t.csv", text) == (
         "3 cells, but 2 columns (line 8); a name that holds the separator needs quotes",
         "node 'a' has two parents, 'r\\ns' and 'b' (line 3 and line 5); "
-        "a taxonomy is a tree: remove one of the two edges",
+        "a taxonomy is a tree: remove one of the two edges, or write paths if two nodes share this name",
         "an edge to nowhere, ('r\\ns', None) (line 9)",
     )
     paths = "level1,level2,level3\na,x\na,,z\na,x\na,b,c,d\n"

@@ -23,6 +23,8 @@ _KINDS: dict[str, Callable[..., TreeHead]] = {
     "shared": SharedSoftmax,
 }
 
+_OPTIONS = ("init",)
+
 
 def replace_head(
     model: nn.Module,
@@ -56,6 +58,10 @@ def replace_head(
         raise OptionError(
             f"head is one of {', '.join(map(repr, _KINDS))}, not {head!r}{did_you_mean(str(head), _KINDS)}"
         )
+    for option in options:
+        if option not in _OPTIONS:
+            hint = did_you_mean(option, (*_OPTIONS, "head", "name", "keep_rows"))
+            raise OptionError(f"replace_head has no option {option!r}{hint}; a head takes {', '.join(_OPTIONS)}")
     if keep_rows:
         options.setdefault("init", "zeros")
     name, old = _choose(model, check_taxonomy(tax), name)
@@ -83,7 +89,9 @@ def _choose(model: nn.Module, tax: Taxonomy, name: str | None) -> tuple[str, nn.
         if isinstance(module, nn.Linear) and not isinstance(module, NonDynamicallyQuantizableLinear)
     }
     if not linears:
-        raise InputError(f"{type(model).__name__} has no nn.Linear to replace")
+        has_head = any(isinstance(module, TreeHead) for module in model.modules())
+        mend = "; it has a head of arbormax already" if has_head else ""
+        raise InputError(f"{type(model).__name__} has no nn.Linear to replace{mend}")
     listed = ", ".join(
         f"{path or '(the model itself)'!r} ({layer.out_features} outputs)" for path, layer in linears.items()
     )

@@ -147,7 +147,7 @@ def add_edges(draft: Draft, edges: Iterable[Any], place: Callable[[int], str], r
                 old, new = ("the root" if n < 0 else repr(draft.names[n]) for n in (before, above))
                 draft.problems.append(
                     f"node {child!r} has two parents, {old} and {new} ({both}); "
-                    "a taxonomy is a tree: remove one of the two edges"
+                    "a taxonomy is a tree: remove one of the two edges, or write paths if two nodes share this name"
                 )
             continue
         edge_of[below] = number
