@@ -118,17 +118,18 @@ def _usual_loss(logits: Tensor, target: Tensor, ignore_index: int, index: TreeIn
 
     None where the call is not that usual, or a target is ignored or wrong; then the general way finds the words.
     """
-    table, shape = index.class_table, logits.shape
+    table = index.class_table
     if (
         table is None
-        or not isinstance(target, Tensor)
+        or not logits.is_cpu
         or logits.dtype not in _WIDE
+        or logits.dim() != 2
+        or logits.size(1) != index.num_nodes - 1
+        or not isinstance(target, Tensor)
         or target.dtype is not torch.int64
-        or len(shape) != 2
-        or shape[1] != index.num_nodes - 1
-        or target.shape != shape[:1]
+        or target.dim() != 1
+        or target.size(0) != logits.size(0)
         or 0 <= ignore_index < index.num_leaves
-        or logits.device.type != "cpu"
         or torch.compiler.is_compiling()
     ):
         return None
@@ -138,7 +139,7 @@ def _usual_loss(logits: Tensor, target: Tensor, ignore_index: int, index: TreeIn
         return None
     position_b = table.position.index_select(0, target).view(-1)
     total = F.cross_entropy(steps_BX.view(-1, table.width), position_b, reduction="sum", ignore_index=STOP)
-    return total / float(shape[0])
+    return total / float(target.size(0))
 
 
 def flat_cross_entropy(
