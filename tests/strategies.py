@@ -35,6 +35,3 @@ def taxonomies(draw, max_nodes: int = 24, min_nodes: int = 2, names=PLAIN, shuff
         return tax
     order = draw(st.permutations(tax.leaves.tolist()))
     return Taxonomy.from_parents(parents, labels, classes=[tax.path(leaf) for leaf in order])
-
-
-trees = taxonomies

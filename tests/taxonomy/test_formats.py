@@ -446,8 +446,13 @@ def test_the_check_before_writing_stays_quick_on_deep_trees_of_repeated_names(tm
 
 def test_paths_may_be_separated_by_several_characters(tmp_path):
     file = tmp_path / "google.txt"
-    file.write_text("Pets > Birds > Food/Seed\nPets > Cats\n")
-    assert Taxonomy.load(file, sep=" > ").path(4) == ("Pets", "Birds", "Food/Seed")
+    file.write_text("Pets > Birds > Food/Seed\nPets > Cats\nPets > Dogs > C:\\big\n")
+    tax = Taxonomy.load(file, sep=" > ")
+    assert [tax.path(leaf) for leaf in tax.leaves] == [
+        ("Pets", "Birds", "Food/Seed"),
+        ("Pets", "Cats"),
+        ("Pets", "Dogs", "C:\\big"),
+    ]
 
 
 @pytest.mark.parametrize("text", ['{"name": "r", "children": [{"name": "a"}]}', '[{"id": "a", "parent": "b"}]'])
