@@ -9,6 +9,7 @@ __all__ = [
     "LabelError",
     "MissingDependencyError",
     "OptionError",
+    "TableError",
     "TaxonomyError",
     "did_you_mean",
 ]
@@ -18,8 +19,8 @@ class ArbormaxError(Exception):
     """The parent of every error that arbormax raises on purpose."""
 
 
-class TaxonomyError(ArbormaxError, ValueError):
-    """A taxonomy, or a file of one, that is not a tree of named classes.
+class _ListedError(ArbormaxError, ValueError):
+    """An error that tells several defects of one input at once.
 
     `problems` holds every defect found, one string each; the message shows the first ones.
     """
@@ -36,12 +37,20 @@ class TaxonomyError(ArbormaxError, ValueError):
         super().__init__(message)
 
 
-class LabelError(ArbormaxError, ValueError):
-    """A label that names no node of the taxonomy, or more than one."""
+class TaxonomyError(_ListedError):
+    """A taxonomy, or a file of one, that is not a tree of named classes; `problems` lists every defect."""
+
+
+class LabelError(_ListedError):
+    """A label that names no node of the taxonomy, or more than one; `problems` has one entry per label."""
 
 
 class InputError(ArbormaxError, ValueError):
-    """A tensor or an array whose shape, range or content does not fit."""
+    """A tensor, an array or a file whose shape, range or content does not fit."""
+
+
+class TableError(_ListedError, InputError):
+    """A file of labelled texts that cannot be read; `problems` lists every bad row with its line."""
 
 
 class OptionError(ArbormaxError, TypeError, ValueError):

@@ -1,0 +1,90 @@
+"""Batches whose order follows from seed, epoch and position alone, so that a stopped run goes on where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from arbormax.data.ragged import Ragged
+from arbormax.errors import InputError, OptionError
+
+_POOL = 100  # batches that are sorted by length together: little padding, and still another mix in every epoch
+
+Inputs = tuple[Tensor, ...]
+
+
+class Batches:
+    """An endless course of epochs over rows and their targets; iterating gives one epoch of (inputs, target).
+
+    With `sort`, items of like length share a batch. `rank` of `ranks` takes every so many-th batch, equally many for
+    each. `state_dict` tells where the course stands and `load_state_dict` puts it there.
+
+    >>> rows = Ragged.from_lists([[1], [2, 3], [4]])
+    >>> batches = Batches(rows, np.array([0, 1, 2]), lambda rows: (torch.from_numpy(rows.padded(0)),), size=2)
+    >>> [target.tolist() for _, target in batches]
+    [[0, 1], [2]]
+    """
+
+    def __init__(
+        self,
+        rows: Ragged,
+        targets: np.ndarray,
+        collate: Callable[[Ragged], Inputs],
+        size: int,
+        *,
+        shuffle: bool = False,
+        sort: bool = False,
+        seed: int = 0,
+        rank: int = 0,
+        ranks: int = 1,
+    ) -> None:
+        if size < 1:
+            raise OptionError(f"a batch has at least one item, not {size}")
+        if len(rows) != len(targets):
+            raise InputError(f"expected one target per row, found {len(rows)} rows and {len(targets)} targets")
+        self.rows, self.targets, self.collate, self.size = rows, targets, collate, size
+        self.shuffle, self.sort, self.seed = shuffle, sort, seed
+        self.rank, self.ranks = rank, ranks
+        self._epoch = self._position = 0
+
+    def __len__(self) -> int:
+        batches = -(-len(self.rows) // self.size)
+        return -(-batches // self.ranks) if self.shuffle else len(range(self.rank, batches, self.ranks))
+
+    def __iter__(self) -> Iterator[tuple[Inputs, Tensor]]:
+        if self._position >= len(self):
+            self.set_epoch(self._epoch + 1)
+        plan = self.plan(self._epoch)
+        while self._position < len(plan):
+            items = plan[self._position]
+            self._position += 1
+            yield self.collate(self.rows.take(items)), torch.from_numpy(self.targets[items])
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the start of this epoch."""
+        self._epoch, self._position = epoch, 0
+
+    def plan(self, epoch: int) -> list[np.ndarray]:
+        """The items of each batch of this epoch, for this rank."""
+        draw = np.random.default_rng((self.seed, epoch))
+        order = draw.permutation(len(self.rows)) if self.shuffle else np.arange(len(self.rows))
+        if self.sort:
+            pool = _POOL * self.size if self.shuffle else len(order)
+            pool_of = np.arange(len(order)) // max(pool, 1)
+            order = order[np.lexsort((self.rows.lengths[order], pool_of))]
+        batches = [order[start : start + self.size] for start in range(0, len(order), self.size)]
+        if self.shuffle and self.sort:
+            batches = [batches[i] for i in draw.permutation(len(batches))]
+        if self.shuffle:  # ranks that train together take equally many steps
+            batches = (batches * self.ranks)[: len(self) * self.ranks]
+        return batches[self.rank :: self.ranks]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self._epoch, "position": self._position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._epoch, self._position = int(state["epoch"]), int(state["position"])

@@ -1,0 +1,91 @@
+"""Numbers for sequences of words: each is told by the number of all but its last word, and that last word.
+
+T values of all rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from arbormax.data.ragged import Ragged
+from arbormax.data.vocabulary import UNKNOWN
+from arbormax.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class NGrams:
+    """The known sequences of 2, 3, … words; their numbers follow those of the words."""
+
+    num_words: int
+    keys: tuple[np.ndarray, ...]  # for each length from 2: sorted int64 keys, (number of the beginning) * words + word
+
+    @classmethod
+    def learn(cls, rows: Ragged, num_words: int, longest: int = 2, min_count: int = 1) -> NGrams:
+        """The n-grams of up to `longest` words that occur `min_count` times in these rows of word numbers."""
+        grams = cls(num_words, ())
+        numbers_T = grams._words(rows)
+        for _ in range(longest - 1):
+            keys_T = grams._keys(numbers_T, rows)
+            keys, counts = np.unique(keys_T[keys_T >= 0], return_counts=True)
+            grams = cls(num_words, (*grams.keys, keys[counts >= min_count]))
+            numbers_T = grams._lookup(keys_T, len(grams.keys) - 1)
+        return grams
+
+    def __len__(self) -> int:
+        return sum(len(keys) for keys in self.keys)
+
+    def encode(self, rows: Ragged) -> Ragged:
+        """The rows with the numbers of their known n-grams put behind their words."""
+        if not self.keys:
+            return rows
+        row_T = np.repeat(np.arange(len(rows)), rows.lengths)
+        values, row_of = [rows.values], [row_T]
+        numbers_T = self._words(rows)
+        for step in range(len(self.keys)):
+            numbers_T = self._lookup(self._keys(numbers_T, rows), step)
+            known = numbers_T >= 0
+            values.append(numbers_T[known])
+            row_of.append(row_T[known])
+        rows_all = np.concatenate(row_of)
+        order = np.argsort(rows_all, kind="stable")
+        lengths = np.bincount(rows_all, minlength=len(rows))
+        return Ragged.from_lengths(np.concatenate(values)[order], lengths)
+
+    def save(self, path: Path) -> None:
+        with path.open("wb") as file:
+            np.savez_compressed(
+                file, num_words=self.num_words, **{f"keys{i}": keys for i, keys in enumerate(self.keys)}
+            )
+
+    @classmethod
+    def load(cls, path: Path) -> NGrams:
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                keys = tuple(archive[f"keys{i}"].astype(np.int64) for i in range(len(archive.files) - 1))
+                return cls(int(archive["num_words"]), keys)
+        except (ValueError, KeyError, OSError, EOFError) as error:
+            raise InputError(f"{path} does not hold the n-grams that arbormax wrote: {error}") from error
+
+    @staticmethod
+    def _words(rows: Ragged) -> np.ndarray:
+        """(T,) word numbers, -1 where the word is unknown: no n-gram goes through it."""
+        return np.where(rows.values == UNKNOWN, -1, rows.values)
+
+    def _keys(self, numbers_T: np.ndarray, rows: Ragged) -> np.ndarray:
+        """(T,) the key of the n-gram that ends at each place, from the numbers of those one word shorter; -1 for none."""
+        words_T = self._words(rows)
+        before_T = np.concatenate([[-1], numbers_T[:-1]])[: len(numbers_T)]
+        before_T[rows.offsets[:-1][rows.lengths > 0]] = -1
+        return np.where((before_T < 0) | (words_T < 0), -1, before_T * self.num_words + words_T)
+
+    def _lookup(self, keys_T: np.ndarray, step: int) -> np.ndarray:
+        """(T,) the number of each key, -1 where it is not known."""
+        known = self.keys[step]
+        first = self.num_words + sum(len(keys) for keys in self.keys[:step])
+        if not len(known):
+            return np.full(len(keys_T), -1, dtype=np.int64)
+        place_T = np.minimum(np.searchsorted(known, keys_T), len(known) - 1)
+        return np.where(known[place_T] == keys_T, first + place_T, -1)

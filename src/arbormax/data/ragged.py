@@ -1,0 +1,86 @@
+"""Rows of unequal length in two flat arrays: what a text is between its tokeniser and its batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Row i is `values[offsets[i]:offsets[i + 1]]`; `weights`, where there are any, go with the values."""
+
+    values: np.ndarray  # (T,) integers
+    offsets: np.ndarray  # (n + 1,) int64
+    weights: np.ndarray | None = None  # (T,) float32
+
+    @classmethod
+    def from_lists(cls, rows: Iterable[list[int]]) -> Ragged:
+        """The rows, packed.
+
+        >>> Ragged.from_lists([[4, 5], [], [6]]).offsets.tolist()
+        [0, 2, 2, 3]
+        """
+        rows = list(rows)
+        values = np.array([value for row in rows for value in row], dtype=np.int64)
+        return cls.from_lengths(values, np.array([len(row) for row in rows], dtype=np.int64))
+
+    @classmethod
+    def from_lengths(cls, values: np.ndarray, lengths: np.ndarray) -> Ragged:
+        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        return cls(values, offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(n,) the number of values of each row."""
+        return np.diff(self.offsets)
+
+    def take(self, items: np.ndarray) -> Ragged:
+        """The rows at these positions, in this order.
+
+        >>> Ragged.from_lists([[4, 5], [], [6]]).take(np.array([2, 0])).values.tolist()
+        [6, 4, 5]
+        """
+        lengths = self.lengths[items]
+        taken = Ragged.from_lengths(self.values, lengths)
+        starts = np.repeat(self.offsets[items] - taken.offsets[:-1], lengths)
+        places = starts + np.arange(taken.offsets[-1])
+        weights = None if self.weights is None else self.weights[places]
+        return Ragged(self.values[places], taken.offsets, weights)
+
+    def cut(self, longest: int) -> Ragged:
+        """Each row's first `longest` values."""
+        lengths = np.minimum(self.lengths, longest)
+        if np.array_equal(lengths, self.lengths):
+            return self
+        keep = np.arange(len(self.values)) - np.repeat(self.offsets[:-1], self.lengths) < longest
+        return Ragged(
+            self.values[keep],
+            Ragged.from_lengths(self.values, lengths).offsets,
+            None if self.weights is None else self.weights[keep],
+        )
+
+    def padded(self, pad: int, reverse: bool = False) -> np.ndarray:
+        """(n, longest row) int64, rows filled up with `pad` on the right; `reverse` turns each row round first.
+
+        There is one column at least, so that an empty row is one `pad`.
+
+        >>> Ragged.from_lists([[4, 5], [6]]).padded(0, reverse=True).tolist()
+        [[5, 4], [6, 0]]
+        """
+        lengths = self.lengths
+        longest = int(lengths.max(initial=1))
+        inside = np.arange(longest) < lengths[:, None]
+        table = np.full(inside.shape, pad, dtype=np.int64)
+        values = self.values
+        if reverse:
+            ends = np.repeat(self.offsets[:-1] + self.offsets[1:] - 1, lengths)
+            values = values[ends - np.arange(len(values))]
+        table[inside] = values
+        return table

@@ -1,0 +1,83 @@
+"""Words and their numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from arbormax.data.ragged import Ragged
+from arbormax.data.tokens import Tokeniser, tokeniser
+from arbormax.errors import InputError
+
+PADDING, UNKNOWN = 0, 1
+_SPECIAL = ("<padding>", "<unknown>")
+
+
+class Vocabulary:
+    """Numbered words: 0 pads, 1 stands for every word that is not here.
+
+    >>> vocabulary = Vocabulary.learn(["to be or not to be"])
+    >>> vocabulary.words
+    ('<padding>', '<unknown>', 'to', 'be', 'or', 'not')
+    >>> vocabulary.encode(["To be!", ""]).padded(PADDING).tolist()
+    [[2, 3], [0, 0]]
+    """
+
+    def __init__(self, words: Iterable[str], tokens: Tokeniser = "words") -> None:
+        self.words = (*_SPECIAL, *words)
+        self.tokens = tokens
+        self._tokenise = tokeniser(tokens)
+        self._number = {word: number for number, word in enumerate(self.words)}
+        if len(self._number) != len(self.words):
+            repeated = next(word for word, count in Counter(self.words).items() if count > 1)
+            raise InputError(f"a vocabulary has each word once, found {repeated!r} twice")
+
+    @classmethod
+    def learn(
+        cls, texts: Iterable[str], tokens: Tokeniser = "words", min_count: int = 1, max_words: int | None = None
+    ) -> Vocabulary:
+        """The words of these texts that occur `min_count` times, most frequent first."""
+        counts: Counter[str] = Counter()
+        tokenise = tokeniser(tokens)
+        for text in texts:
+            counts.update(tokenise(text))
+        for word in _SPECIAL:
+            counts.pop(word, None)
+        frequent = [word for word, count in counts.most_common(max_words) if count >= min_count]
+        return cls(frequent, tokens)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._number
+
+    def encode(self, texts: Sequence[str]) -> Ragged:
+        """The word numbers of each text."""
+        rows = [self._tokenise(text) for text in texts]
+        number = self._number.get
+        values = np.array([number(word, UNKNOWN) for row in rows for word in row], dtype=np.int64)
+        return Ragged.from_lengths(values, np.array([len(row) for row in rows], dtype=np.int64))
+
+    def extended(self, words: Iterable[str]) -> Vocabulary:
+        """This vocabulary with those of the words that it lacks behind its own."""
+        return Vocabulary(
+            [*self.words[len(_SPECIAL) :], *dict.fromkeys(w for w in words if w not in self)], self.tokens
+        )
+
+    def save(self, path: Path) -> None:
+        """One word per line; no tokeniser lets a line break into a word."""
+        path.write_text("".join(f"{word}\n" for word in self.words[len(_SPECIAL) :]), "utf-8", newline="\n")
+
+    @classmethod
+    def load(cls, path: Path, tokens: Tokeniser = "words") -> Vocabulary:
+        try:
+            text = path.read_bytes().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} is not a vocabulary: expected UTF-8 text, one word per line ({error})") from error
+        if text and not text.endswith("\n"):
+            raise InputError(f"{path} is cut short: its last line has no end")
+        return cls(text.split("\n")[:-1], tokens)

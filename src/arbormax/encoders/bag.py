@@ -1,0 +1,82 @@
+"""Averaged vectors of words and word n-grams: the fastest encoder on a CPU.
+
+B batch, T tokens of the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Self
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from arbormax.data.batching import Inputs
+from arbormax.data.ngrams import NGrams
+from arbormax.data.ragged import Ragged
+from arbormax.data.tokens import Tokeniser
+from arbormax.data.vocabulary import Vocabulary
+from arbormax.encoders.base import Encoder, Options, register
+
+_FILE, _NGRAMS = "vocabulary.txt", "ngrams.npz"
+
+
+class BagOptions(Options):
+    dim: int = Field(128, ge=1, description="size of a vector, and so of the features")
+    ngrams: int = Field(2, ge=1, le=8, description="longest sequence of words with a vector of its own")
+    dropout: float = Field(0.2, ge=0, lt=1, description="share of features dropped before the head")
+    tokens: Tokeniser = Field("words", description="words, or whitespace as in the paper")
+    min_count: int = Field(1, ge=1, description="how often a word occurs to get a vector of its own")
+    min_ngram_count: int = Field(2, ge=1, description="how often an n-gram occurs to get a vector of its own")
+    max_words: int = Field(500_000, ge=1, description="at most so many words, the most frequent")
+
+
+@register
+class BagEncoder(Encoder):
+    """The mean of the vectors of a text's words and n-grams."""
+
+    name: ClassVar[str] = "bag"
+    Options: ClassVar[type[Options]] = BagOptions
+    sorts_by_length: ClassVar[bool] = False
+    training_defaults: ClassVar[Mapping[str, object]] = {"learning_rate": 1e-2, "batch_size": 256, "epochs": 8}
+
+    def __init__(self, vocabulary: Vocabulary, grams: NGrams, options: BagOptions) -> None:
+        super().__init__()
+        self.vocabulary, self.grams, self.options = vocabulary, grams, options
+        self.weight = nn.Parameter(torch.empty(len(vocabulary) + len(grams), options.dim))
+        nn.init.uniform_(self.weight, -1.0 / options.dim, 1.0 / options.dim)
+        self.dropout = nn.Dropout(options.dropout)
+        self.out_features = options.dim
+
+    @classmethod
+    def fit(cls, texts: Sequence[str], options: Options) -> Self:
+        assert isinstance(options, BagOptions)
+        vocabulary = Vocabulary.learn(texts, options.tokens, options.min_count, options.max_words)
+        grams = NGrams.learn(vocabulary.encode(texts), len(vocabulary), options.ngrams, options.min_ngram_count)
+        return cls(vocabulary, grams, options)
+
+    def encode(self, texts: Sequence[str]) -> Ragged:
+        return self.grams.encode(self.vocabulary.encode(texts))
+
+    def collate(self, rows: Ragged) -> Inputs:
+        return torch.from_numpy(rows.values), torch.from_numpy(rows.offsets[:-1])
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        ids_T, starts_B = inputs
+        features: Tensor = self.dropout(F.embedding_bag(ids_T, self.weight, starts_B, mode="mean", sparse=True))
+        return features
+
+    def sparse_parameters(self) -> list[nn.Parameter]:
+        return [self.weight]
+
+    def save(self, folder: Path) -> None:
+        self.vocabulary.save(folder / _FILE)
+        self.grams.save(folder / _NGRAMS)
+
+    @classmethod
+    def load(cls, folder: Path, options: Options) -> Self:
+        assert isinstance(options, BagOptions)
+        return cls(Vocabulary.load(folder / _FILE, options.tokens), NGrams.load(folder / _NGRAMS), options)

@@ -1,0 +1,108 @@
+"""The paper's encoders: the last hidden state of an LSTM, or of one in each direction.
+
+B batch, T tokens, E size of a word's vector, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from arbormax.data.batching import Inputs
+from arbormax.data.ragged import Ragged
+from arbormax.data.tokens import Tokeniser
+from arbormax.data.vectors import WordVectors
+from arbormax.data.vocabulary import PADDING, Vocabulary
+from arbormax.encoders.base import Encoder, Options, register
+from arbormax.encoders.words import WordTable
+
+_FILE = "vocabulary.txt"
+
+
+class LSTMOptions(Options):
+    hidden: int = Field(150, ge=1, description="size of the hidden state, per direction")
+    dim: int = Field(100, ge=1, description="size of a word's vector; a vectors file brings its own")
+    dropout: float = Field(0.5, ge=0, lt=1, description="share of features dropped before the head")
+    vectors: str | None = Field(None, description="file of word vectors to start from (.txt, .zip, .npz)")
+    kept_words: int = Field(100_000, ge=0, description="words of the vectors file to keep that training never saw")
+    tokens: Tokeniser = Field("words", description="words, or whitespace as in the paper")
+    min_count: int = Field(1, ge=1, description="how often a word occurs to get a vector of its own")
+    max_words: int = Field(200_000, ge=1, description="at most so many words, the most frequent")
+    max_length: int = Field(512, ge=1, description="a text is cut after so many words")
+    trained_words: int | None = Field(None, description="set by training: words with trained vectors")
+
+
+@register
+class LSTMEncoder(Encoder):
+    """The last hidden state of an LSTM over word vectors."""
+
+    name: ClassVar[str] = "lstm"
+    Options: ClassVar[type[Options]] = LSTMOptions
+    bidirectional: ClassVar[bool] = False
+
+    def __init__(self, vocabulary: Vocabulary, options: LSTMOptions) -> None:
+        super().__init__()
+        self.vocabulary, self.options = vocabulary, options
+        self.words = WordTable(len(vocabulary), options.dim, options.trained_words)
+        self.forwards = nn.LSTM(options.dim, options.hidden, batch_first=True)
+        # A network of its own for the way back reads each text turned round: no packing, whatever the lengths.
+        self.backwards = nn.LSTM(options.dim, options.hidden, batch_first=True) if self.bidirectional else None
+        self.dropout = nn.Dropout(options.dropout)
+        self.out_features = options.hidden * (2 if self.bidirectional else 1)
+
+    @classmethod
+    def fit(cls, texts: Sequence[str], options: Options) -> Self:
+        assert isinstance(options, LSTMOptions)
+        vocabulary = Vocabulary.learn(texts, options.tokens, options.min_count, options.max_words)
+        settings = {"trained_words": len(vocabulary)}
+        if options.vectors is None:
+            return cls(vocabulary, options.model_copy(update=settings))
+        vectors = WordVectors.load(options.vectors, options.dim)
+        unseen = [word for word in vectors.words if word not in vocabulary][: options.kept_words]
+        vocabulary = vocabulary.extended(unseen)
+        encoder = cls(vocabulary, options.model_copy(update={**settings, "dim": vectors.matrix.shape[1]}))
+        encoder.words.fill(vocabulary, vectors)
+        return encoder
+
+    def encode(self, texts: Sequence[str]) -> Ragged:
+        assert isinstance(self.options, LSTMOptions)
+        return self.vocabulary.encode(texts).cut(self.options.max_length)
+
+    def collate(self, rows: Ragged) -> Inputs:
+        last_B = torch.from_numpy(np.maximum(rows.lengths, 1) - 1)
+        directions = (False, True)[: 1 + self.bidirectional]
+        return last_B, *(torch.from_numpy(rows.padded(PADDING, reverse)) for reverse in directions)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        last_B, *ids = inputs
+        networks = [self.forwards] if self.backwards is None else [self.forwards, self.backwards]
+        states = [self._last(network, ids_BT, last_B) for network, ids_BT in zip(networks, ids, strict=True)]
+        features: Tensor = self.dropout(torch.cat(states, -1) if len(states) > 1 else states[0])
+        return features
+
+    def _last(self, network: nn.LSTM, ids_BT: Tensor, last_B: Tensor) -> Tensor:
+        states_BTH, _ = network(self.words(ids_BT))
+        places_B1H = last_B.view(-1, 1, 1).expand(-1, 1, states_BTH.shape[-1])
+        return states_BTH.gather(1, places_B1H).squeeze(1)
+
+    def save(self, folder: Path) -> None:
+        self.vocabulary.save(folder / _FILE)
+
+    @classmethod
+    def load(cls, folder: Path, options: Options) -> Self:
+        assert isinstance(options, LSTMOptions)
+        return cls(Vocabulary.load(folder / _FILE, options.tokens), options)
+
+
+@register
+class BiLSTMEncoder(LSTMEncoder):
+    """The last hidden states of two LSTMs, one in each direction."""
+
+    name: ClassVar[str] = "bilstm"
+    bidirectional: ClassVar[bool] = True

@@ -1,0 +1,139 @@
+"""TF-IDF of words and word n-grams, sparse, straight into the head: a linear model, hard to beat on little data.
+
+B batch, D terms, T terms of the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from arbormax.data.batching import Inputs
+from arbormax.data.ragged import Ragged
+from arbormax.data.tokens import Tokeniser, tokeniser
+from arbormax.encoders.base import Encoder, Options, register
+from arbormax.errors import InputError, MissingDependencyError
+
+_FILE = "vocabulary.txt"
+
+
+class TfidfOptions(Options):
+    ngrams: int = Field(2, ge=1, le=8, description="longest sequence of words that is a term of its own")
+    tokens: Tokeniser = Field("words", description="words, or whitespace as in the paper")
+    min_count: int = Field(1, ge=1, description="how many texts a word occurs in to be kept")
+    min_ngram_count: int = Field(2, ge=1, description="how many texts an n-gram occurs in to be kept")
+    max_terms: int = Field(50_000, ge=1, description="at most so many terms, the most frequent")
+
+
+@register
+class TfidfEncoder(Encoder):
+    """The terms of a text, each weighted by how often it occurs there and how rare it is, as rows of length one.
+
+    Its features are a sparse (B, D) tensor; it has nothing to train, so that the head is a linear classifier.
+    """
+
+    name: ClassVar[str] = "tfidf"
+    Options: ClassVar[type[Options]] = TfidfOptions
+    sorts_by_length: ClassVar[bool] = False
+    training_defaults: ClassVar[Mapping[str, object]] = {"learning_rate": 1e-2, "batch_size": 64, "epochs": 20}
+
+    # Counts rather than the weights made of them, as a change of precision leaves whole numbers alone.
+    text_counts: Tensor  # (D,) how many training texts have each term
+    num_texts: Tensor  # () how many training texts there were
+
+    def __init__(self, terms: Sequence[str], options: TfidfOptions) -> None:
+        super().__init__()
+        self.terms, self.options = tuple(terms), options
+        self.out_features = len(self.terms)
+        self.register_buffer("text_counts", torch.zeros(len(self.terms), dtype=torch.int64))
+        self.register_buffer("num_texts", torch.zeros((), dtype=torch.int64))
+        self._counter = _counter(options, vocabulary={term: column for column, term in enumerate(self.terms)})
+
+    @classmethod
+    def fit(cls, texts: Sequence[str], options: Options) -> Self:
+        assert isinstance(options, TfidfOptions)
+        counter = _counter(options)
+        try:
+            counts = counter.fit_transform(texts)
+        except ValueError as error:  # from scikit-learn, when there is no word at all
+            raise InputError(f"the {len(texts):,} training texts have no word in them ({error})") from error
+        terms, frequency_D = counter.get_feature_names_out(), np.asarray(counts.sum(0)).ravel()
+        text_counts_D = np.bincount(counts.indices, minlength=len(terms))
+        least_D = np.where(np.char.find(terms.astype(str), " ") < 0, options.min_count, options.min_ngram_count)
+        order = np.argsort(-frequency_D, kind="stable")
+        kept = np.sort(order[(text_counts_D >= least_D)[order]][: options.max_terms])
+        if not len(kept):
+            raise InputError(
+                f"no word of {len(texts):,} training texts occurs in min_count={options.min_count} of them"
+            )
+        encoder = cls(terms[kept].tolist(), options)
+        encoder.text_counts.copy_(torch.from_numpy(text_counts_D[kept]))
+        encoder.num_texts.fill_(len(texts))
+        return encoder
+
+    def encode(self, texts: Sequence[str]) -> Ragged:
+        from sklearn.feature_extraction.text import TfidfTransformer
+
+        weigh = TfidfTransformer(sublinear_tf=True)
+        counts_D = self.text_counts.cpu().numpy().astype(np.float64)
+        weigh.idf_ = np.log((1 + float(self.num_texts)) / (1 + counts_D)) + 1
+        rows = weigh.transform(self._counter.transform(texts), copy=False)
+        rows.sort_indices()
+        return Ragged(rows.indices.astype(np.int64), rows.indptr.astype(np.int64), rows.data.astype(np.float32))
+
+    def collate(self, rows: Ragged) -> Inputs:
+        assert rows.weights is not None
+        return tuple(torch.from_numpy(array) for array in (rows.lengths, rows.values, rows.weights))
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        lengths_B, columns_T, weights_T = inputs
+        rows_B = torch.arange(len(lengths_B), device=lengths_B.device)
+        rows_T = rows_B.repeat_interleave(lengths_B, output_size=len(columns_T))
+        return torch.sparse_coo_tensor(
+            torch.stack([rows_T, columns_T]),
+            weights_T,
+            (len(lengths_B), self.out_features),
+            is_coalesced=True,  # the columns of a row are sorted, each there once
+            check_invariants=False,
+        )
+
+    def save(self, folder: Path) -> None:
+        text = "".join(f"{term}\n" for term in self.terms)  # no tokeniser lets a line break into a word
+        (folder / _FILE).write_text(text, "utf-8", newline="\n")
+
+    @classmethod
+    def load(cls, folder: Path, options: Options) -> Self:
+        assert isinstance(options, TfidfOptions)
+        path = folder / _FILE
+        try:
+            text = path.read_bytes().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} is not a vocabulary: expected UTF-8 text, one term per line ({error})") from error
+        terms = text.split("\n")
+        if terms.pop():
+            raise InputError(f"{path} is cut short: its last line has no end")
+        if len(set(terms)) != len(terms):
+            raise InputError(f"{path} has a term twice: expected each of its {len(terms):,} lines once")
+        return cls(terms, options)
+
+
+def _counter(options: TfidfOptions, **settings: Any) -> Any:
+    """Scikit-learn's counter of terms, with our words in it."""
+    try:
+        from sklearn.feature_extraction.text import CountVectorizer
+    except ImportError as error:
+        raise MissingDependencyError("the TF-IDF encoder", "scikit-learn", "text") from error
+    return CountVectorizer(
+        tokenizer=tokeniser(options.tokens),
+        token_pattern=None,
+        lowercase=False,  # the tokeniser does it
+        ngram_range=(1, options.ngrams),
+        dtype=np.float32,
+        **settings,
+    )

@@ -1,0 +1,50 @@
+"""A table of word vectors: trained for the words of the training texts, kept as they are for the others.
+
+B batch, T tokens, E size of a word's vector.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from arbormax.data.vectors import WordVectors
+from arbormax.data.vocabulary import PADDING, Vocabulary
+
+
+class WordTable(nn.Module):
+    """Vectors of `trained` words, and after them of words that only the vectors' file knows.
+
+    A word that training never saw keeps the vector it came with, and costs the optimiser nothing.
+    """
+
+    kept: Tensor  # (words - trained, E)
+
+    def __init__(self, words: int, size: int, trained: int | None = None) -> None:
+        super().__init__()
+        self.trained = words if trained is None else trained
+        self.weight = nn.Parameter(0.1 * torch.randn(self.trained, size))
+        self.register_buffer("kept", torch.zeros(words - self.trained, size))
+        with torch.no_grad():
+            self.weight[PADDING] = 0.0
+
+    def fill(self, vocabulary: Vocabulary, vectors: WordVectors) -> None:
+        """Take the vectors of the words that have one; the others start with the same spread."""
+        table = torch.cat([self.weight.detach(), self.kept])
+        spread = float(vectors.matrix.std())
+        table *= spread / 0.1
+        found = [(i, vectors.number[word]) for i, word in enumerate(vocabulary.words) if word in vectors.number]
+        if found:
+            mine, theirs = torch.tensor(found).T
+            table[mine] = torch.from_numpy(vectors.matrix[theirs.numpy()])
+        with torch.no_grad():
+            self.weight.copy_(table[: self.trained])
+            self.kept.copy_(table[self.trained :])
+
+    def forward(self, ids_BT: Tensor) -> Tensor:
+        if self.training or not len(self.kept):
+            return F.embedding(ids_BT, self.weight, padding_idx=PADDING)
+        own = F.embedding(ids_BT.clamp(max=self.trained - 1), self.weight)
+        kept = F.embedding((ids_BT - self.trained).clamp(min=0), self.kept)
+        return torch.where((ids_BT < self.trained).unsqueeze(-1), own, kept)

@@ -1,0 +1,119 @@
+"""All settings of a training run in one place, checked before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from arbormax.encoders import Options, encoder_kind
+from arbormax.errors import OptionError, did_you_mean
+
+M = TypeVar("M", bound=BaseModel)
+HeadName = Literal["hierarchical", "flat", "shared"]
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "paper": {
+        "encoder": "bilstm",
+        "encoder_options": {"hidden": 150, "dropout": 0.5, "tokens": "whitespace"},
+        "learning_rate": 1e-3,
+        "head_learning_rate": 1e-3,
+        "schedule": "constant",
+        "batch_size": 10,
+        "clip": 5.0,
+    },
+}
+
+# What an encoder does not set otherwise.
+_USUAL: Mapping[str, Any] = {"learning_rate": 1e-3, "batch_size": 64, "epochs": 20, "schedule": "linear", "warmup": 0.0}
+
+
+class TrainConfig(BaseModel):
+    """The settings of a run; None stands for what the encoder does best with.
+
+    >>> TrainConfig.make(preset="paper", epochs=3).batch_size
+    10
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    encoder: str = Field("bag", description="bag, lstm, bilstm, tfidf, transformer or a registered one")
+    encoder_options: dict[str, Any] = Field(default_factory=dict, description="the encoder's own settings")
+    head: HeadName = Field("hierarchical", description="hierarchical, flat or shared")
+    seed: int = Field(0, ge=0, lt=2**32, description="of weights, order and dropout")
+    epochs: int | None = Field(None, ge=1, description="passes over the training texts, at most")
+    batch_size: int | None = Field(None, ge=1, description="texts per step and device")
+    learning_rate: float | None = Field(None, gt=0, description="of the encoder")
+    head_learning_rate: float | None = Field(None, gt=0, description="of the head; None: the encoder's")
+    schedule: Literal["linear", "constant"] | None = Field(None, description="linear falls to zero over the epochs")
+    warmup: float | None = Field(None, ge=0, lt=1, description="share of the steps in which the rate rises")
+    weight_decay: float = Field(0.0, ge=0, description="of AdamW, on dense parameters")
+    clip: float | None = Field(5.0, gt=0, description="largest norm of the gradient; None: any")
+    validation: float = Field(0.1, ge=0, lt=1, description="share of the texts held out to stop early; 0: none")
+    patience: int | None = Field(3, ge=1, description="epochs without a better macro-F1 before stopping; None: never")
+    precision: Literal["32-true", "16-mixed", "bf16-mixed"] = Field("32-true", description="of Lightning")
+    class_weight: Literal["balanced"] | dict[str, float] | None = Field(None, description="weights of the classes")
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="among siblings; hierarchical head only")
+    gamma: float = Field(0.0, ge=0, description="focal loss at every step; hierarchical head only")
+    tau: float = Field(0.0, ge=0, description="logit adjustment by sibling frequencies; hierarchical head only")
+    hxe_alpha: float | None = Field(None, ge=0, description="Bertinetto's level weights; hierarchical head only")
+
+    @classmethod
+    def make(cls, preset: str | None = None, **given: Any) -> Self:
+        """The settings with a preset under those given; one error tells all that is wrong."""
+        if preset is not None and preset not in PRESETS:
+            raise OptionError(f"preset is one of {', '.join(PRESETS)}; found {preset!r}{did_you_mean(preset, PRESETS)}")
+        base = dict(PRESETS[preset]) if preset else {}
+        if "encoder_options" in base and given.get("encoder", base.get("encoder")) in (None, base.get("encoder")):
+            given["encoder_options"] = {**base["encoder_options"], **(given.get("encoder_options") or {})}
+        else:
+            base.pop("encoder_options", None)
+        base.update({name: value for name, value in given.items() if value is not None or name not in base})
+        return _checked(cls, base)
+
+    @property
+    def options(self) -> Options:
+        """The encoder's own settings, checked."""
+        return _checked(encoder_kind(self.encoder).Options, self.encoder_options, f"encoder {self.encoder!r}")
+
+    def resolved(self) -> Self:
+        """These settings with every None filled in that the encoder has an opinion on."""
+        self.check()
+        kind = encoder_kind(self.encoder)
+        defaults = {**_USUAL, **kind.training_defaults}
+        filled = {name: value for name, value in defaults.items() if getattr(self, name) is None}
+        settings = self.model_copy(update=filled)
+        if settings.head_learning_rate is None:
+            settings = settings.model_copy(update={"head_learning_rate": settings.learning_rate})
+        return settings
+
+    def check(self) -> None:
+        """Raise for what no single field can tell."""
+        self.options  # noqa: B018 - raises
+        if self.head != "hierarchical":
+            spoken = [n for n in ("label_smoothing", "gamma", "tau", "hxe_alpha") if getattr(self, n)]
+            if spoken:
+                raise OptionError(f"{', '.join(spoken)} speak of siblings and need head='hierarchical'")
+
+
+def _checked(kind: type[M], values: Mapping[str, Any], what: str = "training") -> M:
+    try:
+        return kind.model_validate(dict(values))
+    except ValidationError as error:
+        raise OptionError(_told(error, kind, what)) from None
+
+
+def _told(error: ValidationError, kind: type[BaseModel], what: str) -> str:
+    lines = []
+    for problem in error.errors():
+        name = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            known = sorted(kind.model_fields)
+            near = did_you_mean(name, known) or f"; it knows {', '.join(known)}"
+            lines.append(f"{what} has no option {name!r}{near}")
+        elif problem["type"] == "missing":
+            lines.append(f"{what} needs the option {name!r}: {kind.model_fields[name].description}")
+        else:
+            lines.append(f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}")
+    return "\n".join(lines)

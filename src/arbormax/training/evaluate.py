@@ -1,0 +1,63 @@
+"""How well a model does on examples: every measure, in one pass and constant memory.
+
+B batch, N nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from arbormax.data.examples import Examples
+from arbormax.errors import InputError
+from arbormax.metrics import HierarchicalDistanceAtK, LevelCalibrationError, NodeMetrics, OperatingCurve
+from arbormax.training.model import TextModel
+
+
+class Evaluation(NamedTuple):
+    """The measures, and the most probable leaf of each example as a node."""
+
+    metrics: dict[str, Any]
+    predicted: np.ndarray  # (n,) int64
+
+
+def evaluate(
+    model: TextModel, examples: Examples, batch_size: int = 256, progress: Callable[[int], None] | None = None
+) -> Evaluation:
+    """The measures of the model's most probable leaves, of its log-likelihood and of its calibration."""
+    if not len(examples):
+        raise InputError("there is nothing to evaluate on: no examples")
+    tax = model.taxonomy
+    truth = torch.from_numpy(examples.nodes)
+    leaves = torch.tensor(tax.leaves)
+    nodes, curve, calibration = NodeMetrics(tax), OperatingCurve(tax), LevelCalibrationError(tax)
+    widths = [k for k in (1, 5, 20) if k <= tax.num_leaves]
+    ranked = [HierarchicalDistanceAtK(tax, k) for k in widths]
+    predicted, loss, start = [], 0.0, 0
+    for logp_BN in model.node_log_probs(examples.texts, batch_size):
+        logp_BN = logp_BN.cpu()
+        true_B = truth[start : start + len(logp_BN)]
+        best_BK = logp_BN[:, leaves].topk(widths[-1], dim=1).indices
+        best_B = leaves[best_BK[:, 0]]
+        nodes.update(true_B, best_B)
+        curve.update(logp_BN, true_B)
+        calibration.update(logp_BN, true_B)
+        for metric in ranked:
+            metric.update(true_B, best_BK)
+        loss -= float(logp_BN.gather(1, true_B[:, None]).double().sum())
+        predicted.append(best_B)
+        start += len(logp_BN)
+        if progress is not None:
+            progress(len(logp_BN))
+    values = {
+        "items": len(examples),
+        **nodes.compute(),
+        "nll": loss / len(examples),
+        "level_calibration_error": calibration.compute(),
+        "operating_curve_area": curve.compute().area,
+        **{f"hierarchical_distance@{k}": float(m.compute()) for k, m in zip(widths, ranked, strict=True)},
+    }
+    return Evaluation(values, torch.cat(predicted).numpy())

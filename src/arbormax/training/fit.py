@@ -1,0 +1,242 @@
+"""Training: examples in, a model out. Lightning runs the loop."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import RichProgressBar
+from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
+
+from arbormax.data.batching import Batches
+from arbormax.data.examples import Examples
+from arbormax.errors import InputError, OptionError
+from arbormax.functional._checks import TargetKind
+from arbormax.taxonomy import Taxonomy
+from arbormax.taxonomy.formats import write_whole
+from arbormax.training.callbacks import Best, Clock, Patience, Snapshots
+from arbormax.training.config import TrainConfig
+from arbormax.training.folds import held_out
+from arbormax.training.model import TextModel, seeded
+from arbormax.training.module import TrainingModule
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished training: the model, and how it went."""
+
+    model: TextModel
+    epochs: int  # that were run
+    best_epoch: int | None  # whose weights these are, counted from 1; None: the last one's
+    valid_macro_f1: float | None
+    seconds: float  # of training, over all restarts
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Where to train: Lightning's own words."""
+
+    accelerator: str = "auto"
+    devices: int | str = 1
+
+
+class TextData(pl.LightningDataModule):
+    """Encoded texts as Lightning wants them, a share for each device."""
+
+    def __init__(self, model: TextModel, kind: TargetKind, train: Examples, valid: Examples | None) -> None:
+        super().__init__()
+        self.encoder, self.config = model.encoder, model.config
+        self.parts = {
+            name: (self.encoder.encode(part.texts), targets_of(part.nodes, model.taxonomy, kind))
+            for name, part in (("train", train), ("valid", valid))
+            if part is not None
+        }
+
+    def train_dataloader(self) -> Batches:
+        return self._batches("train", shuffle=True)
+
+    def val_dataloader(self) -> Batches:
+        return self._batches("valid", shuffle=False)
+
+    def _batches(self, part: str, shuffle: bool) -> Batches:
+        assert self.trainer is not None
+        assert self.config.batch_size is not None
+        rows, targets = self.parts[part]
+        return Batches(
+            rows,
+            targets,
+            self.encoder.collate,
+            self.config.batch_size if shuffle else max(self.config.batch_size, 256),
+            shuffle=shuffle,
+            sort=self.encoder.sorts_by_length,
+            seed=self.config.seed,
+            rank=self.trainer.global_rank,
+            ranks=self.trainer.world_size,
+        )
+
+
+def fit(
+    config: TrainConfig,
+    taxonomy: Taxonomy,
+    train: Examples,
+    valid: Examples | None = None,
+    *,
+    folder: Path | str | None = None,
+    resume: bool = False,
+    hardware: Hardware = Hardware(),
+    progress: bool = False,
+    callbacks: Sequence[pl.Callback] = (),
+    every_steps: int | None = None,
+) -> Run:
+    """A model trained on the examples; without `valid`, the share `config.validation` of them is held out.
+
+    With `folder`, logs and the state of the run go there and `resume` goes on from that state, to the same weights as
+    a run that was never stopped.
+    """
+    config = config.resolved()
+    given = train
+    if valid is None:
+        train, valid = held_out(train, config.validation, config.seed)
+    check_examples(train, taxonomy)
+    state = None if folder is None else Path(folder) / "checkpoints" / "last.ckpt"
+    if state is not None:
+        open_run(state, _identity(config, taxonomy, given), resume)
+    model = TextModel.new(train.texts, taxonomy, config)
+    labels = train.nodes if valid is None else np.concatenate([train.nodes, valid.nodes])
+    kind: TargetKind = "class" if (taxonomy.class_of[labels] >= 0).all() else "node"
+    if config.tau:
+        model.head.set_priors(class_counts(train.nodes, taxonomy), smoothing=1.0)  # type: ignore[operator]
+    module = TrainingModule(model, kind, class_weights(config, train.nodes, taxonomy))
+    data = TextData(model, kind, train, valid)
+    clock, best = Clock(), Best()
+    active: list[pl.Callback] = [*callbacks, clock]
+    if valid is not None:
+        active += [best] if config.patience is None else [Patience(config.patience), best]
+    if state is not None:
+        active.append(Snapshots(state, every_steps=every_steps))
+    if progress:
+        active.append(RichProgressBar(leave=False))
+    with quiet(), seeded(config.seed):
+        trainer = pl.Trainer(
+            max_epochs=config.epochs,
+            accelerator=hardware.accelerator,
+            devices=hardware.devices,
+            strategy="auto" if hardware.devices in (1, "1") else "ddp_spawn",
+            precision=config.precision,
+            callbacks=active,
+            logger=_loggers(folder),
+            default_root_dir=folder,
+            enable_checkpointing=state is not None,
+            enable_progress_bar=progress,
+            enable_model_summary=False,
+            log_every_n_steps=1,  # the module itself logs now and then only
+            limit_val_batches=0 if valid is None else None,
+            num_sanity_val_steps=0,
+            use_distributed_sampler=False,
+        )
+        resumed = state if resume and state is not None and state.exists() else None
+        trainer.fit(module, datamodule=data, ckpt_path=resumed, weights_only=True)
+    if best.weights:  # also where nothing was left to train, after a restart
+        module.load_state_dict(best.weights)
+    model.eval()
+    return Run(
+        model,
+        epochs=trainer.current_epoch,
+        best_epoch=best.epoch + 1 if best.weights else None,
+        valid_macro_f1=best.score if best.weights else None,
+        seconds=clock.seconds,
+    )
+
+
+def check_examples(train: Examples, taxonomy: Taxonomy) -> None:
+    if not len(train):
+        raise InputError("there is nothing to train on: no examples")
+    if train.nodes.min() < 0 or train.nodes.max() >= taxonomy.num_nodes:
+        raise InputError(f"labels are node ids from 0 to {taxonomy.num_nodes - 1} of the taxonomy, found others")
+    if not train.nodes.any():
+        raise InputError("every example is labelled with the root, which says nothing")
+
+
+def targets_of(nodes: np.ndarray, taxonomy: Taxonomy, kind: TargetKind) -> np.ndarray:
+    """(n,) what the loss takes: class ids or node ids."""
+    return taxonomy.class_of[nodes] if kind == "class" else nodes
+
+
+def class_counts(nodes: np.ndarray, taxonomy: Taxonomy) -> np.ndarray:
+    """(C,) how many of the labels are each class; labels at inner nodes count for none."""
+    classes = taxonomy.class_of[nodes]
+    return np.bincount(classes[classes >= 0], minlength=taxonomy.num_leaves)
+
+
+def class_weights(config: TrainConfig, nodes: np.ndarray, taxonomy: Taxonomy) -> torch.Tensor | None:
+    """(C,) weights of the classes, as scikit-learn's `class_weight` has them, or None."""
+    if config.class_weight is None:
+        return None
+    weights = np.ones(taxonomy.num_leaves, dtype=np.float32)
+    if config.class_weight == "balanced":
+        counts = class_counts(nodes, taxonomy)
+        seen = counts > 0
+        weights[seen] = counts.sum() / (seen.sum() * counts[seen])
+    else:
+        weights[taxonomy.encode(list(config.class_weight))] = list(config.class_weight.values())
+        if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+            raise OptionError("class weights are numbers of at least 0, not all of them 0")
+    return torch.from_numpy(weights)
+
+
+def open_run(state: Path, identity: dict[str, Any], resume: bool) -> None:
+    """Make the folder of a run's state, or check that the state there is of this very run."""
+    record = state.parent / "run.json"
+    if not resume:
+        if state.exists():
+            raise OptionError(f"{state.parent.parent} holds an unfinished run: go on with resume, or remove it")
+    elif record.exists():
+        before = json.loads(record.read_text("utf-8"))
+        differing = [name for name in identity if before.get(name) != identity[name]]
+        if differing:
+            told = "; ".join(f"{name} was {before.get(name)!r}, now {identity[name]!r}" for name in differing)
+            raise OptionError(f"{state.parent.parent} holds another run, which cannot be resumed with this one: {told}")
+    state.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(record, json.dumps(identity, indent=2).encode())
+
+
+def _identity(config: TrainConfig, taxonomy: Taxonomy, examples: Examples) -> dict[str, Any]:
+    """What must be the same for a run to go on: settings, taxonomy and examples."""
+    digest = hashlib.sha256(examples.nodes.tobytes())
+    for text in examples.texts:
+        digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    settings = {name: value for name, value in config.model_dump(mode="json").items()}
+    return {**settings, "taxonomy": taxonomy.fingerprint, "examples": digest.hexdigest()}
+
+
+def _loggers(folder: Path | str | None) -> list[Logger]:
+    if folder is None:
+        return []
+    logs = Path(folder) / "logs"
+    return [CSVLogger(logs, name="", version=""), TensorBoardLogger(logs, name="", version="")]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the advice that Lightning gives on what is decided here."""
+    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r".*LeafSpec.* is deprecated")
+        try:
+            for logger in loggers:
+                logger.setLevel(logging.ERROR)
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

@@ -1,0 +1,98 @@
+"""The Lightning module: loss, measures, optimisers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
+
+from arbormax.data.batching import Inputs
+from arbormax.functional import hxe_weights
+from arbormax.metrics import NodeMetrics
+from arbormax.training.model import TextModel
+from arbormax.training.optim import Together, clip_gradients
+
+_LOG_EVERY = 50  # steps; logging costs more than a step of a small network
+
+
+class TrainingModule(pl.LightningModule):
+    """A model in training; `kind` says whether targets are classes or nodes, `weight` holds (C,) class weights."""
+
+    def __init__(self, model: TextModel, kind: str, weight: Tensor | None = None) -> None:
+        super().__init__()
+        self.model, self.kind = model, kind
+        self.config = model.config
+        self.register_buffer("class_weight", weight, persistent=False)
+        config = self.config
+        sibling_options = {"label_smoothing": config.label_smoothing, "gamma": config.gamma, "tau": config.tau}
+        self.loss_options: dict[str, Any] = {name: value for name, value in sibling_options.items() if value}
+        if config.hxe_alpha is not None:
+            self.loss_options["node_weights"] = hxe_weights(model.taxonomy, config.hxe_alpha)
+        self.leaves = torch.tensor(model.taxonomy.leaves)
+        self.validated = NodeMetrics(model.taxonomy)
+
+    def training_step(self, batch: tuple[Inputs, Tensor], step: int) -> Tensor:
+        loss = self._loss(self.model.encoder(*batch[0]), batch[1])
+        if step % _LOG_EVERY == 0:
+            self.log("train/loss", loss.detach(), prog_bar=True, batch_size=len(batch[1]))
+        return loss
+
+    def validation_step(self, batch: tuple[Inputs, Tensor], _: int) -> None:
+        inputs, target = batch
+        features = self.model.encoder(*inputs)
+        loss = self._loss(features, target)
+        self.log("valid/loss", loss, on_epoch=True, batch_size=len(target), sync_dist=True)
+        nodes = target if self.kind == "node" else self.leaves[target.cpu()]
+        self.validated.update(nodes, self.leaves[self.model.head.predict(features).cpu()])
+
+    def on_train_epoch_start(self) -> None:
+        loader = self.trainer.train_dataloader
+        assert loader is not None
+        loader.set_epoch(self.current_epoch)
+
+    def on_validation_epoch_end(self) -> None:
+        values = self.validated.compute()
+        self.validated.reset()
+        for name in ("macro_f1", "accuracy", "hf"):
+            self.log(f"valid/{name}", float(values[name]), prog_bar=name == "macro_f1", rank_zero_only=False)
+
+    def _loss(self, features: Tensor, target: Tensor) -> Tensor:
+        loss: Tensor = self.model.head.loss(  # type: ignore[operator]
+            features, target, target_kind=self.kind, weight=self.class_weight, **self.loss_options
+        )
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        config = self.config
+        assert config.learning_rate is not None
+        rare = {id(parameter): parameter for parameter in self.model.encoder.sparse_parameters()}
+        encoder = [p for p in self.model.encoder.parameters() if id(p) not in rare and p.requires_grad]
+        groups = [{"params": list(self.model.head.parameters()), "lr": config.head_learning_rate}]
+        if encoder:
+            groups.append({"params": encoder, "lr": config.learning_rate})
+        # AdamW without decay is Adam
+        dense = torch.optim.AdamW(groups, weight_decay=config.weight_decay)
+        optimiser = dense
+        if rare:
+            optimiser = Together(dense, torch.optim.SparseAdam(list(rare.values()), lr=config.learning_rate))
+        if config.schedule == "constant" and not config.warmup:
+            return optimiser
+        # Counted here: Lightning's own estimate sets up the loader too early to take its place up after a restart.
+        steps = len(self.trainer.datamodule.train_dataloader()) * (config.epochs or 1)  # type: ignore[attr-defined]
+        schedule = LambdaLR(optimiser, partial(self._rate, total=max(steps, 1)))
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def _rate(self, step: int, total: int) -> float:
+        """The share of the learning rate at this step."""
+        rising = int((self.config.warmup or 0.0) * total)
+        if step < rising:
+            return (step + 1) / (rising + 1)
+        return 1.0 if self.config.schedule == "constant" else max(0.0, (total - step) / max(total - rising, 1))
+
+    def configure_gradient_clipping(self, *_: Any, **__: Any) -> None:
+        if self.config.clip is not None:
+            clip_gradients(self.model.parameters(), self.config.clip)

@@ -1,0 +1,289 @@
+"""Labels as people write them, the nodes they mean, and the tree they spell out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arbormax import Taxonomy
+from arbormax.data.labels import guess_separator, infer_taxonomy, label_nodes, read_examples
+from arbormax.data.tables import read_table
+from arbormax.errors import InputError, LabelError, OptionError, TableError
+from strategies import NASTY, taxonomies
+
+PAGE = Path(__file__).parents[2] / "docs" / "own-data.md"
+NEWS = Taxonomy.from_nested({"news": ["sport", "other"], "shop": {"shoes": ["boots"], "other": None}})
+
+
+def paths_of(tax, nodes):
+    return [tax.path(node) for node in nodes.tolist()]
+
+
+def problems_of(labels, tax=NEWS, **options):
+    with pytest.raises(LabelError) as caught:
+        label_nodes(labels, tax, **options)
+    return caught.value.problems
+
+
+# -------------------------------------------------------------------------------------------------------------- nodes
+
+
+def test_a_label_is_a_name_or_a_path_to_any_depth():
+    labels = ["sport", "shop/shoes/boots", "shop > shoes", ["shop"], ("news", "other"), "shop >  other", "news"]
+    assert paths_of(NEWS, label_nodes(labels, NEWS)) == [
+        ("news", "sport"),
+        ("shop", "shoes", "boots"),
+        ("shop", "shoes"),
+        ("shop",),
+        ("news", "other"),
+        ("shop", "other"),
+        ("news",),
+    ]
+
+
+def test_labels_may_be_an_array_or_nothing():
+    assert label_nodes(np.array(["sport", "boots"]), NEWS).dtype == np.int64
+    assert label_nodes([], NEWS).shape == (0,)
+    assert label_nodes(iter(["news"]), NEWS).tolist() == [1]
+
+
+def test_a_separator_makes_every_string_a_path_first():
+    tax = Taxonomy.from_paths([("a", "b"), ("b", "c"), ("d", "TCP/IP")])
+    assert paths_of(tax, label_nodes(["b"], tax)) == [("a", "b")]
+    labels = ["b", "d|TCP/IP", "b | c", "c", "TCP/IP"]
+    assert paths_of(tax, label_nodes(labels, tax, separator="|")) == [
+        ("b",),
+        ("d", "TCP/IP"),
+        ("b", "c"),
+        ("b", "c"),
+        ("d", "TCP/IP"),
+    ]
+
+
+def test_all_wrong_labels_are_told_once_with_count_lines_and_hint():
+    labels = ["spotr", "sport", "other", "spotr", "spotr", "spotr", "shop > shoos", ["news", "sprot"]]
+    problems = problems_of(labels, lines=range(2, 10), source="mine.csv")
+    assert problems == (
+        "the taxonomy has no node 'spotr'; did you mean 'sport' or 'other'? (4 times, lines 2, 5, 6, …)",
+        "'other' names 2 nodes; use one of their paths: news/other, shop/other (line 4)",
+        "no node has the path ('shop', 'shoos'); 'shop' has no child 'shoos'; did you mean 'shoes'? (line 8)",
+        "no node has the path ('news', 'sprot'); 'news' has no child 'sprot'; did you mean 'sport'? (line 9)",
+    )
+    with pytest.raises(LabelError, match=r"^mine\.csv: 4 different labels, of 7 items, cannot be used:\n  - the"):
+        label_nodes(labels, NEWS, range(2, 10), "mine.csv")
+    with pytest.raises(LabelError, match=r"^the taxonomy has no node 'x' \(item 1\)$"):
+        label_nodes(["sport", "x"], NEWS)
+    with pytest.raises(LabelError, match=r"'shop' has no child 'x' \(rows 3, 4\)$"):
+        label_nodes(["shop|x"] * 2, NEWS, [3, 4], separator="|", unit="row")
+
+
+@pytest.mark.parametrize("label", ["root", (), []])
+def test_the_root_is_no_label(label):
+    (problem,) = problems_of([label])
+    assert "is the root, which says nothing" in problem
+
+
+@pytest.mark.parametrize("label", [5, None, ("news", 5), {"news": 1}, ["news", ["sport"]], 2.5])
+def test_a_label_that_is_no_text_is_told(label):
+    (problem,) = problems_of(["sport", label])
+    assert "a label is a string or a" in problem
+
+
+def test_the_path_of_a_class_with_a_stop_leaf_means_that_leaf():
+    tax = Taxonomy.from_paths(["a", "a/b", "c"], inner_classes="stop")
+    assert label_nodes(["a", ("a",), "a/b"], tax).tolist() == tax.leaves[tax.encode(["a", "a", "a/b"])].tolist()
+
+
+def test_a_text_in_place_of_a_label_does_not_flood_the_message():
+    (problem,) = problems_of(["word " * 100_000])
+    assert len(problem) < 1000
+    with pytest.raises(OptionError, match="separator is a string"):
+        label_nodes(["sport"], NEWS, separator="")
+
+
+def test_a_very_deep_label_makes_a_very_deep_tree():
+    assert infer_taxonomy(["/".join("ab" * 5_000), "a/b"]).depth == 10_000
+
+
+def test_lines_must_match_the_labels():
+    with pytest.raises(InputError, match="one line number per label, found 1 and 2"):
+        label_nodes(["sport", "news"], NEWS, [1])
+    with pytest.raises(LabelError, match="expected a list of labels"):
+        label_nodes("sport", NEWS)
+
+
+def test_each_distinct_label_is_looked_up_once(monkeypatch):
+    looked_up = []
+    find = Taxonomy.find
+    monkeypatch.setattr(Taxonomy, "find", lambda tax, label: looked_up.append(label) or find(tax, label))
+    nodes = label_nodes(["sport", ["shop"], "boots"] * 10_000, NEWS)
+    assert looked_up == ["sport", ("shop",), "boots"]
+    assert nodes.shape == (30_000,)
+
+
+def test_only_the_wrong_labels_that_are_shown_get_a_hint(monkeypatch):
+    hinted = []
+    monkeypatch.setattr("arbormax.taxonomy._labels.did_you_mean", lambda word, known: hinted.append(word) or "")
+    problems = problems_of([f"class {i}" for i in range(5_000)] + ["sport"])
+    assert len(problems) == 5_000
+    assert len(hinted) == 20
+
+
+@given(taxonomies(names=NASTY), st.data())
+def test_wrong_labels_beyond_those_shown_are_judged_like_the_others(tax, data):
+    wrong = [f"no such {i}" for i in range(20)]
+    paths = [tax.path(node) for node in range(1, tax.num_nodes)]
+    drawn = data.draw(st.lists(st.one_of(st.sampled_from([*tax.names[1:], *paths]), NASTY, st.tuples(NASTY, NASTY))))
+    unknown = []
+    for label in dict.fromkeys(drawn):
+        try:
+            label_nodes([label], tax)
+        except LabelError:
+            unknown.append(label)
+    problems = problems_of(wrong + drawn, tax)
+    assert len(problems) == 20 + len([label for label in unknown if label not in wrong])
+
+
+# ---------------------------------------------------------------------------------------------------------- inference
+
+
+def test_a_tree_is_made_of_the_labels_in_their_order():
+    tax = infer_taxonomy(["b > y", "a", "b", "b > x", "c/d > e", "b > y"])
+    assert [tax.path(leaf) for leaf in tax.leaves.tolist()] == [("b", "y"), ("a",), ("b", "x"), ("c/d", "e")]
+    assert label_nodes(["b", "c/d", "c/d > e"], tax, separator=" > ").tolist() == [1, 3, 6]
+
+
+@pytest.mark.parametrize(
+    ("labels", "separator"),
+    [
+        (["a/b", "a > b"], " > "),
+        (["a;b", "a/b"], "/"),
+        (["a|b", "a;b"], ";"),
+        (["a|b"], "|"),
+        (["a:b", "a.b", "a>b"], None),
+        ([("a", "b/c")], None),
+        ([], None),
+    ],
+)
+def test_the_separator_is_guessed_with_care(labels, separator):
+    assert guess_separator(labels) == separator
+
+
+def test_labels_without_separator_make_a_flat_tree():
+    tax = infer_taxonomy(["a", "b.c", "a"])
+    assert (tax.depth, tax.classes) == (1, ("a", "b.c"))
+    assert infer_taxonomy(["a.b", "a.c"], ".").depth == 2
+
+
+def test_blanks_around_a_separator_do_not_count():
+    tax = infer_taxonomy(["news / sport", "news/weather", "news /sport "])
+    assert tax.classes == ("sport", "weather")
+    assert label_nodes(["news / sport", " news"], tax, separator="/").tolist() == [2, 1]
+
+
+def test_an_escaped_slash_belongs_to_the_name():
+    assert infer_taxonomy([r"net/TCP\/IP"]).classes == ("TCP/IP",)
+
+
+def test_empty_names_are_told_with_their_lines():
+    with pytest.raises(LabelError) as caught:
+        infer_taxonomy(["a/b", "a//b", "/a", " ", "a//b", ["a", ""]], lines=range(2, 8), source="mine.csv")
+    assert caught.value.problems == (
+        "the label 'a//b' has an empty name when split at '/' (lines 3, 6)",
+        "the label '/a' has an empty name when split at '/' (line 4)",
+        "the label ' ' has an empty name when split at '/' (line 5)",
+        "the label ('a', '') has an empty name (line 7)",
+    )
+    with pytest.raises(LabelError, match="not 5"):
+        infer_taxonomy(["a", 5])
+    with pytest.raises(LabelError, match="there are no labels"):
+        infer_taxonomy([])
+    with pytest.raises(OptionError, match="separator is a string"):
+        infer_taxonomy(["a"], "")
+
+
+PARTS = st.text("ab/|>; \\", min_size=1, max_size=4).filter(lambda name: name.strip() == name)
+
+
+@given(st.lists(st.lists(PARTS, min_size=1, max_size=4).map(tuple), min_size=1, max_size=12))
+def test_an_inferred_tree_holds_every_label_at_its_own_path(paths):
+    tax = infer_taxonomy(paths)
+    assert paths_of(tax, label_nodes(paths, tax)) == paths
+    assert set(paths) >= {tax.path(leaf) for leaf in tax.leaves.tolist()}
+    joined = ["\x1f".join(path) for path in paths]
+    again = infer_taxonomy(joined, "\x1f")
+    assert again == tax
+    assert paths_of(tax, label_nodes(joined, tax, separator="\x1f")) == paths
+
+
+# ----------------------------------------------------------------------------------------------------------- examples
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("label,text\nnews > sport,goal\nnews,hello\nshop,buy\n", "utf-8")
+    return path
+
+
+def test_examples_come_with_the_tree_of_their_labels(file):
+    examples, tax = read_examples(file)
+    assert examples.texts == ["goal", "hello", "buy"]
+    assert paths_of(tax, examples.nodes) == [("news", "sport"), ("news",), ("shop",)]
+    assert tax.classes == ("sport", "shop")
+
+
+def test_examples_take_a_taxonomy_or_its_file(file, tmp_path):
+    examples, tax = read_examples(file, NEWS)
+    assert tax is NEWS
+    assert paths_of(NEWS, examples.nodes) == [("news", "sport"), ("news",), ("shop",)]
+    NEWS.save(tmp_path / "tree.json")
+    for path in (tmp_path / "tree.json", str(tmp_path / "tree.json")):
+        again, loaded = read_examples(file, path)
+        assert loaded == NEWS
+        assert again.nodes.tolist() == examples.nodes.tolist()
+
+
+def test_an_inferred_tree_reads_its_labels_exactly(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(
+        '{"text": "1", "label": ["a", "b"]}\n{"text": "2", "label": ["b", "c"]}\n{"text": "3", "label": "b"}\n'
+    )
+    examples, tax = read_examples(path)
+    assert paths_of(tax, examples.nodes) == [("a", "b"), ("b", "c"), ("b",)]
+
+
+def test_unknown_labels_of_a_file_are_told_with_its_lines(file):
+    with pytest.raises(LabelError, match=r"(?s)mine\.csv: 2 different labels.*'sport'.*\(line 2\).*'shop'.*\(line 4\)"):
+        read_examples(file, Taxonomy.from_nested({"news": ["spotr"], "shops": ["x"]}))
+
+
+def test_rows_left_out_are_told_in_a_warning_or_kept_in_the_table(file):
+    file.write_text("label,text\na,x\nb\n", "utf-8")
+    with pytest.raises(TableError, match="line 3"):
+        read_examples(file)
+    with pytest.warns(UserWarning, match=r"mine\.csv: 1 rows are left out: line 3: 1 cell"):
+        examples, _ = read_examples(file, on_bad_rows="skip")
+    assert len(examples) == 1
+    table = read_table(file, on_bad_rows="skip")
+    assert read_examples(table)[0].texts == ["x"]
+    with pytest.raises(OptionError, match="has been read already"):
+        read_examples(table, header=False)
+    with pytest.raises(InputError, match="examples need labels"):
+        read_examples(read_table(file, label=None, on_bad_rows="skip"))
+
+
+def test_the_python_on_the_page_runs_and_its_errors_are_the_ones_raised(capsys):
+    text = PAGE.read_text("utf-8")
+    namespace: dict = {"__name__": "page"}
+    exec(compile("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)), PAGE.name, "exec"), namespace)
+    printed = capsys.readouterr().out
+    shown = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    assert shown
+    for block in shown:
+        assert block.strip() in printed

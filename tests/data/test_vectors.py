@@ -1,0 +1,242 @@
+"""Word vectors from files."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arbormax.data import vectors as module
+from arbormax.data.vectors import WordVectors
+from arbormax.errors import InputError, OptionError
+
+LINES = ["the 0.1 0.2 0.3", "owl -1 2e-2 3", "mouse 4 5 6"]
+
+
+def write(path: Path, lines: list[str], end: str = "\n") -> Path:
+    path.write_bytes("".join(line + end for line in lines).encode("utf-8"))
+    return path
+
+
+def save_npz(path: Path, words: list[str], matrix: np.ndarray) -> Path:
+    np.savez_compressed(path, words=np.array("\n".join(words).encode("utf-8")), vectors=matrix)
+    return path
+
+
+def test_a_text_file_gives_its_words_in_order_and_their_numbers_as_float32(tmp_path: Path):
+    vectors = WordVectors.load(write(tmp_path / "glove.6B.3d.txt", LINES))
+    assert vectors.words == ("the", "owl", "mouse")
+    assert vectors.number == {"the": 0, "owl": 1, "mouse": 2}
+    assert vectors.matrix.dtype == np.float32
+    assert vectors.matrix.flags.c_contiguous
+    np.testing.assert_array_equal(vectors.matrix, np.float32([[0.1, 0.2, 0.3], [-1, 0.02, 3], [4, 5, 6]]))
+
+
+def test_a_wished_size_does_not_stand_in_the_way_of_a_single_file(tmp_path: Path):
+    assert WordVectors.load(write(tmp_path / "v.txt", LINES), dim=100).matrix.shape == (3, 3)
+    assert WordVectors.load(save_npz(tmp_path / "v.npz", ["a"], np.ones((1, 2))), dim=100).matrix.shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "word", ["\x85", "a\u00a0b", "\u2028", "naïve", '"', "'", "#", "NaN", "null", "", "\ufeff", "\x0c"]
+)
+def test_odd_words_are_kept_as_they_are(tmp_path: Path, word: str):
+    vectors = WordVectors.load(write(tmp_path / "v.txt", [*LINES, f"{word} 7 8 9"]))
+    assert vectors.words == ("the", "owl", "mouse", word)
+    assert vectors.matrix[3].tolist() == [7, 8, 9]
+
+
+def test_words_with_blanks_are_told_from_their_numbers(tmp_path: Path):
+    vectors = WordVectors.load(write(tmp_path / "v.txt", [". . . 7 8 9", *LINES, "at name@domain.com 1 1 1"]))
+    assert vectors.words == (". . .", "the", "owl", "mouse", "at name@domain.com")
+    assert vectors.matrix[[0, 4]].tolist() == [[7, 8, 9], [1, 1, 1]]
+
+
+def test_windows_line_ends_a_mark_at_the_start_and_a_missing_last_line_end_are_understood(tmp_path: Path):
+    write(tmp_path / "v.txt", ["\ufeff" + LINES[0], *LINES[1:]], end="\r\n")
+    assert WordVectors.load(tmp_path / "v.txt").words == ("the", "owl", "mouse")
+    (tmp_path / "w.txt").write_text("\n".join(LINES))
+    assert WordVectors.load(tmp_path / "w.txt").matrix[2].tolist() == [4, 5, 6]
+
+
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_line_of_count_and_size_above_the_words_is_left_out(tmp_path: Path, blank: str):
+    vectors = WordVectors.load(write(tmp_path / "v.vec", ["3 3", *(line + blank for line in LINES)]))
+    assert vectors.words == ("the", "owl", "mouse")
+    assert vectors.matrix[2].tolist() == [4, 5, 6]
+
+
+def test_of_a_word_that_stands_twice_the_first_vector_counts(tmp_path: Path):
+    vectors = WordVectors.load(write(tmp_path / "v.txt", ["a 1 2", "b 3 4", "a 5 6", "c 7 8"]))
+    assert vectors.words == ("a", "b", "c")
+    assert vectors.matrix.tolist() == [[1, 2], [3, 4], [7, 8]]
+
+
+def test_a_file_of_many_blocks_reads_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    numbers = np.random.default_rng(0).standard_normal((500, 7)).round(5)
+    lines = [f"w{i} {' '.join(map(str, row))}" for i, row in enumerate(numbers)]
+    lines[250] = "two words" + lines[250][4:]
+    path = write(tmp_path / "v.txt", lines)
+    monkeypatch.setattr(module, "_BLOCK", 1000)
+    vectors = WordVectors.load(path)
+    assert vectors.words == (*(f"w{i}" for i in range(250)), "two words", *(f"w{i}" for i in range(251, 500)))
+    np.testing.assert_array_equal(vectors.matrix, numbers.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("bat 1 2", "line 4: expected a word and 3 numbers, found 2"),
+        ("bat 1 2 3 4", "line 4: expected a word and 3 numbers, found 4"),
+        ("bat 1 2 x", "line 4: expected a number, found 'x'"),
+        ("bat 1  3", "line 4: expected a number, found ''"),
+        ("bat 1 1_0 3", "line 4: expected a number, found '1_0'"),
+        ("bat 1 nan 3", "line 4: the vector of 'bat' holds a number that is not finite"),
+        ("bat 1 1e99 3", "line 4: the vector of 'bat' holds a number that is not finite"),
+        ("bat 1 -inf 3", "line 4: the vector of 'bat' holds a number that is not finite"),
+    ],
+)
+def test_a_wrong_line_is_told_with_its_file_and_number(tmp_path: Path, line: str, told: str):
+    path = write(tmp_path / "v.txt", [*LINES, line, "last 1 2 3"])
+    with pytest.raises(InputError, match=told) as caught:
+        WordVectors.load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_the_line_number_is_right_below_a_header_empty_lines_and_in_a_later_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "_BLOCK", 40)
+    path = write(tmp_path / "v.txt", ["9 3", "", *LINES, "", "bat 1 inf 3"])
+    with pytest.raises(InputError, match="line 7"):
+        WordVectors.load(path)
+
+
+def test_text_in_another_encoding_is_told(tmp_path: Path):
+    path = tmp_path / "v.txt"
+    path.write_bytes(b"the 1 2\ncaf\xe9 1 2\n")
+    with pytest.raises(InputError, match=r"line 2: the word .* is not UTF-8"):
+        WordVectors.load(path)
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "word\n"])
+def test_a_file_without_vectors_is_told(tmp_path: Path, content: str):
+    path = tmp_path / "v.txt"
+    path.write_text(content)
+    with pytest.raises(InputError, match="expected"):
+        WordVectors.load(path)
+
+
+def test_a_file_with_fewer_words_than_announced_is_cut_short(tmp_path: Path):
+    with pytest.raises(InputError, match="announces 9 words, found 3"):
+        WordVectors.load(write(tmp_path / "v.txt", ["9 3", *LINES]))
+
+
+def glove_zip(path: Path) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for dim in (5, 50):
+            archive.writestr(f"glove.6B.{dim}d.txt", f"the{' 0.5' * dim}\nowl{' 1' * dim}\n")
+    return path
+
+
+def test_the_size_chooses_among_the_files_of_a_zip(tmp_path: Path):
+    path = glove_zip(tmp_path / "glove.6B.zip")
+    assert WordVectors.load(path, 5).matrix.shape == (2, 5)
+    vectors = WordVectors.load(path, 50)
+    assert (vectors.matrix.shape, vectors.name) == ((2, 50), "GloVe 50d")
+
+
+@pytest.mark.parametrize("dim", [300, 0, None])
+def test_a_size_that_a_zip_lacks_or_that_is_left_open_lists_what_is_there(tmp_path: Path, dim: int | None):
+    with pytest.raises(InputError, match=r"holds glove\.6B\.5d\.txt, glove\.6B\.50d\.txt"):
+        WordVectors.load(glove_zip(tmp_path / "glove.6B.zip"), dim)
+
+
+def test_a_zip_cut_short_is_told(tmp_path: Path):
+    path = glove_zip(tmp_path / "glove.6B.zip")
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(InputError, match="cut short or is no zip"):
+        WordVectors.load(path, 5)
+
+
+def test_damage_inside_a_zip_is_told(tmp_path: Path):
+    path = glove_zip(tmp_path / "glove.6B.zip")
+    content = bytearray(path.read_bytes())
+    content[60] ^= 255
+    path.write_bytes(content)
+    with pytest.raises(InputError):
+        WordVectors.load(path, 5)
+
+
+def test_a_zip_that_would_unpack_to_an_unreasonable_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "_SMALL", 1000)
+    with zipfile.ZipFile(tmp_path / "v.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("v.txt", "a" + " 0" * 1_000_000)
+    with pytest.raises(InputError, match="would unpack"):
+        WordVectors.load(tmp_path / "v.zip")
+    np.savez_compressed(tmp_path / "v.npz", words=np.array(b"a"), vectors=np.zeros((1, 1_000_000)))
+    with pytest.raises(InputError, match="would unpack"):
+        WordVectors.load(tmp_path / "v.npz")
+
+
+def test_the_size_chooses_among_the_files_of_a_folder(tmp_path: Path):
+    save_npz(tmp_path / "glove.6B.2d.subset.npz", ["a", "b"], np.ones((2, 2), dtype=np.float16))
+    write(tmp_path / "glove.6B.3d.txt", LINES)
+    (tmp_path / "README.md").write_text("3d")
+    assert WordVectors.load(tmp_path, 2).words == ("a", "b")
+    assert WordVectors.load(tmp_path, 3).words == ("the", "owl", "mouse")
+    with pytest.raises(InputError, match=r"glove\.6B\.2d\.subset\.npz, glove\.6B\.3d\.txt"):
+        WordVectors.load(tmp_path, 4)
+
+
+def test_a_folder_with_a_zip_looks_into_it(tmp_path: Path):
+    glove_zip(tmp_path / "glove.6B.zip")
+    assert WordVectors.load(tmp_path, 5).matrix.shape == (2, 5)
+
+
+def test_an_archive_of_half_precision_gives_float32(tmp_path: Path):
+    matrix = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float16)
+    vectors = WordVectors.load(save_npz(tmp_path / "v.npz", ["\x85", "b"], matrix))
+    assert vectors.words == ("\x85", "b")
+    assert vectors.matrix.dtype == np.float32
+    np.testing.assert_array_equal(vectors.matrix, matrix.astype(np.float32))
+
+
+def test_an_archive_that_is_not_one_of_vectors_is_told(tmp_path: Path):
+    path = tmp_path / "v.npz"
+    np.savez(path, wrds=np.array(b"a"), vectors=np.ones((1, 2)))
+    with pytest.raises(InputError, match=r"has no words; .* found wrds, vectors"):
+        WordVectors.load(path)
+    np.savez(path, words=np.array(b"a\nb"), vectors=np.ones((1, 2)))
+    with pytest.raises(InputError, match="found 2 words, 1 vectors"):
+        WordVectors.load(path)
+    np.savez(path, words=np.array(["a"], dtype=object), vectors=np.ones((1, 2)))
+    with pytest.raises(InputError, match="allow_pickle"):
+        WordVectors.load(path)
+    np.savez(path, words=np.array(b"a\nb"), vectors=np.array([[1, 2], [np.nan, 1]]))
+    with pytest.raises(InputError, match="'b', row 1"):
+        WordVectors.load(path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(InputError, match="cut short"):
+        WordVectors.load(path)
+
+
+def test_a_file_that_is_not_there_is_told_with_its_neighbours(tmp_path: Path):
+    write(tmp_path / "glove.6B.100d.txt", LINES)
+    with pytest.raises(FileNotFoundError, match=r"did you mean 'glove\.6B\.100d\.txt'"):
+        WordVectors.load(tmp_path / "glove.6B.10d.txt")
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        WordVectors.load(tmp_path / "nowhere" / "v.txt")
+
+
+def test_another_kind_of_file_is_told(tmp_path: Path):
+    with pytest.raises(OptionError, match=r"\.txt, \.vec, \.zip, \.npz"):
+        WordVectors.load(write(tmp_path / "v.bin", LINES))
+
+
+def test_coverage_counts_distinct_and_running_words(tmp_path: Path):
+    vectors = WordVectors.load(write(tmp_path / "glove.6B.3d.txt", LINES))
+    coverage = vectors.coverage({"the": 1500, "owl": 400, "bat": 100})
+    assert str(coverage) == "GloVe 3d: 66.7 % of 3 distinct words, 95.0 % of 2,000 running words"
+    assert (coverage.distinct_share, coverage.running_share) == (2 / 3, 0.95)
+    assert "0 distinct words" in str(vectors.coverage({}))
