@@ -75,7 +75,7 @@ class NGrams:
         return np.where(rows.values == UNKNOWN, -1, rows.values)
 
     def _keys(self, numbers_T: np.ndarray, rows: Ragged) -> np.ndarray:
-        """(T,) the key of the n-gram that ends at each place, from the numbers of those one word shorter; -1 for none."""
+        """(T,) the key of the n-gram that ends at each place, given those one word shorter; -1 for none."""
         words_T = self._words(rows)
         before_T = np.concatenate([[-1], numbers_T[:-1]])[: len(numbers_T)]
         before_T[rows.offsets[:-1][rows.lengths > 0]] = -1

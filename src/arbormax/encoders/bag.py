@@ -19,12 +19,12 @@ from arbormax.data.ngrams import NGrams
 from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Tokeniser
 from arbormax.data.vocabulary import Vocabulary
-from arbormax.encoders.base import Encoder, Options, register
+from arbormax.encoders.base import Encoder, EncoderOptions, register
 
 _FILE, _NGRAMS = "vocabulary.txt", "ngrams.npz"
 
 
-class BagOptions(Options):
+class BagOptions(EncoderOptions):
     dim: int = Field(128, ge=1, description="size of a vector, and so of the features")
     ngrams: int = Field(2, ge=1, le=8, description="longest sequence of words with a vector of its own")
     dropout: float = Field(0.2, ge=0, lt=1, description="share of features dropped before the head")
@@ -39,7 +39,7 @@ class BagEncoder(Encoder):
     """The mean of the vectors of a text's words and n-grams."""
 
     name: ClassVar[str] = "bag"
-    Options: ClassVar[type[Options]] = BagOptions
+    Options: ClassVar[type[EncoderOptions]] = BagOptions
     sorts_by_length: ClassVar[bool] = False
     training_defaults: ClassVar[Mapping[str, object]] = {"learning_rate": 1e-2, "batch_size": 256, "epochs": 8}
 
@@ -52,7 +52,7 @@ class BagEncoder(Encoder):
         self.out_features = options.dim
 
     @classmethod
-    def fit(cls, texts: Sequence[str], options: Options) -> Self:
+    def fit(cls, texts: Sequence[str], options: EncoderOptions) -> Self:
         assert isinstance(options, BagOptions)
         vocabulary = Vocabulary.learn(texts, options.tokens, options.min_count, options.max_words)
         grams = NGrams.learn(vocabulary.encode(texts), len(vocabulary), options.ngrams, options.min_ngram_count)
@@ -77,6 +77,6 @@ class BagEncoder(Encoder):
         self.grams.save(folder / _NGRAMS)
 
     @classmethod
-    def load(cls, folder: Path, options: Options) -> Self:
+    def load(cls, folder: Path, options: EncoderOptions) -> Self:
         assert isinstance(options, BagOptions)
         return cls(Vocabulary.load(folder / _FILE, options.tokens), NGrams.load(folder / _NGRAMS), options)

@@ -18,7 +18,7 @@ from arbormax.data.ragged import Ragged
 from arbormax.errors import OptionError, did_you_mean
 
 
-class Options(BaseModel):
+class EncoderOptions(BaseModel):
     """An encoder's own settings; an unknown one is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -32,16 +32,16 @@ class Encoder(nn.Module, ABC):
     """
 
     name: ClassVar[str]
-    Options: ClassVar[type[Options]] = Options
+    Options: ClassVar[type[EncoderOptions]] = EncoderOptions
     sorts_by_length: ClassVar[bool] = True  # whether a batch of like lengths saves work
     training_defaults: ClassVar[Mapping[str, object]] = {}  # learning_rate, batch_size, … where it wants others
 
-    options: Options
+    options: EncoderOptions
     out_features: int
 
     @classmethod
     @abstractmethod
-    def fit(cls, texts: Sequence[str], options: Options) -> Self:
+    def fit(cls, texts: Sequence[str], options: EncoderOptions) -> Self:
         """A new encoder for these training texts."""
 
     @abstractmethod
@@ -56,12 +56,12 @@ class Encoder(nn.Module, ABC):
     def forward(self, *inputs: Tensor) -> Tensor:
         """(B, D) features."""
 
-    def save(self, folder: Path) -> None:  # noqa: B027 - most have nothing, or one file
+    def save(self, folder: Path) -> None:
         """Write what the weights and the options do not hold, such as the vocabulary."""
 
     @classmethod
     @abstractmethod
-    def load(cls, folder: Path, options: Options) -> Self:
+    def load(cls, folder: Path, options: EncoderOptions) -> Self:
         """An encoder with the files that `save` wrote, its weights still to be loaded."""
 
     def sparse_parameters(self) -> list[nn.Parameter]:

@@ -19,13 +19,13 @@ from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Tokeniser
 from arbormax.data.vectors import WordVectors
 from arbormax.data.vocabulary import PADDING, Vocabulary
-from arbormax.encoders.base import Encoder, Options, register
+from arbormax.encoders.base import Encoder, EncoderOptions, register
 from arbormax.encoders.words import WordTable
 
 _FILE = "vocabulary.txt"
 
 
-class LSTMOptions(Options):
+class LSTMOptions(EncoderOptions):
     hidden: int = Field(150, ge=1, description="size of the hidden state, per direction")
     dim: int = Field(100, ge=1, description="size of a word's vector; a vectors file brings its own")
     dropout: float = Field(0.5, ge=0, lt=1, description="share of features dropped before the head")
@@ -43,7 +43,7 @@ class LSTMEncoder(Encoder):
     """The last hidden state of an LSTM over word vectors."""
 
     name: ClassVar[str] = "lstm"
-    Options: ClassVar[type[Options]] = LSTMOptions
+    Options: ClassVar[type[EncoderOptions]] = LSTMOptions
     bidirectional: ClassVar[bool] = False
 
     def __init__(self, vocabulary: Vocabulary, options: LSTMOptions) -> None:
@@ -57,7 +57,7 @@ class LSTMEncoder(Encoder):
         self.out_features = options.hidden * (2 if self.bidirectional else 1)
 
     @classmethod
-    def fit(cls, texts: Sequence[str], options: Options) -> Self:
+    def fit(cls, texts: Sequence[str], options: EncoderOptions) -> Self:
         assert isinstance(options, LSTMOptions)
         vocabulary = Vocabulary.learn(texts, options.tokens, options.min_count, options.max_words)
         settings = {"trained_words": len(vocabulary)}
@@ -95,7 +95,7 @@ class LSTMEncoder(Encoder):
         self.vocabulary.save(folder / _FILE)
 
     @classmethod
-    def load(cls, folder: Path, options: Options) -> Self:
+    def load(cls, folder: Path, options: EncoderOptions) -> Self:
         assert isinstance(options, LSTMOptions)
         return cls(Vocabulary.load(folder / _FILE, options.tokens), options)
 

@@ -17,13 +17,13 @@ from torch import Tensor
 from arbormax.data.batching import Inputs
 from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Tokeniser, tokeniser
-from arbormax.encoders.base import Encoder, Options, register
+from arbormax.encoders.base import Encoder, EncoderOptions, register
 from arbormax.errors import InputError, MissingDependencyError
 
 _FILE = "vocabulary.txt"
 
 
-class TfidfOptions(Options):
+class TfidfOptions(EncoderOptions):
     ngrams: int = Field(2, ge=1, le=8, description="longest sequence of words that is a term of its own")
     tokens: Tokeniser = Field("words", description="words, or whitespace as in the paper")
     min_count: int = Field(1, ge=1, description="how many texts a word occurs in to be kept")
@@ -39,7 +39,7 @@ class TfidfEncoder(Encoder):
     """
 
     name: ClassVar[str] = "tfidf"
-    Options: ClassVar[type[Options]] = TfidfOptions
+    Options: ClassVar[type[EncoderOptions]] = TfidfOptions
     sorts_by_length: ClassVar[bool] = False
     training_defaults: ClassVar[Mapping[str, object]] = {"learning_rate": 1e-2, "batch_size": 64, "epochs": 20}
 
@@ -56,7 +56,7 @@ class TfidfEncoder(Encoder):
         self._counter = _counter(options, vocabulary={term: column for column, term in enumerate(self.terms)})
 
     @classmethod
-    def fit(cls, texts: Sequence[str], options: Options) -> Self:
+    def fit(cls, texts: Sequence[str], options: EncoderOptions) -> Self:
         assert isinstance(options, TfidfOptions)
         counter = _counter(options)
         try:
@@ -108,7 +108,7 @@ class TfidfEncoder(Encoder):
         (folder / _FILE).write_text(text, "utf-8", newline="\n")
 
     @classmethod
-    def load(cls, folder: Path, options: Options) -> Self:
+    def load(cls, folder: Path, options: EncoderOptions) -> Self:
         assert isinstance(options, TfidfOptions)
         path = folder / _FILE
         try:

@@ -20,7 +20,7 @@ from arbormax.errors import ArbormaxError
 MONITOR = "valid/macro_f1"
 
 
-class TrainingInterrupted(ArbormaxError):
+class TrainingInterrupted(ArbormaxError):  # noqa: N818 - nothing went wrong
     """Training was asked to stop; where it had a folder, it saved its state there."""
 
     def __init__(self, folder: str) -> None:
@@ -100,12 +100,12 @@ class Snapshots(Checkpoint):
         self._asked = False
         self._former: dict[int, Any] = {}
 
-    def setup(self, trainer: pl.Trainer, _: pl.LightningModule, stage: str) -> None:
+    def setup(self, *_: Any, **__: Any) -> None:
         self._saved = time.monotonic()
         if threading.current_thread() is threading.main_thread():
             self._former = {sign: signal.signal(sign, self._ask) for sign in (signal.SIGINT, signal.SIGTERM)}
 
-    def teardown(self, trainer: pl.Trainer, _: pl.LightningModule, stage: str) -> None:
+    def teardown(self, *_: Any, **__: Any) -> None:
         self._give_back()
 
     def on_train_start(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:

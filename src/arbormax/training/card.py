@@ -29,9 +29,8 @@ def model_card(model: TextModel, metrics: dict[str, Any]) -> str:
     lines = [
         f"# {config.encoder} with a {config.head} softmax over {tax.num_leaves:,} classes",
         "",
-        f"A text classifier made with arbormax {arbormax.__version__} "
-        f"(torch {torch.__version__}). It gives a probability to each of the {tax.num_nodes:,} nodes of a tree of depth "
-        f"{tax.depth}; a class is a leaf.",
+        f"A text classifier made with arbormax {arbormax.__version__} (torch {torch.__version__}). It gives a "
+        f"probability to each of the {tax.num_nodes:,} nodes of a tree of depth {tax.depth}; a class is a leaf.",
         "",
         "```python",
         "import arbormax as am",
@@ -57,9 +56,9 @@ def model_card(model: TextModel, metrics: dict[str, Any]) -> str:
         "",
         "## Limits",
         "",
-        "It knows the classes of its tree only, and gives every text to one of them; a text unlike those it was trained "
-        "on gets a guess. Look at the probability, and at `predict_nodes`, which stops where it is not sure. It has not "
-        "been examined for unequal treatment of people.",
+        "It knows the classes of its tree only, and gives every text to one of them; a text unlike its training "
+        "texts gets a guess. Look at the probability, and at `predict_nodes`, which stops where it is not sure. Nobody has "
+        "examined whether it treats people unequally.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from arbormax.encoders import Options, encoder_kind
+from arbormax.encoders import EncoderOptions, encoder_kind
 from arbormax.errors import OptionError, did_you_mean
 
 M = TypeVar("M", bound=BaseModel)
@@ -73,7 +73,7 @@ class TrainConfig(BaseModel):
         return _checked(cls, base)
 
     @property
-    def options(self) -> Options:
+    def options(self) -> EncoderOptions:
         """The encoder's own settings, checked."""
         return _checked(encoder_kind(self.encoder).Options, self.encoder_options, f"encoder {self.encoder!r}")
 

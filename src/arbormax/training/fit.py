@@ -23,7 +23,7 @@ from arbormax.data.examples import Examples
 from arbormax.errors import InputError, OptionError
 from arbormax.functional._checks import TargetKind
 from arbormax.taxonomy import Taxonomy
-from arbormax.taxonomy.formats import write_whole
+from arbormax.taxonomy.formats._text import write_whole
 from arbormax.training.callbacks import Best, Clock, Patience, Snapshots
 from arbormax.training.config import TrainConfig
 from arbormax.training.folds import held_out
@@ -48,6 +48,9 @@ class Hardware:
 
     accelerator: str = "auto"
     devices: int | str = 1
+
+
+ONE_DEVICE = Hardware()
 
 
 class TextData(pl.LightningDataModule):
@@ -93,7 +96,7 @@ def fit(
     *,
     folder: Path | str | None = None,
     resume: bool = False,
-    hardware: Hardware = Hardware(),
+    hardware: Hardware = ONE_DEVICE,
     progress: bool = False,
     callbacks: Sequence[pl.Callback] = (),
     every_steps: int | None = None,
@@ -215,8 +218,7 @@ def _identity(config: TrainConfig, taxonomy: Taxonomy, examples: Examples) -> di
     digest = hashlib.sha256(examples.nodes.tobytes())
     for text in examples.texts:
         digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
-    settings = {name: value for name, value in config.model_dump(mode="json").items()}
-    return {**settings, "taxonomy": taxonomy.fingerprint, "examples": digest.hexdigest()}
+    return {**config.model_dump(mode="json"), "taxonomy": taxonomy.fingerprint, "examples": digest.hexdigest()}
 
 
 def _loggers(folder: Path | str | None) -> list[Logger]:

@@ -28,7 +28,7 @@ import arbormax
 from arbormax.encoders import encoder_kind
 from arbormax.errors import ArbormaxError, OptionError
 from arbormax.taxonomy import Taxonomy
-from arbormax.taxonomy.formats import write_whole
+from arbormax.taxonomy.formats._text import write_whole
 from arbormax.training.card import model_card
 from arbormax.training.config import TrainConfig
 from arbormax.training.model import TextModel, seeded
@@ -117,8 +117,8 @@ def read_record(folder: Path) -> dict[str, Any]:
     if not isinstance(version, int) or version > VERSION:
         writer = record.get("arbormax")
         raise ModelFolderError(
-            f"{path} has format {version}, written by arbormax {writer}; this is {arbormax.__version__}, which reads up "
-            f"to format {VERSION}: update arbormax"
+            f"{path} has format {version}, written by arbormax {writer}; arbormax {arbormax.__version__} reads formats "
+            f"up to {VERSION}: update it"
         )
     if not (isinstance(record.get("files"), dict) and _WEIGHTS in record["files"] and _TREE in record["files"]):
         raise ModelFolderError(f"{path} does not list the files of the model")

@@ -20,7 +20,7 @@ def fold_of(nodes: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
     """
     if not 2 <= folds <= len(nodes):
         raise OptionError(f"folds lie between 2 and the {len(nodes)} examples, not {folds}")
-    order, position = _by_label(nodes, seed)
+    order, _ = _by_label(nodes, seed)
     shared = order[np.bincount(nodes)[nodes[order]] > 1]
     if len(shared) < folds:
         raise OptionError(f"{len(shared)} examples share their label with another, too few for {folds} folds")

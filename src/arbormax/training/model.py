@@ -73,7 +73,7 @@ class TextModel(nn.Module):
                 yield parts[0][0]
                 continue
             features, place = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
-            yield from features[place.argsort().to(self.device)].split(batch_size)
+            yield from torch.split(features[place.argsort().to(self.device)], batch_size)
 
     def node_log_probs(self, texts: Iterable[str], batch_size: int = 256) -> Iterator[Tensor]:
         """(B, N) log-probabilities of every node, a batch at a time, in the order of the texts."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from arbormax.data.batching import Inputs
@@ -75,10 +76,9 @@ class TrainingModule(pl.LightningModule):
         if encoder:
             groups.append({"params": encoder, "lr": config.learning_rate})
         # AdamW without decay is Adam
-        dense = torch.optim.AdamW(groups, weight_decay=config.weight_decay)
-        optimiser = dense
+        optimiser: Optimizer = torch.optim.AdamW(groups, weight_decay=config.weight_decay)
         if rare:
-            optimiser = Together(dense, torch.optim.SparseAdam(list(rare.values()), lr=config.learning_rate))
+            optimiser = Together(optimiser, torch.optim.SparseAdam(list(rare.values()), lr=config.learning_rate))
         if config.schedule == "constant" and not config.warmup:
             return optimiser
         # Counted here: Lightning's own estimate sets up the loader too early to take its place up after a restart.

@@ -64,7 +64,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], largest: float) -> Tensor
             continue
         if parameter.grad.is_sparse:
             parameter.grad = parameter.grad.coalesce()  # rows that occur twice count once, with their sum
-            grads.append(parameter.grad._values())
+            grads.append(parameter.grad._values())  # noqa: SLF001 - `values()` copies under autograd
         else:
             grads.append(parameter.grad)
     norm = nn.utils.get_total_norm(grads)
