@@ -16,15 +16,15 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.user: $(VENV)/.made pyproject.toml constraints.txt
-	$(INSTALL) --editable .
+	$(INSTALL) --editable '.[train]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
 	$(INSTALL) --editable '.[dev]'
 	@touch $@ $(VENV)/.user
 
-demo: $(VENV)/.user  ## set up and take the tour: a tree, a head in a network, probabilities, measures
-	$(BIN)/python examples/tour.py
+demo: $(VENV)/.user  ## set up and train a flat and a hierarchical classifier of diagnoses (four minutes)
+	$(BIN)/arbormax demo
 
 test: $(VENV)/.dev  ## set up and run the tests
 	$(BIN)/pytest
@@ -41,9 +41,14 @@ format: $(VENV)/.dev  ## put the code in its format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev  ## run the benchmarks and append to benchmarks/results
+$(VENV)/.bench: $(VENV)/.dev
+	$(INSTALL) --editable '.[bench]'
+	@touch $@
+
+bench: $(VENV)/.bench  ## run the benchmarks and append to benchmarks/results
 	$(BIN)/python benchmarks/taxonomy.py
 	$(BIN)/python benchmarks/heads.py
+	$(BIN)/python benchmarks/train.py
 
 clean:  ## remove the virtual environment and all caches
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

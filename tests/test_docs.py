@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "docs" / "start.md", ROOT / "docs" / "heads.md", ROOT / "docs" / "measures.md"]
+NAMES = ("start", "heads", "measures", "data", "classifier", "experiments")  # own-data: tests/data/test_labels.py
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in NAMES)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

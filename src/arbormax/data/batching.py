@@ -12,7 +12,7 @@ from torch import Tensor
 from arbormax.data.ragged import Ragged
 from arbormax.errors import InputError, OptionError
 
-_POOL = 100  # batches that are sorted by length together: little padding, and still another mix in every epoch
+_POOL = 200  # batches that are sorted by length together: little padding, and still another mix in every epoch
 
 Inputs = tuple[Tensor, ...]
 

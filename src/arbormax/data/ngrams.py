@@ -5,8 +5,11 @@ T values of all rows.
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -56,17 +59,17 @@ class NGrams:
 
     def save(self, path: Path) -> None:
         with path.open("wb") as file:
-            np.savez_compressed(
-                file, num_words=self.num_words, **{f"keys{i}": keys for i, keys in enumerate(self.keys)}
-            )
+            arrays: dict[str, Any] = {f"keys{i}": keys for i, keys in enumerate(self.keys)}
+            np.savez_compressed(file, num_words=self.num_words, **arrays)
 
     @classmethod
     def load(cls, path: Path) -> NGrams:
         try:
-            with np.load(path, allow_pickle=False) as archive:
+            # opened here, because numpy leaves a broken archive open
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 keys = tuple(archive[f"keys{i}"].astype(np.int64) for i in range(len(archive.files) - 1))
                 return cls(int(archive["num_words"]), keys)
-        except (ValueError, KeyError, OSError, EOFError) as error:
+        except (ValueError, TypeError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise InputError(f"{path} does not hold the n-grams that arbormax wrote: {error}") from error
 
     @staticmethod

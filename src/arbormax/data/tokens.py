@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
+from functools import cache
 from typing import Literal, get_args
 
 from arbormax.errors import OptionError, did_you_mean
 
 Tokeniser = Literal["words", "whitespace"]
 
-_WORD = re.compile(r"\w+(?:['’]\w+)*")
+_WORD = re.compile(r"\w+(?:'\w+)*")
 
 
 def whitespace(text: str) -> list[str]:
@@ -29,9 +30,16 @@ def words(text: str) -> list[str]:
     >>> words("Type 2 diabetes (adult-onset), patient’s own ﬁndings")
     ['type', '2', 'diabetes', 'adult', 'onset', "patient's", 'own', 'findings']
     """
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text).replace("’", "'")
-    return _WORD.findall(text.lower())
+    if text.isascii():
+        return _WORD.findall(text.lower())
+    return _marked_word().findall(unicodedata.normalize("NFKC", text).replace("’", "'").lower())
+
+
+@cache
+def _marked_word() -> re.Pattern[str]:
+    """A word with marks in it, such as the vowels of Hindi, which are no letters to `\\w`."""
+    marks = "".join(c for c in map(chr, range(0x300, 0x1F000)) if unicodedata.category(c).startswith("M"))
+    return re.compile(rf"\w[\w{marks}]*(?:'\w[\w{marks}]*)*")
 
 
 def tokeniser(name: str) -> Callable[[str], list[str]]:

@@ -30,8 +30,9 @@ class Vocabulary:
         self.words = (*_SPECIAL, *words)
         self.tokens = tokens
         self._tokenise = tokeniser(tokens)
-        self._number = {word: number for number, word in enumerate(self.words)}
-        if len(self._number) != len(self.words):
+        # without the special names: a text that spells one out does not pad
+        self._number = {word: number for number, word in enumerate(self.words) if number >= len(_SPECIAL)}
+        if len(set(self.words)) != len(self.words):
             repeated = next(word for word, count in Counter(self.words).items() if count > 1)
             raise InputError(f"a vocabulary has each word once, found {repeated!r} twice")
 
@@ -53,7 +54,7 @@ class Vocabulary:
         return len(self.words)
 
     def __contains__(self, word: object) -> bool:
-        return word in self._number
+        return word in self._number or word in _SPECIAL
 
     def encode(self, texts: Sequence[str]) -> Ragged:
         """The word numbers of each text."""
@@ -70,12 +71,13 @@ class Vocabulary:
 
     def save(self, path: Path) -> None:
         """One word per line; no tokeniser lets a line break into a word."""
-        path.write_text("".join(f"{word}\n" for word in self.words[len(_SPECIAL) :]), "utf-8", newline="\n")
+        # a text may hold half a surrogate pair, which is told when it is saved, after training, unless let pass
+        path.write_bytes("".join(f"{word}\n" for word in self.words[len(_SPECIAL) :]).encode("utf-8", "surrogatepass"))
 
     @classmethod
     def load(cls, path: Path, tokens: Tokeniser = "words") -> Vocabulary:
         try:
-            text = path.read_bytes().decode("utf-8")
+            text = path.read_bytes().decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
             raise InputError(f"{path} is not a vocabulary: expected UTF-8 text, one word per line ({error})") from error
         if text and not text.endswith("\n"):

@@ -41,7 +41,7 @@ class BagEncoder(Encoder):
     name: ClassVar[str] = "bag"
     Options: ClassVar[type[EncoderOptions]] = BagOptions
     sorts_by_length: ClassVar[bool] = False
-    training_defaults: ClassVar[Mapping[str, object]] = {"learning_rate": 1e-2, "batch_size": 256, "epochs": 8}
+    training_defaults: ClassVar[Mapping[str, object]] = {"learning_rate": 3e-2, "batch_size": 256, "epochs": 8}
 
     def __init__(self, vocabulary: Vocabulary, grams: NGrams, options: BagOptions) -> None:
         super().__init__()

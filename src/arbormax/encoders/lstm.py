@@ -87,7 +87,7 @@ class LSTMEncoder(Encoder):
         return features
 
     def _last(self, network: nn.LSTM, ids_BT: Tensor, last_B: Tensor) -> Tensor:
-        states_BTH, _ = network(self.words(ids_BT))
+        states_BTH: Tensor = network(self.words(ids_BT))[0]
         places_B1H = last_B.view(-1, 1, 1).expand(-1, 1, states_BTH.shape[-1])
         return states_BTH.gather(1, places_B1H).squeeze(1)
 

@@ -41,7 +41,12 @@ class TfidfEncoder(Encoder):
     name: ClassVar[str] = "tfidf"
     Options: ClassVar[type[EncoderOptions]] = TfidfOptions
     sorts_by_length: ClassVar[bool] = False
-    training_defaults: ClassVar[Mapping[str, object]] = {"learning_rate": 1e-2, "batch_size": 64, "epochs": 20}
+    training_defaults: ClassVar[Mapping[str, object]] = {
+        "learning_rate": 0.5,
+        "adam_epsilon": 1e-3,
+        "batch_size": 64,
+        "epochs": 8,
+    }
 
     # Counts rather than the weights made of them, as a change of precision leaves whole numbers alone.
     text_counts: Tensor  # (D,) how many training texts have each term
@@ -80,6 +85,8 @@ class TfidfEncoder(Encoder):
     def encode(self, texts: Sequence[str]) -> Ragged:
         from sklearn.feature_extraction.text import TfidfTransformer
 
+        if not len(texts):  # scikit-learn refuses
+            return Ragged(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.float32))
         weigh = TfidfTransformer(sublinear_tf=True)
         counts_D = self.text_counts.cpu().numpy().astype(np.float64)
         weigh.idf_ = np.log((1 + float(self.num_texts)) / (1 + counts_D)) + 1

@@ -45,7 +45,6 @@ class TransformerEncoder(Encoder):
         "batch_size": 32,
         "epochs": 4,
         "warmup": 0.1,
-        "weight_decay": 0.01,
     }
 
     def __init__(self, model: Any, tokenizer: Any, options: TransformerOptions) -> None:
@@ -186,8 +185,8 @@ def _check_source(model: str) -> bool:
     if not any(name.endswith(".safetensors") for name in names):
         found = f"only {', '.join(pickled)}, which can run code when opened" if pickled else "no weights at all"
         raise InputError(
-            f"{path} has {found}; expected model.safetensors: where you trust the file, load the model with transformers "
-            "and save it anew with save_pretrained"
+            f"{path} has {found}; expected model.safetensors: where you trust the file, load the model with "
+            "transformers and save it anew with save_pretrained"
         )
     return True
 

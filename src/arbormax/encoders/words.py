@@ -43,8 +43,9 @@ class WordTable(nn.Module):
             self.kept.copy_(table[self.trained :])
 
     def forward(self, ids_BT: Tensor) -> Tensor:
-        if self.training or not len(self.kept):
+        if not len(self.kept):
             return F.embedding(ids_BT, self.weight, padding_idx=PADDING)
-        own = F.embedding(ids_BT.clamp(max=self.trained - 1), self.weight)
+        # also in training: words of the training texts that were too rare for a vector of their own may be kept ones
+        own = F.embedding(ids_BT.clamp(max=self.trained - 1), self.weight, padding_idx=PADDING)
         kept = F.embedding((ids_BT - self.trained).clamp(min=0), self.kept)
         return torch.where((ids_BT < self.trained).unsqueeze(-1), own, kept)

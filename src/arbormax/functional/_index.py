@@ -18,6 +18,8 @@ from arbormax.taxonomy import Taxonomy
 
 STOP = -100  # the position of a step that a short path does not have; cross entropy leaves it out
 _TABLE_CELLS = 1 << 19  # up to here the windows of all nodes are looked up in a table, beyond they are computed
+_LEVELS = 2  # levels up to which, and columns per cell of a path up to which, masked levels are cheaper than windows
+_LEVEL_RATIO = 2
 _PATH_RATIO = 32  # leaf paths are listed while they are this many times longer than the tree at most
 _SLAB_CELLS = 1 << 12  # padding that is cheaper than one more round of kernels
 
@@ -53,6 +55,16 @@ class Windows(NamedTuple):
         return torch.where(self.position < 0, 0, start_BK + self.position + 1)
 
 
+class Level(NamedTuple):
+    """For each of C classes, one level of the tree, its L columns side by side, as a softmax over one sibling group.
+
+    A path that has ended before has a group of one there, which costs nothing.
+    """
+
+    mask: Tensor | None  # (C, L) 0 on the sibling group, -inf elsewhere; None: the level is one group
+    position: Tensor | None  # (C,) the path's own node; None: the class ids themselves, which the mask has checked
+
+
 @dataclass(frozen=True, eq=False)
 class TreeIndex:
     num_nodes: int
@@ -75,6 +87,7 @@ class TreeIndex:
     slabs: tuple[tuple[int, int, int], ...]  # (first depth, last depth, width) of the windows of each slab
     node_table: Windows | None  # the windows of every node, in a small tree
     class_table: Windows | None  # the windows of every class
+    class_levels: tuple[Level, ...] | None  # the levels of every class, in a tree so small that masks are cheaper
 
 
 def tree_index(tax: Taxonomy, device: torch.device) -> TreeIndex:
@@ -165,6 +178,7 @@ def _build(tax: Taxonomy, device: torch.device) -> TreeIndex:
         slabs=slabs,
         node_table=None,
         class_table=None,
+        class_levels=None,
     )
     path_cells = sum((last - first + 1) * width for first, last, width in slabs)
     if len(slabs) == 1 and tax.num_nodes * path_cells <= _TABLE_CELLS:
@@ -175,7 +189,25 @@ def _build(tax: Taxonomy, device: torch.device) -> TreeIndex:
             for part in (table.columns, table.padding, table.position):
                 _of_fixed_shape(part)
         index = replace(index, node_table=node_table, class_table=class_table)
+        if device.type == "cpu" and tax.depth <= _LEVELS and tax.num_nodes <= _LEVEL_RATIO * path_cells:
+            index = replace(index, class_levels=_class_levels(index))
     return index
+
+
+def _class_levels(index: TreeIndex) -> tuple[Level, ...]:
+    levels, nodes_C1, stop = [], index.leaves.unsqueeze(1), index.num_nodes
+    for depth, size in zip(range(index.depth, 0, -1), reversed(index.levels), strict=True):
+        first, here_C1 = stop - size, index.node_depth[nodes_C1] == depth
+        own_C1 = torch.where(here_C1, nodes_C1, first) - first
+        start_C1 = torch.where(here_C1, index.group_start[nodes_C1] + 1 - first, 0)
+        width_C1 = torch.where(here_C1, index.group_size[nodes_C1], 1)
+        offset_CL = torch.arange(size, device=nodes_C1.device) - start_C1
+        mask_CL = torch.where((offset_CL >= 0) & (offset_CL < width_C1), 0.0, -torch.inf)
+        mask, position = mask_CL if bool(mask_CL.any()) else None, own_C1.squeeze(1)
+        in_order = mask is not None and torch.equal(position, torch.arange(index.num_leaves, device=position.device))
+        levels.append(Level(mask, None if in_order else position))
+        nodes_C1, stop = torch.where(here_C1, index.parent[nodes_C1], nodes_C1), first
+    return tuple(reversed(levels))
 
 
 def _of_fixed_shape(tensor: Tensor) -> Tensor:

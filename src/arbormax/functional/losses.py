@@ -8,6 +8,7 @@ read.
 
 from __future__ import annotations
 
+import math
 from typing import get_args
 
 import torch
@@ -31,6 +32,7 @@ from arbormax.taxonomy import Taxonomy
 
 _REDUCTIONS, _KINDS = get_args(Reduction), get_args(TargetKind)
 _WIDE = (torch.float32, torch.float64)
+_cross_entropy, _MEAN = torch._C._nn.cross_entropy_loss, 1  # noqa: SLF001  # F.cross_entropy without its Python
 
 
 def hierarchical_cross_entropy(
@@ -133,13 +135,23 @@ def _usual_loss(logits: Tensor, target: Tensor, ignore_index: int, index: TreeIn
         or torch.compiler.is_compiling()
     ):
         return None
+    mean = None
     try:
-        steps_BX = logits.gather(1, table.columns.index_select(0, target)) + table.padding.index_select(0, target)
-    except IndexError:
+        if index.class_levels is None:
+            steps_BX = logits.gather(1, table.columns.index_select(0, target)) + table.padding.index_select(0, target)
+            position_b = table.position.index_select(0, target).view(-1)
+            total = F.cross_entropy(steps_BX.view(-1, table.width), position_b, reduction="sum", ignore_index=STOP)
+            return total / float(target.size(0))
+        # Masks save the gather and, going back, the scatter.
+        for part_BL, (mask, position) in zip(logits.split_with_sizes(index.levels, 1), index.class_levels, strict=True):
+            masked_BL = part_BL if mask is None else part_BL + mask.index_select(0, target)
+            position_B = target if position is None else position.index_select(0, target)
+            step = _cross_entropy(masked_BL, position_B, None, _MEAN)  # type: ignore[arg-type]  # the stub is wrong
+            mean = step if mean is None else mean + step
+        # NaN or +inf beside the path comes through a mask of -inf; the general way does not read it.
+        return None if mean is None or math.isnan(mean.item()) else mean
+    except (IndexError, RuntimeError):  # a wrong target, or a transform that hides values, such as vmap
         return None
-    position_b = table.position.index_select(0, target).view(-1)
-    total = F.cross_entropy(steps_BX.view(-1, table.width), position_b, reduction="sum", ignore_index=STOP)
-    return total / float(target.size(0))
 
 
 def flat_cross_entropy(

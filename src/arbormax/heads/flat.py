@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor
 
-from arbormax.heads.base import SoftmaxOverLeaves, check_taxonomy
+from arbormax.heads.base import SoftmaxOverLeaves, check_taxonomy, linear
 from arbormax.taxonomy import Taxonomy
 
 
@@ -27,4 +26,4 @@ class FlatSoftmax(SoftmaxOverLeaves):
 
     def leaf_logits(self, h: Tensor) -> Tensor:
         self._check_features(h)
-        return F.linear(h, self.weight, self.bias)
+        return linear(h, self.weight, self.bias)

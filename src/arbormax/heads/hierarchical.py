@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from arbormax.functional import (
     sibling_log_priors,
 )
 from arbormax.functional._checks import Reduction, TargetKind
-from arbormax.heads.base import TreeHead, check_taxonomy
+from arbormax.heads.base import TreeHead, check_taxonomy, linear
 from arbormax.taxonomy import Taxonomy
 
 
@@ -74,7 +73,7 @@ class HierarchicalSoftmax(TreeHead):
         if tau:
             self._check_priors()
         return hierarchical_cross_entropy(
-            F.linear(h, self.weight, self.bias),
+            linear(h, self.weight, self.bias),
             target,
             self.taxonomy,
             reduction=reduction,
@@ -102,6 +101,8 @@ class HierarchicalSoftmax(TreeHead):
     def _logits(self, h: Tensor) -> Tensor:
         """(..., M) logits, in memory with the batch as the inner dimension, as the functions like it."""
         self._check_features(h)
+        if h.layout != torch.strided:
+            return linear(h, self.weight, self.bias)
         features_DB = h.reshape(-1, h.shape[-1]).t()
         if self.bias is None:
             logits_MB = self.weight @ features_DB

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from arbormax.functional import shared_leaf_logits
 from arbormax.functional._index import tree_index
 from arbormax.functional.probabilities import leaf_rows
-from arbormax.heads.base import SoftmaxOverLeaves, check_taxonomy
+from arbormax.heads.base import SoftmaxOverLeaves, check_taxonomy, linear
 from arbormax.taxonomy import Taxonomy
 
 
@@ -25,11 +24,11 @@ class SharedSoftmax(SoftmaxOverLeaves):
 
     def leaf_logits(self, h: Tensor) -> Tensor:
         self._check_features(h)
-        return shared_leaf_logits(F.linear(h, self.weight, self.bias), self.taxonomy)
+        return shared_leaf_logits(linear(h, self.weight, self.bias), self.taxonomy)
 
     def _training_logits(self, h: Tensor) -> Tensor:
         # The rows are summed before the product: one pass over the weights instead of one over every item's logits.
         self._check_features(h)
         index = tree_index(self.taxonomy, self.weight.device)
         bias = None if self.bias is None else leaf_rows(self.bias.unsqueeze(1), index).squeeze(1)
-        return F.linear(h, leaf_rows(self.weight, index), bias)
+        return linear(h, leaf_rows(self.weight, index), bias)

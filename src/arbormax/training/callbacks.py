@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import threading
@@ -18,6 +19,7 @@ from torch import Tensor
 from arbormax.errors import ArbormaxError
 
 MONITOR = "valid/macro_f1"
+BEST_SCORE, BEST_EPOCH, SECONDS, EPOCHS = "run/best_score", "run/best_epoch", "run/seconds", "run/epochs"
 
 
 class TrainingInterrupted(ArbormaxError):  # noqa: N818 - nothing went wrong
@@ -40,7 +42,10 @@ class Patience(EarlyStopping):
 
 
 class Best(pl.Callback):
-    """Remembers the weights of the epoch with the best macro-F1 and puts them back at the end."""
+    """Remembers the weights of the epoch with the best macro-F1 and puts them back at the end.
+
+    What it found goes into the trainer's metrics too: of what several processes know, only these reach the caller.
+    """
 
     def __init__(self) -> None:
         self.score, self.epoch = -1.0, -1
@@ -52,9 +57,11 @@ class Best(pl.Callback):
             self.score, self.epoch = score, trainer.current_epoch
             self.weights = {name: value.detach().cpu().clone() for name, value in module.state_dict().items()}
 
-    def on_train_end(self, _: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_fit_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if self.weights:
             module.load_state_dict(self.weights)
+            trainer.callback_metrics[BEST_SCORE] = torch.tensor(self.score, dtype=torch.float64)
+            trainer.callback_metrics[BEST_EPOCH] = torch.tensor(self.epoch)
 
     def state_dict(self) -> dict[str, Any]:
         return {"score": self.score, "epoch": self.epoch, "weights": self.weights}
@@ -64,20 +71,25 @@ class Best(pl.Callback):
 
 
 class Clock(pl.Callback):
-    """The seconds of training, over all restarts."""
+    """The seconds and epochs of training, over all restarts."""
 
     def __init__(self) -> None:
-        self._before, self._began = 0.0, time.monotonic()
+        self._before = 0.0
+        self._began: float | None = None  # None: not training now
 
     @property
     def seconds(self) -> float:
-        return self._before + time.monotonic() - self._began
+        return self._before + (0.0 if self._began is None else time.monotonic() - self._began)
 
     def on_train_start(self, *_: Any) -> None:
         self._began = time.monotonic()
 
     def on_train_end(self, *_: Any) -> None:
-        self._before, self._began = self.seconds, time.monotonic()
+        self._before, self._began = self.seconds, None
+
+    def on_fit_end(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
+        trainer.callback_metrics[SECONDS] = torch.tensor(self.seconds, dtype=torch.float64)
+        trainer.callback_metrics[EPOCHS] = torch.tensor(trainer.current_epoch)
 
     def state_dict(self) -> dict[str, Any]:
         return {"seconds": self.seconds}
@@ -131,7 +143,11 @@ class Snapshots(Checkpoint):
         self._states = state["states"]
 
     def _save(self, trainer: pl.Trainer, asked: bool) -> None:
-        trainer.save_checkpoint(self.path)
+        # Lightning writes by way of the machine's temporary folder: a copy from there could be cut short
+        beside = self.path.with_suffix(".tmp")
+        trainer.save_checkpoint(beside)
+        if trainer.is_global_zero:
+            os.replace(beside, self.path)
         self._saved = time.monotonic()
         if asked:
             raise TrainingInterrupted(str(self.path.parent.parent))
@@ -162,7 +178,7 @@ def random_states() -> dict[str, Any]:
         "python": random.getstate(),
         "numpy": (kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest),
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],  # type: ignore[no-untyped-call]
     }
 
 

@@ -57,8 +57,8 @@ def model_card(model: TextModel, metrics: dict[str, Any]) -> str:
         "## Limits",
         "",
         "It knows the classes of its tree only, and gives every text to one of them; a text unlike its training "
-        "texts gets a guess. Look at the probability, and at `predict_nodes`, which stops where it is not sure. Nobody has "
-        "examined whether it treats people unequally.",
+        "texts gets a guess. Look at the probability, and at `predict_nodes`, which stops where it is not sure. Nobody "
+        "has examined whether it treats people unequally.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -25,8 +25,17 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 
+_STEPS = 20  # an epoch has at least so many, where the data allow it and the batch size was left open
+
 # What an encoder does not set otherwise.
-_USUAL: Mapping[str, Any] = {"learning_rate": 1e-3, "batch_size": 64, "epochs": 20, "schedule": "linear", "warmup": 0.0}
+_USUAL: Mapping[str, Any] = {
+    "learning_rate": 1e-3,
+    "batch_size": 64,
+    "epochs": 20,
+    "schedule": "linear",
+    "warmup": 0.0,
+    "adam_epsilon": 1e-8,
+}
 
 
 class TrainConfig(BaseModel):
@@ -36,7 +45,7 @@ class TrainConfig(BaseModel):
     10
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     encoder: str = Field("bag", description="bag, lstm, bilstm, tfidf, transformer or a registered one")
     encoder_options: dict[str, Any] = Field(default_factory=dict, description="the encoder's own settings")
@@ -48,6 +57,7 @@ class TrainConfig(BaseModel):
     head_learning_rate: float | None = Field(None, gt=0, description="of the head; None: the encoder's")
     schedule: Literal["linear", "constant"] | None = Field(None, description="linear falls to zero over the epochs")
     warmup: float | None = Field(None, ge=0, lt=1, description="share of the steps in which the rate rises")
+    adam_epsilon: float | None = Field(None, gt=0, description="of Adam; larger is nearer to plain gradient descent")
     weight_decay: float = Field(0.0, ge=0, description="of AdamW, on dense parameters")
     clip: float | None = Field(5.0, gt=0, description="largest norm of the gradient; None: any")
     validation: float = Field(0.1, ge=0, lt=1, description="share of the texts held out to stop early; 0: none")
@@ -63,26 +73,36 @@ class TrainConfig(BaseModel):
     def make(cls, preset: str | None = None, **given: Any) -> Self:
         """The settings with a preset under those given; one error tells all that is wrong."""
         if preset is not None and preset not in PRESETS:
-            raise OptionError(f"preset is one of {', '.join(PRESETS)}; found {preset!r}{did_you_mean(preset, PRESETS)}")
+            near = did_you_mean(str(preset), PRESETS)
+            raise OptionError(f"preset is one of {', '.join(PRESETS)}; found {preset!r}{near}")
         base = dict(PRESETS[preset]) if preset else {}
+        if given.get("encoder", "") is None:
+            del given["encoder"]
         if "encoder_options" in base and given.get("encoder", base.get("encoder")) in (None, base.get("encoder")):
-            given["encoder_options"] = {**base["encoder_options"], **(given.get("encoder_options") or {})}
+            own = given.get("encoder_options") or {}
+            given["encoder_options"] = {**base["encoder_options"], **own} if isinstance(own, Mapping) else own
         else:
             base.pop("encoder_options", None)
         base.update({name: value for name, value in given.items() if value is not None or name not in base})
-        return _checked(cls, base)
+        return checked(cls, base)
 
     @property
     def options(self) -> EncoderOptions:
         """The encoder's own settings, checked."""
-        return _checked(encoder_kind(self.encoder).Options, self.encoder_options, f"encoder {self.encoder!r}")
+        return checked(encoder_kind(self.encoder).Options, self.encoder_options, f"encoder {self.encoder!r}")
 
-    def resolved(self) -> Self:
-        """These settings with every None filled in that the encoder has an opinion on."""
+    def resolved(self, items: int | None = None) -> Self:
+        """These settings with every None filled in that the encoder has an opinion on.
+
+        Batches made for large data would leave a hundred texts with one step an epoch: given the number of texts to
+        train on, a batch that was not chosen is a twentieth of them at most.
+        """
         self.check()
         kind = encoder_kind(self.encoder)
         defaults = {**_USUAL, **kind.training_defaults}
         filled = {name: value for name, value in defaults.items() if getattr(self, name) is None}
+        if items is not None and self.batch_size is None:
+            filled["batch_size"] = min(filled["batch_size"], max(1, items // _STEPS))
         settings = self.model_copy(update=filled)
         if settings.head_learning_rate is None:
             settings = settings.model_copy(update={"head_learning_rate": settings.learning_rate})
@@ -92,12 +112,13 @@ class TrainConfig(BaseModel):
         """Raise for what no single field can tell."""
         self.options  # noqa: B018 - raises
         if self.head != "hierarchical":
-            spoken = [n for n in ("label_smoothing", "gamma", "tau", "hxe_alpha") if getattr(self, n)]
+            spoken = [name for name in ("label_smoothing", "gamma", "tau") if getattr(self, name)]
+            spoken += ["hxe_alpha"] if self.hxe_alpha is not None else []
             if spoken:
                 raise OptionError(f"{', '.join(spoken)} speak of siblings and need head='hierarchical'")
 
 
-def _checked(kind: type[M], values: Mapping[str, Any], what: str = "training") -> M:
+def checked(kind: type[M], values: Mapping[str, Any], what: str = "training") -> M:
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:

@@ -31,7 +31,7 @@ def evaluate(
     if not len(examples):
         raise InputError("there is nothing to evaluate on: no examples")
     tax = model.taxonomy
-    truth = torch.from_numpy(examples.nodes)
+    truth = torch.tensor(examples.nodes)  # a copy: a taxonomy's own arrays are read-only, of which torch warns
     leaves = torch.tensor(tax.leaves)
     nodes, curve, calibration = NodeMetrics(tax), OperatingCurve(tax), LevelCalibrationError(tax)
     widths = [k for k in (1, 5, 20) if k <= tax.num_leaves]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,28 @@ from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 
 from arbormax.data.batching import Batches
 from arbormax.data.examples import Examples
-from arbormax.errors import InputError, OptionError
+from arbormax.errors import ArbormaxError, InputError, OptionError
 from arbormax.functional._checks import TargetKind
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.formats._text import write_whole
-from arbormax.training.callbacks import Best, Clock, Patience, Snapshots
+from arbormax.training.callbacks import (
+    BEST_EPOCH,
+    BEST_SCORE,
+    EPOCHS,
+    SECONDS,
+    Best,
+    Clock,
+    Patience,
+    Snapshots,
+)
 from arbormax.training.config import TrainConfig
 from arbormax.training.folds import held_out
 from arbormax.training.model import TextModel, seeded
 from arbormax.training.module import TrainingModule
+
+
+class TrainingError(ArbormaxError, RuntimeError):
+    """Training came to nothing."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +89,21 @@ class TextData(pl.LightningDataModule):
         assert self.trainer is not None
         assert self.config.batch_size is not None
         rows, targets = self.parts[part]
+        size, ranks = self.config.batch_size, self.trainer.world_size
+        if not shuffle:  # a device without a batch would not come to where all of them add up their measures
+            if len(rows) < ranks:
+                raise InputError(f"expected an example to validate on for each of {ranks} devices, found {len(rows)}")
+            size = min(max(size, 256), len(rows) // ranks)
         return Batches(
             rows,
             targets,
             self.encoder.collate,
-            self.config.batch_size if shuffle else max(self.config.batch_size, 256),
+            size,
             shuffle=shuffle,
             sort=self.encoder.sorts_by_length,
             seed=self.config.seed,
             rank=self.trainer.global_rank,
-            ranks=self.trainer.world_size,
+            ranks=ranks,
         )
 
 
@@ -106,14 +125,16 @@ def fit(
     With `folder`, logs and the state of the run go there and `resume` goes on from that state, to the same weights as
     a run that was never stopped.
     """
-    config = config.resolved()
-    given = train
+    config = config.resolved(len(train))
+    check_examples(train, taxonomy, "train")
+    if valid is not None:
+        check_examples(valid, taxonomy, "validate")
+    given = (train, valid)
     if valid is None:
         train, valid = held_out(train, config.validation, config.seed)
-    check_examples(train, taxonomy)
     state = None if folder is None else Path(folder) / "checkpoints" / "last.ckpt"
     if state is not None:
-        open_run(state, _identity(config, taxonomy, given), resume)
+        open_run(state, _identity(config, taxonomy, *given), resume)
     model = TextModel.new(train.texts, taxonomy, config)
     labels = train.nodes if valid is None else np.concatenate([train.nodes, valid.nodes])
     kind: TargetKind = "class" if (taxonomy.class_of[labels] >= 0).all() else "node"
@@ -121,14 +142,13 @@ def fit(
         model.head.set_priors(class_counts(train.nodes, taxonomy), smoothing=1.0)  # type: ignore[operator]
     module = TrainingModule(model, kind, class_weights(config, train.nodes, taxonomy))
     data = TextData(model, kind, train, valid)
-    clock, best = Clock(), Best()
-    active: list[pl.Callback] = [*callbacks, clock]
+    active: list[pl.Callback] = [*callbacks, Clock()]
     if valid is not None:
-        active += [best] if config.patience is None else [Patience(config.patience), best]
+        active += [Best()] if config.patience is None else [Patience(config.patience), Best()]
     if state is not None:
         active.append(Snapshots(state, every_steps=every_steps))
     if progress:
-        active.append(RichProgressBar(leave=False))
+        active.append(RichProgressBar(leave=False, console_kwargs={"stderr": True}))
     with quiet(), seeded(config.seed):
         trainer = pl.Trainer(
             max_epochs=config.epochs,
@@ -148,26 +168,41 @@ def fit(
             use_distributed_sampler=False,
         )
         resumed = state if resume and state is not None and state.exists() else None
+        if resumed is not None:
+            check_state(resumed)
         trainer.fit(module, datamodule=data, ckpt_path=resumed, weights_only=True)
-    if best.weights:  # also where nothing was left to train, after a restart
-        module.load_state_dict(best.weights)
+    if hardware.devices in (1, "1"):  # Lightning leaves it on the CPU
+        model.to(trainer.strategy.root_device)
     model.eval()
+    if not all(parameter.isfinite().all() for parameter in model.parameters()):
+        raise TrainingError("training diverged, its weights are not finite: try a lower learning rate, or clip")
+    found = {name: value.item() for name, value in trainer.callback_metrics.items()}
     return Run(
         model,
-        epochs=trainer.current_epoch,
-        best_epoch=best.epoch + 1 if best.weights else None,
-        valid_macro_f1=best.score if best.weights else None,
-        seconds=clock.seconds,
+        epochs=int(found[EPOCHS]),
+        best_epoch=int(found[BEST_EPOCH]) + 1 if BEST_EPOCH in found else None,
+        valid_macro_f1=found.get(BEST_SCORE),
+        seconds=found[SECONDS],
     )
 
 
-def check_examples(train: Examples, taxonomy: Taxonomy) -> None:
-    if not len(train):
-        raise InputError("there is nothing to train on: no examples")
-    if train.nodes.min() < 0 or train.nodes.max() >= taxonomy.num_nodes:
+def check_examples(examples: Examples, taxonomy: Taxonomy, what: str) -> None:
+    if not len(examples):
+        raise InputError(f"there is nothing to {what} on: no examples")
+    if examples.nodes.min() < 0 or examples.nodes.max() >= taxonomy.num_nodes:
         raise InputError(f"labels are node ids from 0 to {taxonomy.num_nodes - 1} of the taxonomy, found others")
-    if not train.nodes.any():
-        raise InputError("every example is labelled with the root, which says nothing")
+    if not examples.nodes.any():
+        raise InputError(f"every example to {what} on is labelled with the root, which says nothing")
+
+
+def check_state(state: Path) -> None:
+    """Raise where the state of a run cannot be read; it is mapped, so that this costs little."""
+    try:
+        torch.load(state, weights_only=True, mmap=True, map_location="cpu")
+    except (RuntimeError, OSError, EOFError, ValueError, UnpicklingError) as error:
+        raise InputError(
+            f"{state} is not the whole state of a run (cut short, or not written by arbormax): remove it to start anew"
+        ) from error
 
 
 def targets_of(nodes: np.ndarray, taxonomy: Taxonomy, kind: TargetKind) -> np.ndarray:
@@ -213,18 +248,31 @@ def open_run(state: Path, identity: dict[str, Any], resume: bool) -> None:
     write_whole(record, json.dumps(identity, indent=2).encode())
 
 
-def _identity(config: TrainConfig, taxonomy: Taxonomy, examples: Examples) -> dict[str, Any]:
+def _identity(config: TrainConfig, taxonomy: Taxonomy, train: Examples, valid: Examples | None) -> dict[str, Any]:
     """What must be the same for a run to go on: settings, taxonomy and examples."""
+    return {
+        **config.model_dump(mode="json"),
+        "taxonomy": taxonomy.fingerprint,
+        "examples": _digest(train),
+        "validation_examples": None if valid is None else _digest(valid),
+    }
+
+
+def _digest(examples: Examples) -> str:
     digest = hashlib.sha256(examples.nodes.tobytes())
     for text in examples.texts:
-        digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
-    return {**config.model_dump(mode="json"), "taxonomy": taxonomy.fingerprint, "examples": digest.hexdigest()}
+        data = text.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8) + data)
+    return digest.hexdigest()
 
 
 def _loggers(folder: Path | str | None) -> list[Logger]:
     if folder is None:
         return []
     logs = Path(folder) / "logs"
+    past = logs / "metrics.csv"
+    if past.exists():  # of a run that is resumed; Lightning would delete it
+        past.rename(logs / f"metrics-{len(list(logs.glob('metrics-*.csv'))) + 1}.csv")
     return [CSVLogger(logs, name="", version=""), TensorBoardLogger(logs, name="", version="")]
 
 
@@ -235,6 +283,8 @@ def quiet() -> Iterator[None]:
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r".*LeafSpec.* is deprecated")
+        # said of the logs' folder of a run that is resumed; its file was put aside
+        warnings.filterwarnings("ignore", message="Experiment logs directory .* exists and is not empty")
         try:
             for logger in loggers:
                 logger.setLevel(logging.ERROR)

@@ -59,6 +59,7 @@ def save_model(model: TextModel, folder: Path | str, metrics: dict[str, Any] | N
         model.encoder.save(beside)
         model.taxonomy.save(beside / _TREE)
         save_weights(model, str(beside / _WEIGHTS))
+        (beside / _WEIGHTS).chmod((beside / _TREE).stat().st_mode)  # safetensors lets the owner alone read it
         (beside / _METRICS).write_text(json.dumps(metrics, indent=2, ensure_ascii=False) + "\n", "utf-8")
         (beside / _CARD).write_text(model_card(model, metrics), "utf-8")
         names = sorted(str(p.relative_to(beside).as_posix()) for p in beside.rglob("*") if p.is_file())
@@ -90,13 +91,13 @@ def load_model(folder: Path | str, device: torch.device | str = "cpu") -> TextMo
         options = kind.Options.model_validate(record["encoder_options"])
     except (ValidationError, OptionError) as error:
         raise ModelFolderError(f"{folder / _CONFIG} has settings that this version does not know: {error}") from error
-    taxonomy = Taxonomy.load(folder / _TREE)
-    with seeded(0):
-        model = TextModel(kind.load(folder, options), taxonomy, config)
     try:
+        taxonomy = Taxonomy.load(folder / _TREE)
+        with seeded(0):
+            model = TextModel(kind.load(folder, options), taxonomy, config)
         load_weights(model, folder / _WEIGHTS)
-    except (SafetensorError, RuntimeError) as error:
-        raise ModelFolderError(f"{folder / _WEIGHTS} does not fit the settings beside it: {error}") from error
+    except (ArbormaxError, SafetensorError, RuntimeError, OSError) as error:
+        raise ModelFolderError(f"{folder} holds files that do not fit its {_CONFIG}: {error}") from error
     return model.to(device).eval()
 
 
@@ -120,6 +121,8 @@ def read_record(folder: Path) -> dict[str, Any]:
             f"{path} has format {version}, written by arbormax {writer}; arbormax {arbormax.__version__} reads formats "
             f"up to {VERSION}: update it"
         )
+    if not (isinstance(record.get("config"), dict) and isinstance(record.get("encoder_options"), dict)):
+        raise ModelFolderError(f"{path} does not hold the settings of the model")
     if not (isinstance(record.get("files"), dict) and _WEIGHTS in record["files"] and _TREE in record["files"]):
         raise ModelFolderError(f"{path} does not list the files of the model")
     return record
@@ -128,7 +131,14 @@ def read_record(folder: Path) -> dict[str, Any]:
 def read_metrics(folder: Path | str) -> dict[str, Any]:
     """The measures that were saved with the model."""
     path = Path(folder) / _METRICS
-    values: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    if not path.exists():
+        return {}
+    try:
+        values = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ModelFolderError(f"{path} is not whole JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise ModelFolderError(f"{path} does not hold measures by name")
     return values
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from arbormax.data.batching import Batches
 from arbormax.encoders import Encoder, encoder_kind
+from arbormax.errors import OptionError
 from arbormax.heads import FlatSoftmax, HierarchicalSoftmax, SharedSoftmax
 from arbormax.heads.base import TreeHead
 from arbormax.taxonomy import Taxonomy
@@ -62,6 +63,8 @@ class TextModel(nn.Module):
 
     def features(self, texts: Iterable[str], batch_size: int = 256) -> Iterator[Tensor]:
         """(B, D) features of the texts in their order, some at a time; the texts may be a stream without end."""
+        if batch_size < 1:
+            raise OptionError(f"a batch has at least one text, not {batch_size}")
         stream = iter(texts)
         sort = self.encoder.sorts_by_length
         while chunk := list(islice(stream, _CHUNK if sort else batch_size)):
@@ -98,6 +101,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Torch draws from this seed inside, and goes on afterwards as if nothing had been."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(range(torch.cuda.device_count())):  # named: torch warns where there are several
         torch.manual_seed(seed)
         yield

@@ -62,21 +62,26 @@ class TrainingModule(pl.LightningModule):
             self.log(f"valid/{name}", float(values[name]), prog_bar=name == "macro_f1", rank_zero_only=False)
 
     def _loss(self, features: Tensor, target: Tensor) -> Tensor:
+        # A mean that divides by the batch's own weights would take them out again, most of all in small batches.
+        reduction = "mean" if self.class_weight is None else "none"
         loss: Tensor = self.model.head.loss(  # type: ignore[operator]
-            features, target, target_kind=self.kind, weight=self.class_weight, **self.loss_options
+            features, target, reduction, target_kind=self.kind, weight=self.class_weight, **self.loss_options
         )
-        return loss
+        return loss.mean()
 
     def configure_optimizers(self) -> Any:
         config = self.config
         assert config.learning_rate is not None
+        assert config.adam_epsilon is not None
         rare = {id(parameter): parameter for parameter in self.model.encoder.sparse_parameters()}
         encoder = [p for p in self.model.encoder.parameters() if id(p) not in rare and p.requires_grad]
         groups = [{"params": list(self.model.head.parameters()), "lr": config.head_learning_rate}]
         if encoder:
             groups.append({"params": encoder, "lr": config.learning_rate})
         # AdamW without decay is Adam
-        optimiser: Optimizer = torch.optim.AdamW(groups, weight_decay=config.weight_decay)
+        optimiser: Optimizer = torch.optim.AdamW(
+            groups, eps=config.adam_epsilon, weight_decay=config.weight_decay, fused=True
+        )
         if rare:
             optimiser = Together(optimiser, torch.optim.SparseAdam(list(rare.values()), lr=config.learning_rate))
         if config.schedule == "constant" and not config.warmup:

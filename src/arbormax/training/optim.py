@@ -25,8 +25,8 @@ class Together(Optimizer):
         # The same dicts, not copies: a schedule that sets a rate here sets it there.
         self.param_groups = [group for part in optimisers for group in part.param_groups]
 
-    @property
-    def state(self) -> dict[Any, Any]:  # type: ignore[override]
+    @property  # type: ignore[override]
+    def state(self) -> dict[Any, Any]:
         return {key: value for part in self.optimisers for key, value in part.state.items()}
 
     @state.setter

@@ -1,0 +1,62 @@
+"""The program and its commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from arbormax.cli.trouble import Program
+
+app = typer.Typer(
+    cls=Program,
+    name="arbormax",
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    add_completion=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import arbormax as package
+
+        print(f"arbormax {package.__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def arbormax(
+    ctx: typer.Context,
+    version: Annotated[  # noqa: ARG001 - its callback prints
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[  # noqa: ARG001 - `Program` reads it
+        bool, typer.Option("--debug", envvar="ARBORMAX_DEBUG", help="Show a traceback when something is wrong.")
+    ] = False,
+) -> None:
+    """Hierarchical text classification: classes form a tree, and the model knows it.
+
+    Example: `arbormax demo`, then `arbormax train my-texts.csv`
+    """
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
+
+
+def _add_commands() -> None:
+    from arbormax.cli.data import data
+    from arbormax.cli.demo import demo
+    from arbormax.cli.evaluate import evaluate
+    from arbormax.cli.predict import predict
+    from arbormax.cli.studies import compare, crossval, search
+    from arbormax.cli.taxonomy import taxonomy
+    from arbormax.cli.train import train
+
+    for command in (demo, train, evaluate, predict, compare, crossval, search):
+        app.command()(command)
+    app.add_typer(taxonomy, name="taxonomy")
+    app.add_typer(data, name="data")
+
+
+_add_commands()

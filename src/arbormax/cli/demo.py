@@ -1,0 +1,115 @@
+"""`arbormax demo`: what the tree is good for, in a few minutes and without any file of your own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arbormax.cli import show
+from arbormax.cli.options import Json
+from arbormax.cli.scoring import Decoding, Names, predictions
+
+if TYPE_CHECKING:
+    from arbormax.data import Dataset, Examples
+    from arbormax.training import TextModel
+
+# Everything that decides how long it takes and how good it gets.
+DATASET = "icd10cm"
+HEADS = ("flat", "hierarchical")
+SETTINGS: dict[str, Any] = {"encoder": "bag", "epochs": 6, "seed": 0}
+TRAIN, TEST = None, None  # texts to use at most; None: all
+QUICK_SETTINGS: dict[str, Any] = {**SETTINGS, "epochs": 2, "encoder_options": {"dim": 32}}
+QUICK_TRAIN, QUICK_TEST = 3000, 300
+TEXTS = (0.2, 0.5, 0.8)  # which test texts to show: how far into the list
+
+COLUMNS = {
+    "accuracy": "accuracy",
+    "macro_f1": "macro-F1",
+    "hf": "hF",
+    "mistake_severity": "mistake severity",
+    "parameters": "parameters",
+    "seconds": "seconds",
+}
+
+
+def demo(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small part of the data: seconds, and poor results.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Train a flat and a hierarchical classifier of diagnoses and compare them, in about four minutes.
+
+    Example: `arbormax demo`
+    """
+    from arbormax.data import load
+
+    with show.bar(f"reading {DATASET}"):
+        data = load(DATASET)
+    most = (QUICK_TRAIN, QUICK_TEST) if quick else (TRAIN, TEST)
+    train, test = (_part(texts, count) for texts, count in zip((data.train, data.test), most, strict=True))
+    tax = data.taxonomy
+    show.say(
+        f"{data.source}: {len(train):,} diagnoses to train on, {len(test):,} others to test on, "
+        f"{tax.num_leaves:,} classes in a tree of depth {tax.depth}."
+    )
+    results: dict[str, dict[str, Any]] = {}
+    for head in HEADS:
+        show.say(f"Training with a {head} softmax …")
+        model, results[head] = _trained(head, data, train, test, QUICK_SETTINGS if quick else SETTINGS)
+    examples = _examples(model, test)
+    if json:
+        told = {head: {name: values[name] for name in COLUMNS} for head, values in results.items()}
+        show.tell_json({"dataset": DATASET, "train": len(train), "test": len(test), "heads": told, "texts": examples})
+        return
+    rows = [(head, *(_cell(name, values[name]) for name in COLUMNS)) for head, values in results.items()]
+    show.tell(show.table(("softmax", *COLUMNS.values()), rows))
+    show.tell(
+        "Higher is better, but for mistake severity: how many levels up a mistake and the truth meet, on average."
+    )
+    for example in examples:
+        show.tell("")
+        show.tell(show.path_tree(show.printable(example["text"]), example["path"], example["probabilities"]))
+        verdict = (
+            "right" if example["label"] == example["truth"] else f"the truth is {' > '.join(example['truth_path'])}"
+        )
+        show.tell(f"  {verdict}")
+    show.tell(
+        "\nNext: arbormax train my-texts.csv --text TEXT-COLUMN --label LABEL-COLUMN    your own texts\n"
+        f"      arbormax taxonomy show {DATASET} --depth 2                             the tree\n"
+        f"      arbormax compare {DATASET} --epochs 3                                  with folds, seeds and intervals"
+    )
+
+
+def _cell(name: str, value: Any) -> str:
+    return f"{value:.1f}" if name == "seconds" else show.number(value)
+
+
+def _part(texts: Examples, count: int | None) -> Examples:
+    """So many of the texts, evenly over the list."""
+    if count is None or count >= len(texts):
+        return texts
+    return texts.take([place * len(texts) // count for place in range(count)])
+
+
+def _trained(
+    head: str, data: Dataset, train: Examples, test: Examples, settings: dict[str, Any]
+) -> tuple[TextModel, dict[str, Any]]:
+    from arbormax.training import TrainConfig, evaluate, fit
+
+    run = fit(TrainConfig.make(head=head, **settings), data.taxonomy, train, progress=show.on_terminal())
+    with show.bar("measuring", len(test)) as advance:
+        values = evaluate(run.model, test, progress=advance).metrics
+    return run.model, {**values, "parameters": run.model.num_parameters, "seconds": round(run.seconds, 1)}
+
+
+def _examples(model: TextModel, test: Examples) -> list[dict[str, Any]]:
+    """Some test texts with what is predicted for them and what is true."""
+    chosen = test.take([int(share * len(test)) for share in TEXTS])
+    rows = predictions(model, chosen.texts, Decoding("leaf", 0.5, 0))
+    names = Names(model.taxonomy)
+    return [
+        {"text": text, **row, "truth": names.label(node), "truth_path": list(names.path(node))}
+        for text, node, row in zip(chosen.texts, chosen.nodes.tolist(), rows, strict=True)
+    ]

@@ -1,0 +1,102 @@
+"""`arbormax evaluate`: every measure of a model on labelled texts."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from arbormax.cli import show
+from arbormax.cli.inputs import check_exists, is_dataset, on_tree, read_file
+from arbormax.cli.options import Device, Imports, Json, LabelOptions, TableOptions, device_of, import_modules, unfold
+from arbormax.errors import OptionError
+
+if TYPE_CHECKING:
+    from arbormax.data import Examples
+    from arbormax.taxonomy import Taxonomy
+
+
+@unfold
+def evaluate(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model.")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset, whose test texts are taken, or a file.")],
+    table: TableOptions,
+    labels: LabelOptions,
+    split: Annotated[str, typer.Option(help="Of a dataset: test or train.")] = "test",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the measures there, as JSON.")] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write what was predicted: .csv .tsv .jsonl .parquet")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts at a time.")] = 256,
+    device: Device = "auto",
+    imports: Imports = None,
+    json: Json = False,
+) -> None:
+    """Measure a model on labelled texts.
+
+    Example: `arbormax evaluate reviews-model held-out.csv --text body --label category`
+    """
+    from arbormax.cli import writers
+
+    if predictions is not None:
+        writers.format_of(predictions, None)
+    import_modules(imports)
+    from arbormax.training import evaluate as measured
+    from arbormax.training import load_model
+
+    loaded = load_model(model, device_of(device))
+    examples = _read(data, split, table, labels, loaded.taxonomy)
+    with show.bar("measuring", len(examples)) as advance:
+        found = measured(loaded, examples, batch_size, advance)
+    metrics = show.plain(found.metrics)
+    if predictions is not None:
+        _write_predictions(predictions, examples, found.predicted.tolist(), loaded.taxonomy)
+    if out is not None:
+        from arbormax.taxonomy.formats._text import write_whole
+
+        write_whole(out, (json_format.dumps(metrics, indent=2, ensure_ascii=False) + "\n").encode())
+    if json:
+        show.tell_json(metrics)
+    else:
+        show.tell(show.measures(metrics, f"{model} on {data}"))
+    for path in (out, predictions):
+        if path is not None:
+            show.say(f"written: {path}")
+
+
+def _read(data: str, split: str, table: TableOptions, labels: LabelOptions, tree: Taxonomy) -> Examples:
+    if split not in ("test", "train"):
+        raise OptionError(f"--split is test or train, found {split!r}")
+    check_exists(data)
+    with show.bar(f"reading {data}"):
+        if not is_dataset(data):
+            if split != "test":
+                raise OptionError(f"--split belongs to datasets, and {data} is a file")
+            return read_file(Path(data), table, labels, tree)[0]
+        if (table, labels) != (TableOptions(), LabelOptions()):
+            raise OptionError(f"options such as --text and --delimiter belong to files, and {data} is a dataset")
+        from arbormax.data import load
+
+        dataset = load(data)
+        return on_tree(dataset.test if split == "test" else dataset.train, dataset.taxonomy, tree, data)
+
+
+def _write_predictions(path: Path, examples: Examples, predicted: list[int], tree: Taxonomy) -> None:
+    from arbormax.cli.scoring import Names
+    from arbormax.cli.writers import writer
+
+    names = Names(tree)
+    with writer(path, None) as write:
+        rows = zip(examples.texts, examples.nodes.tolist(), predicted, strict=True)
+        for text, true, node in rows:
+            write(
+                {
+                    "text": text,
+                    "label": names.label(true),
+                    "predicted": names.label(node),
+                    "predicted_path": list(names.path(node)),
+                    "right": true == node,
+                }
+            )

@@ -1,0 +1,122 @@
+"""`arbormax predict`: classes for texts, from files of any size."""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from arbormax.cli import show
+from arbormax.cli.inputs import tell_skipped
+from arbormax.cli.options import Device, Imports, Json, TableOptions, device_of, import_modules, unfold
+from arbormax.cli.scoring import Decoding, batches_of, predictions, scored
+from arbormax.cli.writers import format_of, writer
+from arbormax.errors import InputError, OptionError, TableError
+
+
+@unfold
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model.")],
+    table: TableOptions,
+    file: Annotated[
+        str | None, typer.Argument(metavar="[FILE|-]", help="Texts: .csv .tsv .jsonl .parquet .txt; -: lines of stdin.")
+    ] = None,
+    message: Annotated[str | None, typer.Option("--message", "-m", metavar="TEXT", help="One text, here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to: .csv .tsv .jsonl .parquet; stdout by default.")
+    ] = None,
+    format: Annotated[str | None, typer.Option(help="Of the output: jsonl, csv, tsv or parquet.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Write the input's own columns too, before ours.")] = False,
+    top_k: Annotated[int, typer.Option(min=0, help="The most probable classes to tell.")] = 0,
+    decoder: Annotated[str | None, typer.Option(help="leaf (the default), greedy or threshold.")] = None,
+    tau: Annotated[
+        float | None, typer.Option(help="Stop where the probability falls to this; --decoder threshold.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts at a time.")] = 256,
+    device: Device = "auto",
+    imports: Imports = None,
+    json: Json = False,
+) -> None:
+    """Predict the class of texts, with its path in the tree and the probability at every level.
+
+    Example: `arbormax predict reviews-model new.csv --text body --keep --top-k 3 --out predicted.csv`
+    """
+    decoding = Decoding.make(decoder, tau, top_k)
+    _check(file, message, out, format, json)
+    chosen = format_of(out, "jsonl" if json and out is None else format)
+    import_modules(imports)
+    from arbormax.training import load_model
+
+    if message is not None:
+        if not message.strip():
+            raise InputError("--message is empty: give it a text")
+        _tell_one(message, next(predictions(load_model(model, device_of(device)), [message], decoding)), json)
+        return
+    source = _source(file)
+    batches, column = batches_of(source, table)
+    loaded = load_model(model, device_of(device))
+    skipped = Skipped(source, table.skip_bad_rows)
+    count = 0
+    with writer(out, chosen) as write, show.bar("predicting") as advance:
+        for row in scored(batches, column, loaded, decoding, batch_size, keep, skipped):
+            write(row)
+            count += 1
+            if not count % 256:
+                advance(256)
+        if not count:
+            raise InputError(f"{skipped.name}: there are no texts in it")
+    skipped.tell()
+    if out is not None:
+        show.say(f"written: {out}, {count:,} rows")
+
+
+class Skipped:
+    """Rows that cannot be read: an error, or left out and told at the end."""
+
+    def __init__(self, source: str, allowed: bool) -> None:
+        self.name = "<stdin>" if source == "-" else Path(source).name
+        self.allowed, self.count = allowed, 0
+        self.first: list[str] = []
+
+    def __call__(self, problems: list[str]) -> None:
+        if not self.allowed:
+            told = f"{len(problems)} rows cannot be used (--skip-bad-rows leaves them out):"
+            if len(problems) == 1:
+                told = f"{problems[0]} (--skip-bad-rows leaves it out)"
+            raise TableError(f"{self.name}: {told}", problems)
+        self.count += len(problems)
+        self.first += problems[: 3 - len(self.first)]
+
+    def tell(self) -> None:
+        if self.count:
+            tell_skipped(self.name, self.first, self.count)
+
+
+def _check(file: str | None, message: str | None, out: Path | None, format: str | None, json: bool) -> None:
+    if message is not None and (file is not None or out is not None or format is not None):
+        raise OptionError("--message is one text, printed here: it goes without FILE, --out and --format")
+    if message is None and json and (out is not None or format not in (None, "jsonl")):
+        raise OptionError("--json prints JSON lines on stdout: it goes without --out and --format")
+    if file is not None and out is not None and file != "-" and out.exists() and out.samefile(file):
+        raise OptionError(f"--out {out} is the input itself: choose another name")
+
+
+def _source(file: str | None) -> str:
+    if file is None and sys.stdin.isatty():
+        raise OptionError("give a FILE, or - for lines of stdin, or --message TEXT")
+    return file or "-"
+
+
+def _tell_one(text: str, row: dict[str, Any], json: bool) -> None:
+    if json:
+        print(json_format.dumps({"text": text, **row}, ensure_ascii=False, indent=2))
+        return
+    show.tell(show.path_tree(show.printable(text), row["path"], row["probabilities"]))
+    if not row["path"]:
+        show.tell("not sure enough of any class: the answer is the root of the tree")
+    if "top" in row:
+        best = [(show.printable(best["label"]), f"{best['probability']:.3f}") for best in row["top"]]
+        show.tell(show.table(("most probable classes", "probability"), best))

@@ -1,0 +1,275 @@
+"""`arbormax crossval`, `compare` and `search`: many trainings, one answer."""
+
+from __future__ import annotations
+
+import json as json_format
+import shlex
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arbormax.cli import show, trouble
+from arbormax.cli.inputs import is_dataset, read_labelled
+from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions, TableOptions, unfold
+from arbormax.errors import OptionError
+
+if TYPE_CHECKING:
+    from arbormax.training import TrainConfig
+
+Data = Annotated[str, typer.Argument(metavar="DATA", help="A dataset, whose training texts are taken, or a file.")]
+Tree = Annotated[Path | None, typer.Option(metavar="FILE", help="The tree of classes; else inferred from the labels.")]
+Folder = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Keep finished parts there; the same command goes on.")
+]
+Folds = Annotated[int, typer.Option(min=2, help="Parts of the texts, each measured once.")]
+
+SHOWN = ("accuracy", "macro_f1", "hf", "mistake_severity", "tree_distance", "nll", "seconds")
+
+
+@unfold
+def crossval(
+    ctx: typer.Context,
+    data: Data,
+    model: ModelOptions,
+    table: TableOptions,
+    labels: LabelOptions,
+    machine: MachineOptions,
+    taxonomy: Tree = None,
+    folds: Folds = 4,
+    out: Folder = None,
+    json: Json = False,
+) -> None:
+    """Measure settings by cross-validation: every text is predicted by a model that never saw it.
+
+    Example: `arbormax crossval reviews.csv --encoder bilstm --folds 5`
+    """
+    config, hardware = model.config(), machine.hardware()
+    texts = read_labelled(data, table, labels, taxonomy)
+    from arbormax.training.crossval import crossval as run
+
+    with show.stages("cross-validation") as progress, trouble.going_on(out, trouble.command_line(ctx)):
+        result = run(config, texts.taxonomy, texts.train, folds, hardware=hardware, folder=out, progress=progress)
+    told = result.to_dict()
+    keep(out, told)
+    if json:
+        show.tell_json(told)
+        return
+    names = [name for name in SHOWN if name in told["mean"]]
+    rows = [
+        (name, *(show.number(fold[name]) for fold in told["folds"]), _spread(told["mean"], told["std"], name))
+        for name in names
+    ]
+    columns = ("measure", *(f"fold {number + 1}" for number in range(folds)), "mean ± std")
+    show.tell(show.table(columns, rows, f"{data}, {config.encoder}, {config.head}"))
+    if told.get("never_validated"):
+        show.tell(f"{told['never_validated']:,} texts are the only one of their label: trained on, never measured.")
+    if out is not None:
+        show.say(f"written: {out}")
+
+
+@unfold
+def compare(
+    ctx: typer.Context,
+    data: Data,
+    model: ModelOptions,
+    table: TableOptions,
+    labels: LabelOptions,
+    machine: MachineOptions,
+    taxonomy: Tree = None,
+    test: Annotated[Path | None, typer.Option(metavar="FILE", help="Measure on it, not by cross-validation.")] = None,
+    on_test: Annotated[bool, typer.Option("--on-test", help="Measure on the dataset's own test texts.")] = False,
+    heads: Annotated[str, typer.Option(metavar="A,B", help="The heads.")] = "flat,hierarchical,shared",
+    seeds: Annotated[str, typer.Option(metavar="0,1,2", help="A training of every head for each.")] = "0,1,2",
+    folds: Folds = 4,
+    resamples: Annotated[int, typer.Option(min=1, help="Of the bootstrap.")] = 2000,
+    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    out: Folder = None,
+    json: Json = False,
+) -> None:
+    """Compare heads with everything else equal: the same seeds, folds and batches.
+
+    Example: `arbormax compare trec --encoder bilstm --heads flat,hierarchical --seeds 0,1,2`
+    """
+    if model.head is not None or model.seed is not None:
+        raise OptionError("a comparison takes --heads and --seeds, not --head and --seed")
+    config, hardware = model.config(), machine.hardware()
+    chosen = [head.strip() for head in heads.split(",") if head.strip()]
+    numbers = _numbers(seeds)
+    if on_test and not is_dataset(data):
+        raise OptionError(f"--on-test belongs to datasets, and {data} is a file: give --test FILE")
+    if on_test and test is not None:
+        raise OptionError("--on-test and --test name two sets to measure on: give one")
+    texts = read_labelled(data, table, labels, taxonomy, test=test)
+    from arbormax.training.compare import compare as run
+
+    with show.stages("comparison") as progress, trouble.going_on(out, trouble.command_line(ctx)):
+        result = run(
+            config,
+            texts.taxonomy,
+            texts.train,
+            texts.test if on_test or test is not None else None,
+            heads=chosen,
+            seeds=numbers,
+            folds=folds,
+            hardware=hardware,
+            folder=out,
+            progress=progress,
+            resamples=resamples,
+            level=level,
+        )
+    told = result.to_dict()
+    keep(out, told)
+    if json:
+        show.tell_json(told)
+        return
+    rows = result.table()
+    names = [name for name in (*SHOWN, "parameters") if all(name in row for row in rows.values())]
+    body = [
+        (name, *(_pair(row[name]["mean"], row[name]["std"], name == "parameters") for row in rows.values()))
+        for name in names
+    ]
+    where = f"test, seeds {seeds}" if result.measured_on == "test" else f"{folds} folds, seeds {seeds}"
+    show.tell(show.table(("measure", *rows), body, f"{data}, {config.encoder}, {where}"))
+    for difference in result.differences:
+        show.tell(difference.sentence)
+    if out is not None:
+        show.say(f"written: {out}")
+
+
+@unfold
+def search(
+    ctx: typer.Context,
+    data: Data,
+    model: ModelOptions,
+    table: TableOptions,
+    labels: LabelOptions,
+    machine: MachineOptions,
+    taxonomy: Tree = None,
+    trials: Annotated[int, typer.Option(min=1, help="Settings to try.")] = 20,
+    storage: Annotated[
+        str | None, typer.Option(metavar="FILE|URL", help="SQLite file or database, which several workers may share.")
+    ] = None,
+    study: Annotated[str, typer.Option(help="Name in the storage.")] = "arbormax",
+    space: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON: encoders, heads, width, dropout, learning_rate.")
+    ] = None,
+    folds: Annotated[int, typer.Option(min=1, help="Judge by so many folds; 1: by one held-out part.")] = 1,
+    timeout: Annotated[float | None, typer.Option(help="Seconds after which no trial is begun.")] = None,
+    json: Json = False,
+) -> None:
+    """Look for better settings with Optuna, on the training texts only.
+
+    Example: `arbormax search reviews.csv --trials 30 --storage sqlite:///search.db`
+    """
+    config, hardware = model.config(), machine.hardware()
+    texts = read_labelled(data, table, labels, taxonomy)
+    from arbormax.training.search import SearchSpace
+    from arbormax.training.search import search as run
+
+    tried = SearchSpace.make(**_space(space, model))
+    with show.stages("search") as progress, trouble.going_on(storage, trouble.command_line(ctx)):
+        result = run(
+            config,
+            texts.taxonomy,
+            texts.train,
+            trials=trials,
+            storage=storage,
+            study=study,
+            space=tried,
+            folds=folds,
+            timeout=timeout,
+            seed=config.seed,
+            hardware=hardware,
+            progress=progress,
+        )
+    told = result.to_dict()
+    if json:
+        show.tell_json(told)
+        return
+    order = sorted(told["trials"], key=lambda trial: -1.0 if trial["value"] is None else trial["value"], reverse=True)
+    rows = [(_settings(t["params"]), str(t["number"]), t["state"], show.number(t["value"])) for t in order[:10]]
+    show.tell(show.table(("settings", "trial", "state", "macro-F1"), rows, f"{data}, best {len(rows)} trials"))
+    others = f"{result.complete} complete, {result.pruned} pruned, {result.failed} failed"
+    show.tell(f"{others}. The best macro-F1 is that of the texts it was chosen by: a little too good.")
+    show.tell(f"Next: {_train_command(data, result.config, model.preset, table, labels)}")
+
+
+def keep(folder: Path | None, told: dict[str, Any]) -> None:
+    """Put the whole result beside its parts."""
+    if folder is not None:
+        from arbormax.taxonomy.formats._text import write_whole
+
+        text = json_format.dumps(show.plain(told), indent=2, ensure_ascii=False)
+        write_whole(folder / "results.json", (text + "\n").encode())
+
+
+def _space(path: Path | None, model: ModelOptions) -> dict[str, Any]:
+    """What to vary: the user's file, narrowed by what the command line fixes."""
+    fixed: dict[str, Any] = {}
+    if model.encoder is not None:
+        fixed["encoders"] = [model.encoder]
+    if model.head is not None:
+        fixed["heads"] = [model.head]
+    if model.learning_rate is not None:
+        fixed["learning_rate"] = [model.learning_rate, model.learning_rate]
+    return {**({} if path is None else _read_space(path)), **fixed}
+
+
+def _read_space(path: Path) -> dict[str, Any]:
+    try:
+        space = json_format.loads(path.read_text("utf-8"))
+    except json_format.JSONDecodeError as error:
+        raise OptionError(f"--space {path}: not JSON: {error}") from None
+    if not isinstance(space, dict):
+        raise OptionError(f"--space {path}: expected an object of settings, found {type(space).__name__}")
+    return space
+
+
+def _settings(params: dict[str, Any]) -> str:
+    shown = [(name.rpartition(".")[2], f"{v:.4g}" if isinstance(v, float) else str(v)) for name, v in params.items()]
+    return ", ".join(value if name in ("encoder", "head") else f"{name} {value}" for name, value in shown)
+
+
+def _train_command(data: str, config: TrainConfig, preset: str | None, *groups: Any) -> str:
+    """The command that trains with these settings on the same data."""
+    words = ["arbormax", "train", data, *(["--preset", preset] if preset else [])]
+    usual = type(config).make()
+    for field in fields(ModelOptions):
+        value = getattr(config, field.name, None)
+        if field.name in ("encoder", "head") or value != getattr(usual, field.name, None):
+            words += [_flag(field.name), str(0 if value is None else value)]
+    for name, value in config.encoder_options.items():
+        words += ["-o", f"{name}={value if isinstance(value, str) else json_format.dumps(value)}"]
+    for group in groups:
+        for field in fields(group):
+            value = getattr(group, field.name)
+            if value is True or value is False:
+                words += [_flag(field.name)] if value != field.default else []
+            elif value != field.default:
+                words += [_flag(field.name), str(value)]
+    return shlex.join(words)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _numbers(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdigit() for part in parts):
+        raise OptionError(f"--seeds are whole numbers from 0 such as 0,1,2; found {text!r}")
+    return [int(part) for part in parts]
+
+
+def _spread(mean: dict[str, float], std: dict[str, float], name: str) -> str:
+    return _pair(mean[name], std.get(name))
+
+
+def _pair(mean: float | None, std: float | None, whole: bool = False) -> str:
+    if mean is None:
+        return "–"
+    if whole:
+        return f"{mean:,.0f}"
+    return f"{mean:.4f}" if std is None else f"{mean:.4f} ± {std:.4f}"

@@ -1,0 +1,197 @@
+"""`arbormax taxonomy`: look at, check and convert the files of trees."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arbormax.cli import show
+from arbormax.cli.options import FILE, Json, unfold
+from arbormax.cli.trouble import BAD_INPUT, spoken
+from arbormax.errors import InputError, OptionError, TaxonomyError, did_you_mean
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+    from arbormax.taxonomy import Taxonomy
+
+taxonomy = typer.Typer(
+    help="Look at, check and convert trees of classes.\n\nExample: `arbormax taxonomy show trec`", no_args_is_help=True
+)
+
+
+@dataclass(frozen=True)
+class TreeOptions:
+    """How the file of a tree is written."""
+
+    input_format: Annotated[
+        str | None,
+        typer.Option(metavar="FORMAT", help="Such as json, csv, txt, newick; else the suffix.", rich_help_panel=FILE),
+    ] = None
+    inner_classes: Annotated[
+        str,
+        typer.Option(help="A class above other classes: error, or stop for a leaf of its own.", rich_help_panel=FILE),
+    ] = "error"
+    separator: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Between the names of a path (txt).", rich_help_panel=FILE)
+    ] = None
+    layout: Annotated[
+        str | None, typer.Option(help="Of csv, tsv, txt; docs/taxonomy-files.md has them.", rich_help_panel=FILE)
+    ] = None
+    delimiter: Annotated[
+        str | None, typer.Option(metavar="CHAR", help="Between the cells (csv, tsv).", rich_help_panel=FILE)
+    ] = None
+    header: Annotated[
+        bool | None, typer.Option(help="Whether the first line names columns (csv, tsv).", rich_help_panel=FILE)
+    ] = None
+    root: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of the root (csv, tsv, txt).", rich_help_panel=FILE)
+    ] = None
+    encoding: Annotated[str | None, typer.Option(metavar="NAME", help="Such as latin-1.", rich_help_panel=FILE)] = None
+
+    def read(self, source: str) -> Taxonomy:
+        """The tree of a dataset, a model or a file."""
+        from arbormax.data.datasets import NAMES
+        from arbormax.taxonomy import Taxonomy
+
+        given = {name: getattr(self, name) for name in ("layout", "delimiter", "header", "root", "encoding")}
+        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if options.get("delimiter") == r"\t":
+            options["delimiter"] = "\t"
+        if self.separator is not None:
+            options["sep"] = self.separator
+        path = Path(source)
+        if source in NAMES:
+            if self != TreeOptions():
+                raise OptionError(f"options such as --layout belong to files, and {source} is a dataset")
+            return _of_dataset(source)
+        if path.is_dir() and (path / "taxonomy.json").is_file():
+            path /= "taxonomy.json"  # a model's own
+        if not path.exists() and not path.suffix:
+            told = f"neither a dataset ({', '.join(NAMES)}) nor a file{did_you_mean(source, NAMES)}"
+            raise InputError(f"{source!r} is {told}")
+        return Taxonomy.load(path, format=self.input_format, inner_classes=self.inner_classes, **options)  # type: ignore[arg-type]
+
+
+@taxonomy.command("show")
+@unfold
+def show_tree(
+    source: Annotated[str, typer.Argument(metavar="FILE|DATASET", help="A file, a dataset or a model's folder.")],
+    options: TreeOptions,
+    depth: Annotated[int | None, typer.Option(min=1, help="Levels to show.")] = None,
+    max_children: Annotated[int, typer.Option(min=1, help="Children of one node to show.")] = 20,
+    max_lines: Annotated[int, typer.Option(min=1, help="Lines to show, about.")] = 200,
+    json: Json = False,
+) -> None:
+    """Draw a tree of classes; a large one is folded.
+
+    Example: `arbormax taxonomy show icd10cm --depth 2 --max-children 5`
+    """
+    tax = options.read(source)
+    if json:
+        show.tell_json({**show.size_of(tax), "tree": tax.to_nested()})
+    else:
+        show.tell(drawing(tax, depth, max_children, max_lines))
+
+
+@taxonomy.command()
+@unfold
+def check(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A file of a tree.")],
+    options: TreeOptions,
+    json: Json = False,
+) -> None:
+    """Tell every defect of a file (exit code 2), or that it has none.
+
+    Example: `arbormax taxonomy check classes.csv`
+    """
+    try:
+        tax = options.read(file)
+    except TaxonomyError as error:
+        if json:
+            show.tell_json({"file": file, "ok": False, "problems": list(error.problems)})
+        else:
+            show.say(f"arbormax: {file}: {len(error.problems)} defect{'s' * (len(error.problems) != 1)}", style="red")
+            for problem in error.problems:
+                show.say(f"  - {spoken(problem)}")
+        raise typer.Exit(BAD_INPUT) from None
+    repeated = sum(count > 1 for count in Counter(tax.names[1:]).values())
+    told = {
+        "file": file,
+        "ok": True,
+        **show.size_of(tax),
+        "parents": tax.num_parents,
+        "only_children": int((tax.num_children == 1).sum()),
+        "repeated_names": repeated,
+    }
+    if json:
+        show.tell_json(told)
+        return
+    show.tell(
+        show.table(("", ""), [(name.replace("_", " "), show.number(v)) for name, v in told.items() if name != "ok"])
+    )
+    show.tell("No defects.")
+
+
+@taxonomy.command()
+@unfold
+def convert(
+    source: Annotated[str, typer.Argument(metavar="IN", help="A file, a dataset or a model's folder.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="A file: .json .yaml .csv .tsv .txt .nwk …")],
+    options: TreeOptions,
+    output_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="Of OUT, if not its suffix.")] = None,
+    lossy: Annotated[bool, typer.Option("--lossy", help="Write it even if the format cannot hold all of it.")] = False,
+) -> None:
+    """Write a tree in another format.
+
+    Example: `arbormax taxonomy convert classes.csv classes.json`
+    """
+    tax = options.read(source)
+    if target.parent != Path() and not target.parent.is_dir():
+        raise OptionError(f"{target}: there is no folder {target.parent} to write it in")
+    tax.save(target, format=output_format, lossy=lossy)
+    show.say(f"written: {target}, {tax.num_leaves:,} classes, {tax.num_nodes:,} nodes, depth {tax.depth}")
+
+
+def drawing(tax: Taxonomy, depth: int | None, max_children: int, max_lines: int) -> Tree:
+    """The tree for a terminal: opened level by level, until the lines are used up."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    root = Tree(
+        Text(show.printable(tax.names[0])).append(
+            f" ({tax.num_leaves:,} classes, {tax.num_nodes:,} nodes, depth {tax.depth})", style="dim"
+        )
+    )
+    drawn, queue, budget = {0: root}, [0], max_lines
+    for node in queue:
+        children = tax.children(node).tolist()
+        visible = children if len(children) <= max_children + 1 else children[:max_children]
+        if node and (len(visible) > budget or (depth is not None and tax.node_depth[node] >= depth)):
+            drawn[node].label.append(" …", style="dim")  # type: ignore[union-attr]
+            continue
+        if not node:
+            visible = visible[: max(1, budget)]
+        budget -= len(visible)
+        for child in visible:
+            label = Text(show.printable(tax.names[child]))
+            if not tax.is_leaf[child]:
+                count = int(tax.leaf_counts[child])
+                label.append(f" ({count:,} class{'es' * (count != 1)})", style="dim")
+                queue.append(child)
+            drawn[child] = drawn[node].add(label)
+        if len(visible) < len(children):
+            drawn[node].add(Text(f"… {len(children) - len(visible):,} more", style="dim"))
+    return root
+
+
+def _of_dataset(name: str) -> Taxonomy:
+    from arbormax.data import load
+    from arbormax.data.datasets.paper import SOURCES
+    from arbormax.data.datasets.trees import tree
+
+    return tree(name) if name in SOURCES else load(name).taxonomy  # the paper's trees need no files

@@ -1,0 +1,155 @@
+"""`arbormax train`: from labelled texts to a model folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arbormax.cli import show, trouble
+from arbormax.cli.inputs import Labelled, read_labelled
+from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions, TableOptions, unfold
+from arbormax.errors import OptionError
+
+if TYPE_CHECKING:
+    from arbormax.training import Run, TrainConfig
+
+SHOWN = ("items", "accuracy", "macro_f1", "hf", "mistake_severity", "tree_distance", "nll")
+
+
+@unfold
+def train(
+    ctx: typer.Context,
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset (`arbormax data list`) or a file of yours.")],
+    model: ModelOptions,
+    table: TableOptions,
+    labels: LabelOptions,
+    machine: MachineOptions,
+    taxonomy: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The tree of classes; else inferred from the labels.")
+    ] = None,
+    valid: Annotated[Path | None, typer.Option(metavar="FILE", help="To stop early, in place of --validation.")] = None,
+    test: Annotated[Path | None, typer.Option(metavar="FILE", help="To measure the finished model on.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the model goes; runs/DATA-ENCODER-HEAD by default.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a training that was stopped.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in --out.")] = False,
+    snapshot_steps: Annotated[int | None, typer.Option(hidden=True, min=1)] = None,
+    json: Json = False,
+) -> None:
+    """Train a classifier and save it as a folder.
+
+    Example: `arbormax train reviews.csv --text body --label category --test held-out.csv --out reviews-model`
+    """
+    if resume and overwrite:
+        raise OptionError("--resume goes on with a run and --overwrite throws it away: give one of the two")
+    config, hardware = model.config().resolved(), machine.hardware()
+    folder = out or Path("runs") / f"{Path(data).name.split('.')[0]}-{config.encoder}-{config.head}"
+    if is_finished(folder, config, resume, overwrite):
+        show.say(f"The model in {folder} is finished already: nothing to resume.")
+        if json:
+            show.tell_json({"model": str(folder), "finished": True})
+        return
+    texts = read_labelled(data, table, labels, taxonomy, valid, test)
+
+    from arbormax.training import fit, save_model
+    from arbormax.training.folder import remove_state
+
+    if overwrite:
+        remove_state(folder)
+    with trouble.going_on(folder, trouble.command_line(ctx, without=("--overwrite",), extra=("--resume",))):
+        run = fit(
+            config,
+            texts.taxonomy,
+            texts.train,
+            texts.valid,
+            folder=folder,
+            resume=resume,
+            hardware=hardware,
+            progress=show.on_terminal(),
+            every_steps=snapshot_steps,
+        )
+        metrics = measure(run, texts)
+        metrics["training"]["command"] = trouble.command_line(ctx)
+        save_model(run.model, folder, metrics)
+    remove_state(folder)
+    if json:
+        show.tell_json({"model": str(folder), **metrics})
+    else:
+        _print(run, metrics, folder, data if test is None and texts.test is not None else test)
+
+
+def is_finished(folder: Path, config: TrainConfig, resume: bool, overwrite: bool) -> bool:
+    """Whether there is nothing left to do; raises where training would spoil what is in the folder."""
+    if folder.exists() and not folder.is_dir():
+        raise OptionError(f"{folder} is a file, and a model is a folder: choose another --out")
+    if not folder.exists() or not any(folder.iterdir()):
+        return False
+    state = folder / "checkpoints"
+    record = folder / "config.json"
+    if not record.is_file() and not state.is_dir() and {path.name for path in folder.iterdir()} - {"logs"}:
+        raise OptionError(f"{folder} is not empty and holds no model: choose another --out, its files stay as they are")
+    if record.is_file():
+        from arbormax.training.folder import read_record
+
+        before = read_record(folder)["config"]
+        if not (resume or overwrite):
+            raise OptionError(f"{folder} holds a model already: replace it with --overwrite, or choose another --out")
+        if resume and not state.is_dir():
+            now = json.loads(config.model_dump_json())
+            differing = [name for name in now if before.get(name) != now[name]]
+            if differing:
+                told = "; ".join(f"{name} was {before.get(name)!r}, now {now[name]!r}" for name in differing)
+                raise OptionError(f"{folder} holds a finished model with other settings: {told}")
+            return True
+    elif (state / "last.ckpt").is_file() and not (resume or overwrite):
+        raise OptionError(f"{folder} holds a training that was stopped: go on with --resume, or anew with --overwrite")
+    return False
+
+
+def measure(run: Run, texts: Labelled) -> dict[str, Any]:
+    """What metrics.json holds: the measures on the test texts, how training went, and on what."""
+    from arbormax.training import evaluate
+
+    metrics: dict[str, Any] = {}
+    if texts.test is not None:
+        with show.bar("measuring on the test texts", len(texts.test)) as advance:
+            metrics["test"] = show.plain(evaluate(run.model, texts.test, progress=advance).metrics)
+    metrics["training"] = {
+        "epochs": run.epochs,
+        "best_epoch": run.best_epoch,
+        "valid_macro_f1": run.valid_macro_f1,
+        "seconds": round(run.seconds, 3),
+        "parameters": run.model.num_parameters,
+        "train_items": len(texts.train),
+        "valid_items": None if texts.valid is None else len(texts.valid),
+        "validation": run.model.config.validation if texts.valid is None else None,
+        "device": str(run.model.device),
+    }
+    metrics["data"] = texts.about
+    return metrics
+
+
+def _print(run: Run, metrics: dict[str, Any], folder: Path, tested_on: Path | str | None) -> None:
+    trained = metrics["training"]
+    if "test" in metrics:
+        show.tell(show.measures({name: metrics["test"][name] for name in SHOWN if name in metrics["test"]}, "Test"))
+    best = (
+        ""
+        if run.best_epoch is None
+        else f", the best one {run.best_epoch} (macro-F1 {run.valid_macro_f1:.4f} held out)"
+    )
+    epochs = f"{run.epochs} epoch{'s' * (run.epochs != 1)}"
+    show.tell(f"{epochs}{best}, {trained['seconds']:.1f} s, {trained['parameters']:,} parameters.")
+    if "test" not in metrics:
+        show.tell("No test texts were given (--test FILE), so how good it is was not measured.")
+    show.tell(f"The model is in {folder}")
+    import shlex
+
+    quoted = shlex.quote(str(folder))
+    show.tell(f"Next: arbormax predict {quoted} --message 'a text of yours'")
+    if tested_on is not None:
+        show.tell(f"      arbormax evaluate {quoted} {shlex.quote(str(tested_on))}")

@@ -1,0 +1,457 @@
+"""A text classifier with scikit-learn's conventions: fit, predict, score, and what goes with them.
+
+B batch, D features, N nodes, C classes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from arbormax import decode
+from arbormax.errors import InputError, LabelError, MissingDependencyError, OptionError, did_you_mean
+from arbormax.taxonomy import Taxonomy
+from arbormax.taxonomy.formats._text import write_whole
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.utils.validation import check_is_fitted
+except ModuleNotFoundError as error:
+    raise MissingDependencyError("TextClassifier", "scikit-learn", "sklearn") from error
+
+from arbormax.data.examples import Examples
+from arbormax.data.labels import guess_separator, infer_taxonomy, label_nodes
+from arbormax.training import Hardware, ModelFolderError, Run, TextModel, TrainConfig, evaluate, load_model, save_model
+from arbormax.training import fit as train
+from arbormax.training.folder import remove_state
+from arbormax.training.model import evaluating
+
+__all__ = ["TextClassifier"]
+
+Decoder = Literal["threshold", "leaf", "greedy"] | Callable[[Tensor, Taxonomy], Tensor]
+
+_RECORD = "classifier.json"
+_WHOLE = "\0"  # stands in no label: a string is then one name, and only after that what `Taxonomy.find` takes
+_CELLS = 2**24  # of a batch of answers: what prediction holds in memory beside its result
+
+
+class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Texts in, classes of a taxonomy out; follows scikit-learn's conventions.
+
+    `taxonomy` is a `Taxonomy`, the path of its file, nested mappings, or None: inferred from the labels. `encoder` is
+    `"bag"` unless said otherwise, by it or by the `preset`, which fills in what is left at its default.
+    `folder` takes logs and the state of the run, from which `resume` goes on, and the model at the end. All other
+    settings are those of `arbormax.training.TrainConfig`, where None stands for what the encoder does best with (a
+    batch has a twentieth of the texts at most), and of Lightning (`accelerator`, `devices`).
+
+    Fitting sets `taxonomy_`, `classes_` (the C labels of `taxonomy_.classes`, the columns of `predict_proba`),
+    `model_`, `n_iter_` (epochs) and `run_`.
+
+    >>> texts, labels = ["a ball", "a goal", "rain", "snow"] * 5, ["sport", "sport", "weather", "weather"] * 5
+    >>> clf = TextClassifier({"news": ["sport", "weather"]}, encoder_options={"dim": 8}).fit(texts, labels)
+    >>> clf.predict(["a ball and a goal"]).tolist()
+    ['sport']
+    """
+
+    def __init__(
+        self,
+        taxonomy: Taxonomy | str | os.PathLike[str] | Mapping[str, Any] | None = None,
+        encoder: str | None = None,
+        head: str = "hierarchical",
+        preset: str | None = None,
+        encoder_options: Mapping[str, Any] | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        head_learning_rate: float | None = None,
+        schedule: str | None = None,
+        warmup: float | None = None,
+        adam_epsilon: float | None = None,
+        weight_decay: float = 0.0,
+        clip: float | None = 5.0,
+        validation: float = 0.1,
+        patience: int | None = 3,
+        precision: str = "32-true",
+        class_weight: str | Mapping[Any, float] | None = None,
+        label_smoothing: float = 0.0,
+        gamma: float = 0.0,
+        tau: float = 0.0,
+        hxe_alpha: float | None = None,
+        seed: int = 0,
+        accelerator: str = "auto",
+        devices: int | str = 1,
+        folder: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        verbose: bool = False,
+    ) -> None:
+        self.taxonomy = taxonomy
+        self.encoder = encoder
+        self.head = head
+        self.preset = preset
+        self.encoder_options = encoder_options
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.head_learning_rate = head_learning_rate
+        self.schedule = schedule
+        self.warmup = warmup
+        self.adam_epsilon = adam_epsilon
+        self.weight_decay = weight_decay
+        self.clip = clip
+        self.validation = validation
+        self.patience = patience
+        self.precision = precision
+        self.class_weight = class_weight
+        self.label_smoothing = label_smoothing
+        self.gamma = gamma
+        self.tau = tau
+        self.hxe_alpha = hxe_alpha
+        self.seed = seed
+        self.accelerator = accelerator
+        self.devices = devices
+        self.folder = folder
+        self.resume = resume
+        self.verbose = verbose
+
+    # ---------------------------------------------------------------- training
+
+    def fit(self, X: Any, y: Any = None, **unsupported: Any) -> Self:
+        """This classifier, trained anew on texts and their labels.
+
+        A label is a class, a '/'-path, a tuple or list of names from the root down, or a row of a 2-D array of them
+        with "" on the right; it may name any node but the root.
+        """
+        if unsupported:
+            how = "; to weigh classes give class_weight=" if "sample_weight" in unsupported else ""
+            raise OptionError(f"TextClassifier.fit takes texts and labels, not {', '.join(unsupported)}{how}")
+        if self.resume and self.folder is None:
+            raise OptionError("resume goes on from the state in a folder: give folder= too")
+        texts, labels = _pairs(X, y)
+        tax, separator = self._tree(labels)
+        nodes = label_nodes(labels, tax, separator=separator)
+        run = train(
+            self._config(tax, separator),
+            tax,
+            Examples(texts, nodes),
+            folder=None if self.folder is None else Path(self.folder),
+            resume=self.resume,
+            hardware=Hardware(self.accelerator, _plain(self.devices)),
+            progress=bool(self.verbose),
+        )
+        self._become(run.model, separator, run)
+        if self.folder is not None:
+            self.save(self.folder)
+            remove_state(Path(self.folder))
+        return self
+
+    def _tree(self, labels: Sequence[Any]) -> tuple[Taxonomy, str | None]:
+        """The taxonomy, and where its strings are split: None where the taxonomy was given."""
+        given = self.taxonomy
+        if given is None:
+            mark = guess_separator(labels)
+            return infer_taxonomy(labels, mark), mark or _WHOLE
+        if isinstance(given, Taxonomy):
+            return given, None
+        if isinstance(given, (str, os.PathLike)):
+            return Taxonomy.load(given), None
+        if isinstance(given, (Mapping, list, tuple)):
+            return Taxonomy.from_nested(given), None
+        raise OptionError(
+            f"taxonomy is a Taxonomy, the path of its file, nested mappings or None, not {type(given).__name__}"
+        )
+
+    def _config(self, tax: Taxonomy, separator: str | None) -> TrainConfig:
+        usual = TrainConfig.make()
+        params = self.get_params(deep=False)
+        given = {name: _plain(params[name]) for name in TrainConfig.model_fields if name in params}
+        given["encoder_options"] = given["encoder_options"] or {}
+        if isinstance(self.class_weight, Mapping):
+            labels = _labels(list(self.class_weight), "class_weight")
+            classes = tax.class_of[label_nodes(labels, tax, separator=separator)]
+            if (inner := np.flatnonzero(classes < 0)).size:
+                named = ", ".join(repr(labels[i]) for i in inner[:8].tolist())
+                raise OptionError(f"class_weight is for classes, which are leaves; inner nodes are {named}")
+            weights = [_plain(weight) for weight in self.class_weight.values()]
+            given["class_weight"] = {tax.classes[c]: w for c, w in zip(classes.tolist(), weights, strict=True)}
+        if self.preset is not None:
+            given = {name: value for name, value in given.items() if name == "encoder" or value != getattr(usual, name)}
+        return TrainConfig.make(self.preset, **given)
+
+    def _become(self, model: TextModel, separator: str | None, run: Run | None) -> None:
+        self.model_, self.run_, self._separator = model, run, separator
+        self.taxonomy_ = model.taxonomy
+        self.classes_ = np.array(model.taxonomy.classes)
+        if run is not None:
+            self.n_iter_ = run.epochs
+
+    # -------------------------------------------------------------- prediction
+
+    def predict(self, X: Any) -> np.ndarray:
+        """(n,) the label of the most probable class of each text, one of `classes_`."""
+        texts = self._ready(X)
+        labels: np.ndarray = self.classes_[self._best(texts)]
+        return labels
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """(n, C) float32 probabilities of the classes, in the order of `classes_`."""
+        logp_nC = self.predict_log_proba(X)
+        return _exp(logp_nC)
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """(n, C) float32 log-probabilities of the classes, in the order of `classes_`."""
+        texts = self._ready(X)
+        return self._answers(texts, self.model_.head, self.taxonomy_.num_leaves)
+
+    def node_proba(self, X: Any) -> np.ndarray:
+        """(n, N) float32 probabilities of every node of `taxonomy_`; the root's is one."""
+        texts = self._ready(X)
+        logp_nN = self._answers(texts, self.model_.head.node_log_probs, self.taxonomy_.num_nodes)
+        return _exp(logp_nN)
+
+    def predict_nodes(self, X: Any, tau: float = 0.5, decoder: Decoder = "threshold") -> np.ndarray:
+        """(n,) int64 node ids of `taxonomy_`: by default the deepest node whose probability exceeds `tau`.
+
+        `decoder` is one of `arbormax.decode` by its name, of which only "threshold" looks at `tau`, or a function of
+        node log-probabilities (B, N) and the taxonomy that gives nodes (B,).
+        """
+        texts, tax = self._ready(X), self.taxonomy_
+        decoders: dict[str, Callable[[Tensor], Tensor]] = {
+            "threshold": lambda logp_BN: decode.threshold(logp_BN, tax, tau),
+            "leaf": lambda logp_BN: decode.leaf(logp_BN, tax),
+            "greedy": lambda logp_BN: decode.greedy(logp_BN, tax),
+        }
+        if not callable(decoder) and decoder not in decoders:
+            hint = did_you_mean(str(decoder), decoders)
+            raise OptionError(f"decoder is one of {', '.join(decoders)}, or a function; found {decoder!r}{hint}")
+        chosen = (lambda logp_BN: decoder(logp_BN, tax)) if callable(decoder) else decoders[decoder]
+        return self._answers(texts, lambda h_BD: chosen(self.model_.head.node_log_probs(h_BD)), dtype=np.int64)
+
+    def predict_paths(self, X: Any, tau: float | None = None) -> list[tuple[str, ...]]:
+        """The path of names to each text's most probable class, or with `tau` to the node of `predict_nodes`.
+
+        The empty path is the root: nothing was sure enough.
+        """
+        nodes = self.predict_nodes(X, decoder="leaf") if tau is None else self.predict_nodes(X, tau)
+        paths = {node: self.taxonomy_.path(node) for node in np.unique(nodes).tolist()}
+        return [paths[node] for node in nodes.tolist()]
+
+    def topk(self, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """(n, k) falling probabilities of each text's k most probable classes, and (n, k) their labels."""
+        texts = self._ready(X)
+        # the classes travel beside the log-probabilities, exact as float64
+        both = self._answers(
+            texts,
+            lambda h_BD: torch.stack([part.cpu().double() for part in self.model_.head.topk(h_BD, k)], -1),
+            k,
+            2,
+            dtype=np.float64,
+        )
+        return _exp(both[..., 0]), self.classes_[both[..., 1].astype(np.int64)]
+
+    def _ready(self, X: Any) -> list[str]:
+        check_is_fitted(self)
+        return _texts(X)
+
+    def _best(self, texts: list[str]) -> np.ndarray:
+        return self._answers(texts, self.model_.head.predict, dtype=np.int64)
+
+    def _answers(
+        self, texts: list[str], answer: Callable[[Tensor], Tensor], *shape: int, dtype: type[np.generic] = np.float32
+    ) -> np.ndarray:
+        """(n, *shape) the answers to the texts' features, a batch at a time."""
+        result = np.empty((len(texts), *shape), dtype)
+        size = max(1, min(256, _CELLS // self.taxonomy_.num_nodes))
+        start = 0
+        for features_BD in self.model_.features(texts, size):
+            with evaluating(self.model_):
+                rows = answer(features_BD).cpu().numpy()
+            result[start : start + len(rows)] = rows
+            start += len(rows)
+        return result
+
+    # -------------------------------------------------------------- evaluation
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """The share of texts whose most probable class is the node of their label.
+
+        Where the taxonomy was inferred, a label that training never saw is an error of the classifier, not of yours.
+        """
+        check_is_fitted(self)
+        texts, labels = _pairs(X, y)
+        right = self._nodes(labels) == self.taxonomy_.leaves[self._best(texts)]
+        return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)))
+
+    def evaluate(self, X: Any, y: Any) -> dict[str, Any]:
+        """Every measure by its name: those of the most probable classes, of likelihood and of calibration."""
+        check_is_fitted(self)
+        texts, labels = _pairs(X, y)
+        nodes = label_nodes(labels, self.taxonomy_, separator=self._separator)
+        return evaluate(self.model_, Examples(texts, nodes)).metrics
+
+    def _nodes(self, labels: list[Any]) -> np.ndarray:
+        """(n,) the node of each label; -1 where an inferred tree does not know it."""
+        try:
+            return label_nodes(labels, self.taxonomy_, separator=self._separator)
+        except LabelError:
+            if self._separator is None:
+                raise
+        known: dict[Any, int] = {}
+        for label in dict.fromkeys(labels):
+            try:
+                known[label] = int(label_nodes([label], self.taxonomy_, separator=self._separator)[0])
+            except LabelError:
+                known[label] = -1
+        return np.array([known[label] for label in labels], np.int64)
+
+    # ------------------------------------------------------------------ on disk
+
+    def save(self, folder: str | os.PathLike[str], metrics: Mapping[str, Any] | None = None) -> Path:
+        """Write the fitted classifier to a folder: safetensors, JSON and text, no pickle.
+
+        `metrics` are kept in metrics.json and shown on the model card, such as `{"test": clf.evaluate(X, y)}`.
+        """
+        check_is_fitted(self)
+        path = save_model(self.model_, Path(folder), dict(metrics or {}))
+        run = self.run_
+        record = {
+            "taxonomy": self.taxonomy_.fingerprint,
+            "separator": self._separator,
+            "run": run
+            and {
+                "epochs": run.epochs,
+                "best_epoch": run.best_epoch,
+                "valid_macro_f1": run.valid_macro_f1,
+                "seconds": run.seconds,
+            },
+        }
+        write_whole(path / _RECORD, (json.dumps(record, indent=2) + "\n").encode())
+        return path
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> Self:
+        """The classifier in a folder, on this device; it predicts as it did, and `fit` trains with the same settings.
+
+        Its parameters are the settings that were in force, with the preset's and the encoder's own filled in.
+        """
+        model = load_model(Path(folder), device)
+        settings = model.config.model_dump()
+        names = cls._get_param_names()
+        clf = cls(taxonomy=model.taxonomy, **{name: value for name, value in settings.items() if name in names})
+        path = Path(folder) / _RECORD
+        try:
+            record = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+            if record.get("taxonomy") != model.taxonomy.fingerprint:  # of a model that lay here before
+                record = {}
+            run = Run(model, **record["run"]) if record.get("run") else None
+            separator = record.get("separator")
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ModelFolderError(f"{path} is not the record of a classifier: {error}") from error
+        clf._become(model, separator, run)
+        return clf
+
+    # ------------------------------------------------- what scikit-learn asks for
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        tags.no_validation = True  # the texts are checked here
+        return tags
+
+
+def _exp(logp: np.ndarray) -> np.ndarray:
+    np.exp(logp, out=logp)  # in place: these arrays may be the largest there are
+    return logp
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy, as scikit-learn's searches draw them, as Python's own; also inside mappings and lists."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _pairs(X: Any, y: Any) -> tuple[list[str], list[Any]]:
+    if y is None:
+        raise InputError("TextClassifier requires y to be passed, but the target y is None")
+    texts, labels = _texts(X), _labels(y)
+    if len(texts) != len(labels):
+        raise InputError(f"expected one label per text, found {len(texts)} texts in X and {len(labels)} labels in y")
+    if not texts:
+        raise InputError("X is empty: expected at least one text")
+    return texts, labels
+
+
+def _items(values: Any, name: str, what: str) -> list[Any]:
+    """The items of a list, an array or a Series."""
+    if isinstance(values, (str, bytes)):
+        raise InputError(f"{name} is one string: give a list of {what}, such as [{name}]")
+    is_sequence = hasattr(values, "__len__") and hasattr(values, "__getitem__") and not isinstance(values, Mapping)
+    if not is_sequence:
+        raise InputError(f"{name} is a list, an array or a Series of {what}, not a {type(values).__name__}")
+    return list(values.tolist() if hasattr(values, "tolist") else values)
+
+
+def _texts(X: Any) -> list[str]:
+    if getattr(X, "ndim", 1) != 1:
+        raise InputError(f"X is one text per item: expected one dimension, found shape {tuple(X.shape)}")
+    texts = _items(X, "X", "texts")
+    _refuse("X", "a text", texts, [i for i, text in enumerate(texts) if not isinstance(text, str)])
+    return texts
+
+
+def _labels(y: Any, name: str = "y") -> list[Any]:
+    """Every label as a string or a tuple of names."""
+    if getattr(y, "ndim", 1) == 2:
+        y = np.asarray(y, dtype=object)
+        y = y[:, 0] if y.shape[1] == 1 else y
+    elif getattr(y, "ndim", 1) != 1:
+        raise InputError(f"{name} has one label per item, or a row of names: found shape {tuple(y.shape)}")
+    labels = [_label(label) for label in _items(y, name, "labels")]
+    bad = [i for i, label in enumerate(labels) if not _is_label(label)]
+    numbers = any(isinstance(labels[i], (int, np.integer)) for i in bad)
+    hint = "; scikit-learn turns labels into numbers for some tools, see docs/classifier.md" if numbers else ""
+    _refuse(name, "a string or a tuple of names", labels, bad, hint)
+    return labels
+
+
+def _label(label: Any) -> Any:
+    if isinstance(label, np.ndarray):
+        label = label.tolist()
+    if not isinstance(label, (list, tuple)):
+        return label
+    length = len(label)
+    while length and isinstance(label[length - 1], str) and not label[length - 1]:
+        length -= 1
+    return tuple(label[:length])
+
+
+def _is_label(label: Any) -> bool:
+    return isinstance(label, str) or (isinstance(label, tuple) and all(isinstance(name, str) for name in label))
+
+
+def _refuse(name: str, what: str, items: Sequence[Any], bad: Sequence[int], hint: str = "") -> None:
+    """Raise one error for all items that are not what they should be."""
+    if bad:
+        shown = ", ".join(f"{i} ({_short(items[i])})" for i in bad[:10])
+        more = f", … and {len(bad) - 10} more" if len(bad) > 10 else ""
+        count = f"{len(bad)} items are" if len(bad) > 1 else "one item is"
+        raise InputError(f"{name}: {count} not {what}: at {shown}{more}{hint}")
+
+
+def _short(item: Any) -> str:
+    told = repr(item)
+    return told if len(told) <= 40 else f"{told[:37]}… of type {type(item).__name__}"

@@ -1,0 +1,288 @@
+"""`arbormax taxonomy`, `data`, `crossval`, `compare`, `search` and `demo`."""
+
+import json
+import urllib.request
+
+import pytest
+from cli_tools import SMALL
+
+TREE = "news/sport\nnews/weather\nshop/shoes\n"
+FAST = [*SMALL, "--epochs", "1"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ARBORMAX_DATA", str(tmp_path / "data"))
+    (tmp_path / "tree.txt").write_text(TREE)
+    return tmp_path
+
+
+# ------------------------------------------------------------------------------------------------------------ taxonomy
+
+
+def test_a_tree_is_drawn(run, here):
+    told = run("taxonomy", "show", "tree.txt")
+    assert told.code == 0
+    assert told.out.splitlines()[0].endswith("(3 classes, 6 nodes, depth 2)")
+    assert "├── news (2 classes)" in told.out
+    assert "sport" in told.out
+
+
+def test_depth_and_children_fold_the_tree(run, here):
+    assert "sport" not in run("taxonomy", "show", "tree.txt", "--depth", "1").out
+    (here / "wide.txt").write_text("".join(f"a/{i}\n" for i in range(50)))
+    told = run("taxonomy", "show", "wide.txt", "--max-children", "3").out
+    assert "… 47 more" in told
+    assert len(told.splitlines()) == 6
+    assert len(run("taxonomy", "show", "wide.txt", "--max-lines", "10").out.splitlines()) < 13
+
+
+def test_the_trees_of_datasets_and_models_are_drawn_too(run, here, model):
+    assert "NUM:date" in run("taxonomy", "show", "trec").out
+    assert "weather" in run("taxonomy", "show", model).out
+
+
+def test_a_tree_as_json_is_read_again(run, here):
+    from arbormax import Taxonomy
+
+    told = json.loads(run("taxonomy", "show", "tree.txt", "--json").out)
+    assert told["classes"] == 3
+    assert Taxonomy.from_nested(told["tree"]) == Taxonomy.load("tree.txt")
+
+
+def test_names_cannot_steer_the_terminal(run, here):
+    (here / "odd.json").write_text(json.dumps({"a\u001b[31m": ["x[bold]", "y"]}))
+    told = run("taxonomy", "show", "odd.json").out
+    assert "\u001b" not in told
+    assert "x[bold]" in told
+
+
+def test_a_sound_file_is_summed_up(run, here):
+    told = run("taxonomy", "check", "tree.txt")
+    assert told.code == 0
+    assert "No defects." in told.out
+    found = json.loads(run("taxonomy", "check", "tree.txt", "--json").out)
+    assert (found["ok"], found["classes"], found["only_children"]) == (True, 3, 1)
+
+
+def test_every_defect_is_told_and_the_exit_code_is_2(run, here):
+    edges = "parent,child\n" + "".join(f"a{i},x{i}\nb{i},x{i}\n" for i in range(30))
+    (here / "bad.csv").write_text(edges)
+    told = run("taxonomy", "check", "bad.csv")
+    assert told.code == 2
+    assert told.out == ""
+    assert "Traceback" not in told.err
+    assert all(f"'x{i}'" in told.err for i in range(30))
+    found = json.loads(run("taxonomy", "check", "bad.csv", "--json").out)
+    assert not found["ok"]
+    assert len(found["problems"]) >= 30
+
+
+def test_a_file_is_converted(run, here):
+    from arbormax import Taxonomy
+
+    told = run("taxonomy", "convert", "tree.txt", "tree.json")
+    assert told.code == 0
+    assert Taxonomy.load("tree.json") == Taxonomy.load("tree.txt")
+    assert run("taxonomy", "convert", "trec", "trec.yaml").code == 0
+
+
+def test_options_of_the_file_are_passed_on(run, refused, here):
+    (here / "odd.txt").write_text("news|sport\nnews\n")
+    assert "--inner-classes stop" in refused("taxonomy", "check", "odd.txt", "--separator", "|", lines=None)
+    told = run("taxonomy", "check", "odd.txt", "--separator", "|", "--inner-classes", "stop", "--json")
+    assert json.loads(told.out)["classes"] == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show", "none.json"],
+        ["show", "icd10"],
+        ["show", "."],
+        ["show", "tree.txt", "--depth", "0"],
+        ["show", "tree.txt", "--input-format", "xls"],
+        ["show", "tree.txt", "--delimiter", ";"],
+        ["show", "tree.txt", "--inner-classes", "maybe"],
+        ["show", "trec", "--layout", "paths"],
+        ["check", "none.csv"],
+        ["convert", "tree.txt", "tree.xls"],
+        ["convert", "tree.txt", "none/tree.json"],
+        ["convert", "tree.txt", "."],
+        ["convert", "tree.txt"],
+        ["convert", "twice.txt", "twice.taxonomy"],
+    ],
+    ids=" ".join,
+)
+def test_a_tree_that_cannot_be_had_is_refused_in_one_line(refused, here, words):
+    (here / "twice.txt").write_text("a/x\nb/x\n")
+    refused("taxonomy", *words)
+
+
+# ---------------------------------------------------------------------------------------------------------------- data
+
+
+def test_the_datasets_are_listed(run, here):
+    told = run("data", "list")
+    assert told.code == 0
+    assert "icd10cm" in told.out
+    assert "arbormax data fetch trec" in told.out
+    found = json.loads(run("data", "list", "--json").out)
+    assert found["folder"] == str(here / "data")
+    assert {status["name"] for status in found["datasets"]} == {"icd10cm", "trec", "20ng", "r8", "r52"}
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    def no_net(*_, **__):
+        raise urllib.error.URLError(ConnectionRefusedError("no net in tests"))
+
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", no_net)
+
+
+def test_without_a_net_it_tells_which_file_goes_where(run, here, offline):
+    told = run("data", "fetch", "trec", "r8")
+    assert told.code == 2
+    assert "Traceback" not in told.err
+    for name in ("trec/train_5500.label", "trec/TREC_10.label", "r8/r8-train-all-terms.txt"):
+        assert str(here / "data" / name) in told.err
+
+
+def test_all_are_the_datasets(run, here, offline):
+    failed = json.loads(run("data", "fetch", "all", "--json").out)["failed"]
+    assert set(failed) == {"trec", "20ng", "r8", "r52"}
+
+
+def test_files_that_came_are_told(run, here, monkeypatch):
+    def fetched(name, progress):
+        progress(5, 10)
+        progress(10, None)
+        return [here / name]
+
+    monkeypatch.setattr("arbormax.data.fetch", fetched)
+    assert run("data", "fetch", "trec").out == f"trec: {here / 'trec'}\n"
+
+
+def test_a_wrong_name_is_refused_before_anything_is_fetched(refused, here):
+    assert "did you mean 'trec'" in refused("data", "fetch", "r8", "trce")
+    assert "pip install" in refused("data", "fetch", "icd10cm")
+
+
+# ------------------------------------------------------------------------------------------------------------- studies
+
+
+def test_cross_validation_shows_every_fold_and_goes_on(run, texts, here):
+    words = ["crossval", texts / "train.csv", "--folds", "2", "--out", here / "cv", *FAST]
+    told = run(*words)
+    assert told.code == 0, told.err
+    assert "fold 2" in told.out
+    assert "±" in told.out
+    result = json.loads(run(*words, "--json").out)
+    assert len(result["folds"]) == 2
+    assert json.loads((here / "cv" / "results.json").read_text())["mean"] == result["mean"]
+
+
+def test_a_comparison_tells_differences_with_intervals(run, texts, here):
+    words = ["--heads", "flat,hierarchical", "--seeds", "0,1", "--resamples", "50", "--test", texts / "test.csv"]
+    told = run("compare", texts / "train.csv", *words, "--out", here / "c", *FAST)
+    assert told.code == 0, told.err
+    assert "hierarchical − flat, macro-F1" in told.out
+    result = json.loads(run("compare", texts / "train.csv", *words, "--out", here / "c", "--json", *FAST).out)
+    assert result["measured_on"] == "test"
+    assert set(result["table"]) == {"flat", "hierarchical"}
+
+
+def test_a_comparison_uses_folds_unless_the_test_texts_are_asked_for(run, here, monkeypatch):
+    folder = here / "data" / "r8"
+    folder.mkdir(parents=True)
+    for split, count in (("train", 12), ("test", 3)):
+        (folder / f"{split}.tsv").write_text("earn\tprofit rose again\nacq\tfirm buys firm\n" * count)
+    words = ["compare", "r8", "--heads", "flat", "--seeds", "0", "--resamples", "20", "--folds", "2", "--json", *FAST]
+    assert json.loads(run(*words).out)["measured_on"] == "folds"
+    assert json.loads(run(*words, "--on-test").out)["measured_on"] == "test"
+
+
+def test_a_search_tells_the_best_and_the_command_that_trains_it(run, texts, here):
+    words = ["search", texts / "train.csv", "--trials", "2", "--storage", here / "s.db", "--encoder", "bag", *FAST]
+    told = run(*words, "--head", "flat", "--separator", " > ")
+    assert told.code == 0, told.err
+    assert "2 complete" in told.out
+    command = told.out[told.out.index("arbormax train") :].split("\n")[0]
+    import shlex
+
+    again = run(*shlex.split(command)[1:], "--out", here / "m")
+    assert again.code == 0, again.err
+    result = json.loads(run(*words, "--head", "flat", "--separator", " > ", "--json").out)
+    assert result["complete"] == 2
+    assert result["config"]["head"] == "flat"
+
+
+def test_a_search_space_is_read_from_a_file(run, refused, texts, here):
+    (here / "space.json").write_text('{"encoders": ["bag"], "heads": ["flat"], "width": [4, 5], "dropout": [0, 0.1]}')
+    (here / "odd.json").write_text('{"width": [5, 4], "colour": 1}')
+    (here / "list.json").write_text("[]")
+    (here / "broken.json").write_text("{")
+    words = ["search", texts / "train.csv", "--trials", "1", "--epochs", "1", "--json"]
+    result = json.loads(run(*words, "--space", "space.json").out)
+    assert result["config"]["encoder_options"]["dim"] in (4, 5)
+    for name in ("odd.json", "list.json", "broken.json", "none.json"):
+        refused("search", texts / "train.csv", "--space", name, lines=None)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["crossval", "train.csv", "--folds", "1"],
+        ["crossval", "train.csv", "--folds", "100000"],
+        ["crossval", "none.csv"],
+        ["crossval", "train.csv", "--out", "train.csv"],
+        ["compare", "train.csv", "--heads", "flat,wide"],
+        ["compare", "train.csv", "--heads", ""],
+        ["compare", "train.csv", "--heads", "flat,flat"],
+        ["compare", "train.csv", "--seeds", "one"],
+        ["compare", "train.csv", "--seeds", ""],
+        ["compare", "train.csv", "--head", "flat"],
+        ["compare", "train.csv", "--seed", "1"],
+        ["compare", "train.csv", "--gamma", "1"],
+        ["compare", "train.csv", "--level", "95"],
+        ["compare", "train.csv", "--on-test"],
+        ["compare", "trec", "--on-test", "--test", "train.csv"],
+        ["search", "train.csv", "--trials", "0"],
+        ["search", "train.csv", "--storage", "."],
+        ["search", "train.csv", "--validation", "0"],
+        ["search", "train.csv", "--encoder", "bga"],
+    ],
+    ids=" ".join,
+)
+def test_a_study_that_cannot_be_had_is_refused_in_one_line(refused, texts, here, words):
+    (here / "train.csv").write_text((texts / "train.csv").read_text())
+    refused(*words)
+
+
+# ---------------------------------------------------------------------------------------------------------------- demo
+
+
+def test_the_demo_compares_two_heads_and_shows_three_texts(run, here, monkeypatch):
+    from arbormax.data import Dataset, Examples
+    from arbormax.data.datasets.trees import tree
+
+    tax = tree("r8")
+    pairs = [(f"word{c} word{i}", tax.leaves[c]) for i in range(10) for c in range(tax.num_leaves)]
+    examples = Examples([text for text, _ in pairs], [node for _, node in pairs])
+    monkeypatch.setattr("arbormax.data.load", lambda _: Dataset("r8", tax, examples, examples, "", "", "eight topics"))
+    told = run("demo", "--quick")
+    assert told.code == 0, told.err
+    assert "hierarchical" in told.out
+    assert "macro-F1" in told.out
+    assert told.out.count("word") >= 3
+    assert "Next: arbormax train" in told.out
+    result = json.loads(run("demo", "--quick", "--json").out)
+    assert set(result["heads"]) == {"flat", "hierarchical"}
+    assert len(result["texts"]) == 3
+
+
+@pytest.mark.slow
+def test_the_demo_runs_on_its_own_data(run, here):
+    result = json.loads(run("demo", "--quick", "--json").out)
+    assert result["dataset"] == "icd10cm"

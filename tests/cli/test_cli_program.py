@@ -1,0 +1,164 @@
+"""The program as a whole: help, version, errors, start-up."""
+
+import subprocess
+import sys
+
+import pytest
+from cli_tools import program
+
+COMMANDS = [
+    ["demo"],
+    ["train"],
+    ["evaluate"],
+    ["predict"],
+    ["compare"],
+    ["crossval"],
+    ["search"],
+    ["taxonomy"],
+    ["taxonomy", "show"],
+    ["taxonomy", "check"],
+    ["taxonomy", "convert"],
+    ["data"],
+    ["data", "list"],
+    ["data", "fetch"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_help_with_an_example(run, command):
+    told = run(*command, "--help")
+    assert told.code == 0
+    assert f"arbormax {' '.join(command)}" in " ".join(told.out.split())
+    assert "Example: arbormax" in " ".join(told.out.split())
+
+
+def test_the_program_alone_shows_help(run):
+    told = run()
+    assert told.code == 0
+    assert "Usage: arbormax" in told.out
+    for command in COMMANDS:
+        assert command[0] in told.out
+
+
+def test_the_version_is_told(run):
+    import arbormax
+
+    assert run("--version").out == f"arbormax {arbormax.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["trian"], "Did you mean 'train'"),
+        (["--bogus"], "--bogus"),
+        (["train"], "Missing argument 'DATA'"),
+        (["train", "x.csv", "--epohcs", "3"], "--epohcs"),
+        (["train", "x.csv", "--epochs", "three"], "--epochs"),
+        (["predict"], "MODEL"),
+        (["taxonomy", "shwo"], "shwo"),
+        (["data", "fetch"], "NAME"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_in_the_command_is_one_line_that_names_it(refused, words, told):
+    message = refused(*words)
+    assert told in message
+    assert "--help" in message
+
+
+def test_debug_lets_the_error_through_wherever_it_stands(run):
+    for words in (["--debug", "train", "nothing"], ["train", "nothing", "--debug"]):
+        told = run(*words)
+        assert told.code == 1
+        assert type(told.exception).__name__ == "InputError"
+
+
+def test_debug_can_be_asked_for_by_the_environment(run, monkeypatch):
+    monkeypatch.setenv("ARBORMAX_DEBUG", "1")
+    told = run("train", "nothing")
+    assert told.code == 1
+    assert type(told.exception).__name__ == "InputError"
+
+
+def test_debug_behind_two_dashes_is_an_argument(refused):
+    assert "--debug" in refused("train", "--", "--debug")
+
+
+def test_an_unexpected_error_is_one_line_and_exit_code_1(run, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr("arbormax.cli.train.read_labelled", broken)
+    told = run("train", "x.csv")
+    assert told.code == 1
+    assert told.err.splitlines() == [
+        "arbormax: RuntimeError: two lines (not expected: --debug shows where; please report it)"
+    ]
+
+
+def test_ctrl_c_is_exit_code_130(run, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("arbormax.cli.train.read_labelled", interrupted)
+    told = run("train", "x.csv")
+    assert told.code == 130
+    assert told.err == "arbormax: stopped\n"
+
+
+def test_ctrl_c_in_lightning_is_exit_code_130(run, monkeypatch):
+    def interrupted(*_):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            sys.exit(1)
+
+    monkeypatch.setattr("arbormax.cli.train.read_labelled", interrupted)
+    assert run("train", "x.csv").code == 130
+
+
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_a_missing_package_is_told_with_what_to_install(package):
+    script = f"import sys; sys.modules[{package!r}] = None\nfrom arbormax.cli import main\nmain()"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert told.returncode == 2
+    assert told.stderr.splitlines() == [
+        f"arbormax: the command line needs the package {package}: pip install 'arbormax[train]'"
+    ]
+
+
+def test_help_imports_nothing_heavy():
+    script = (
+        "import sys, arbormax; before = set(sys.modules)\n"
+        "from typer.testing import CliRunner\n"
+        "from arbormax.cli.app import app\n"
+        "assert CliRunner().invoke(app, ['train', '--help']).exit_code == 0\n"
+        "print(sorted({name.split('.')[0] for name in set(sys.modules) - before}))"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    for heavy in ("torch", "pytorch_lightning", "sklearn", "pyarrow", "optuna", "transformers"):
+        assert f"'{heavy}'" not in told.stdout
+
+
+def test_the_module_runs_as_a_program():
+    told = program("taxonomy", "show", "none.json", "--debug")
+    assert told.returncode == 1
+    assert "Traceback" in told.stderr
+    assert "FileNotFoundError" in told.stderr
+
+
+def test_a_terminal_that_knows_no_such_character_is_no_error():
+    import os
+
+    told = program("--help", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert told.returncode == 0, told.stderr
+
+
+def test_a_reader_that_has_enough_ends_the_program_quietly(model, texts):
+    process = program("predict", model, texts / "train.csv", "--keep", start=True)
+    process.stdout.readline()
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+    process.wait(60)
+    assert "Traceback" not in errors

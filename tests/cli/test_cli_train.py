@@ -1,0 +1,282 @@
+"""`arbormax train`: models, folders, options, and what it refuses."""
+
+import json
+
+import pytest
+from cli_tools import SMALL, WORDS, write_csv
+
+from arbormax.errors import OptionError
+
+
+def test_training_saves_a_model_and_what_it_measured(model):
+    metrics = json.loads((model / "metrics.json").read_text())
+    assert set(metrics) == {"test", "training", "data"}
+    assert metrics["test"]["items"] == 30
+    assert metrics["test"]["accuracy"] > 0.5
+    training = metrics["training"]
+    assert training["train_items"] == 120
+    assert training["validation"] == 0.1
+    assert training["device"] == "cpu"
+    assert training["epochs"] >= training["best_epoch"] >= 1
+    assert "train.csv --test" in training["command"]
+    assert metrics["data"]["classes"] == 4
+
+
+def test_a_finished_model_leaves_no_checkpoints(model):
+    assert not (model / "checkpoints").exists()
+    assert (model / "logs").is_dir()
+
+
+def test_the_result_is_a_table_with_the_folder_and_the_next_command(run, texts, tmp_path):
+    told = run("train", texts / "train.csv", "--test", texts / "test.csv", "--out", tmp_path / "m", *SMALL)
+    assert told.code == 0
+    assert "macro_f1" in told.out
+    assert f"The model is in {tmp_path / 'm'}" in told.out
+    assert f"arbormax predict {tmp_path / 'm'}" in told.out
+    assert told.err == ""
+
+
+def test_json_is_all_there_is_on_stdout(run, texts, tmp_path):
+    told = run("train", texts / "train.csv", "--out", tmp_path / "m", "--json", *SMALL)
+    result = json.loads(told.out)
+    assert result["model"] == str(tmp_path / "m")
+    assert "test" not in result
+
+
+def test_the_folder_is_named_after_data_encoder_and_head(run, texts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("train", texts / "train.csv", "--head", "flat", *SMALL).code == 0
+    assert (tmp_path / "runs" / "train-bag-flat" / "config.json").is_file()
+
+
+def test_settings_reach_the_model(run, texts, tmp_path):
+    options = ["--seed", "7", "--patience", "0", "--clip", "0", "--class-weight", "balanced", "--gamma", "1"]
+    options += ["--label-smoothing", "0.1", "--hxe-alpha", "0.2", "--tau", "1", "--head-learning-rate", "0.02"]
+    options += ["--learning-rate", "0.01", "--validation", "0.2", "-o", "tokens=whitespace", "--precision", "32-true"]
+    assert run("train", texts / "train.csv", "--out", tmp_path / "m", *SMALL, *options).code == 0
+    config = json.loads((tmp_path / "m" / "config.json").read_text())["config"]
+    assert config["seed"] == 7
+    assert config["patience"] is None
+    assert config["clip"] is None
+    assert config["class_weight"] == "balanced"
+    assert (config["gamma"], config["tau"], config["hxe_alpha"]) == (1, 1, 0.2)
+    assert config["encoder_options"] == {"dim": 8, "tokens": "whitespace"}
+
+
+def test_the_preset_of_the_paper_is_known():
+    from arbormax.cli.options import ModelOptions
+
+    config = ModelOptions(preset="paper", clip=0.0).config()
+    assert config.encoder == "bilstm"
+    assert config.batch_size == 10
+    assert config.clip is None
+
+
+def test_a_file_may_have_any_columns_delimiter_and_separator(run, tmp_path):
+    file = tmp_path / "odd.txt"
+    file.write_text(
+        "".join(f"{i};{words};{label.replace(' > ', '|')}\n" for i, (label, words) in enumerate(WORDS.items())) * 6
+    )
+    words = ["--input-format", "csv", "--no-header", "--delimiter", ";", "--text", "1", "--label", "2"]
+    told = run("train", file, "--out", tmp_path / "m", "--separator", "|", *words, *SMALL)
+    assert told.code == 0, told.err
+    assert json.loads((tmp_path / "m" / "metrics.json").read_text())["data"]["depth"] == 2
+
+
+def test_a_taxonomy_file_and_a_validation_file_are_used(run, texts, tmp_path):
+    tree = tmp_path / "tree.txt"
+    tree.write_text("".join(f"{path.replace(' > ', '/')}\n" for path in [*WORDS, "shop > coats"]))
+    words = ["--taxonomy", tree, "--valid", texts / "test.csv", "--out", tmp_path / "m"]
+    assert run("train", texts / "train.csv", *words, *SMALL).code == 0
+    metrics = json.loads((tmp_path / "m" / "metrics.json").read_text())
+    assert metrics["data"]["classes"] == 5
+    assert metrics["training"]["valid_items"] == 30
+    assert metrics["training"]["validation"] is None
+
+
+def test_bad_rows_are_left_out_only_where_asked(run, refused, texts, tmp_path):
+    bad = tmp_path / "bad.csv"
+    bad.write_text((texts / "train.csv").read_text() + "a text without a label\nanother,\n")
+    assert "line 122" in refused("train", bad, "--out", tmp_path / "m", *SMALL, lines=None)
+    told = run("train", bad, "--out", tmp_path / "m", "--skip-bad-rows", *SMALL)
+    assert told.code == 0
+    assert "2 rows are left out" in told.err
+
+
+def test_a_module_of_the_user_brings_an_encoder(run, refused, texts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_encoder_of_the_cli.py").write_text(
+        "from arbormax.encoders import BagEncoder, register\n\n\n"
+        "@register\nclass Mine(BagEncoder):\n    name = 'mine-of-the-cli'\n"
+    )
+    words = ["train", texts / "train.csv", "--encoder", "mine-of-the-cli", "--out", tmp_path / "m", *SMALL]
+    assert "mine-of-the-cli" in refused(*words)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run(*words, "--import", "my_encoder_of_the_cli").code == 0
+    assert run("predict", tmp_path / "m", "-m", "goal", "--import", "my_encoder_of_the_cli").code == 0
+
+
+def test_a_module_that_fails_is_told(refused, texts, tmp_path, monkeypatch):
+    (tmp_path / "broken_module_of_the_cli.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, told in (("broken_module_of_the_cli", "ZeroDivisionError"), ("no_such_module", "No module named")):
+        assert told in refused("train", texts / "train.csv", "--import", name, "--out", tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--encoder", "bga"], "did you mean 'bag'"),
+        (["--head", "wide"], "head"),
+        (["--preset", "papre"], "did you mean 'paper'"),
+        (["--epochs", "0"], "epochs"),
+        (["--batch-size", "-1"], "batch_size"),
+        (["--learning-rate", "0"], "learning_rate"),
+        (["--learning-rate", "nan"], "learning_rate"),
+        (["--seed", "-1"], "seed"),
+        (["--precision", "8"], "precision"),
+        (["--validation", "1"], "validation"),
+        (["--class-weight", "heavy"], None),
+        (["--label-smoothing", "1"], "label_smoothing"),
+        (["--gamma", "1", "--head", "flat"], "--head hierarchical"),
+        (["-o", "dimm=8"], "did you mean 'dim'"),
+        (["-o", "dim"], "KEY=VALUE"),
+        (["-o", "=3"], "KEY=VALUE"),
+        (["-o", "dim=wide"], "dim"),
+        (["--vectors", "none.txt"], "vectors"),
+        (["--vectors", "none.txt", "--encoder", "lstm"], "none.txt"),
+        (["--accelerator", "abacus"], "abacus"),
+        (["--devices", "many"], None),
+        (["--devices", "0"], None),
+        (["--text", "body"], "'body'"),
+        (["--label", "txet"], "'txet'"),
+        (["--delimiter", "ab"], "delimiter"),
+        (["--encoding", "klingon"], "klingon"),
+        (["--input-format", "xls"], "xls"),
+        (["--no-header"], "positions"),
+        (["--separator", ""], "separator"),
+        (["--taxonomy", "none.json"], "none.json"),
+        (["--test", "none.csv"], "none.csv"),
+        (["--valid", "none.csv"], "none.csv"),
+        (["--resume", "--overwrite"], "--overwrite"),
+        (["--snapshot-steps", "0"], "--snapshot-steps"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_option_is_refused_in_one_line(refused, texts, tmp_path, options, told):
+    # several complaints of one setting may be a list
+    lines = None if told is None else 1
+    message = refused("train", texts / "train.csv", "--out", tmp_path / "m", *options, lines=lines)
+    assert told is None or told in message
+    assert not (tmp_path / "m" / "config.json").exists()
+
+
+@pytest.mark.parametrize("data", ["icd10", "no-such-thing", "none.csv", ".", "/"])
+def test_data_that_is_not_there_is_refused(refused, data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused("train", data)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dataset_without_its_files_tells_which_and_where(refused, tmp_path, monkeypatch):
+    monkeypatch.setenv("ARBORMAX_DATA", str(tmp_path))
+    message = refused("train", "trec", "--out", tmp_path / "m", lines=None)
+    assert "arbormax data fetch trec" in message
+    assert str(tmp_path / "trec" / "train_5500.label") in message
+
+
+def test_options_of_files_are_refused_with_a_dataset(refused, tmp_path):
+    assert "--taxonomy" in refused("train", "trec", "--taxonomy", "x.json", "--out", tmp_path / "m")
+    assert "--text" in refused("train", "trec", "--text", "body", "--out", tmp_path / "m")
+
+
+@pytest.mark.parametrize("content", ["", "text,label\n", "text,label\nonly,one\n", "text,label\n,\n"])
+def test_a_file_without_enough_rows_is_refused(refused, tmp_path, content):
+    (tmp_path / "few.csv").write_text(content)
+    refused("train", tmp_path / "few.csv", "--out", tmp_path / "m", *SMALL)
+
+
+def test_a_test_label_that_training_has_not_is_told_with_the_way_out(refused, texts, tmp_path):
+    (tmp_path / "test.csv").write_text("text,label\nwarm,shop > coats\n")
+    message = refused("train", texts / "train.csv", "--test", tmp_path / "test.csv", "--out", tmp_path / "m", *SMALL)
+    assert "coats" in message
+    assert "give --taxonomy" in message
+
+
+def test_a_folder_that_cannot_be_read_is_one_line(refused, texts, tmp_path, monkeypatch):
+    def denied(*_, **__):
+        raise PermissionError(13, "Permission denied", str(tmp_path / "m"))
+
+    monkeypatch.setattr("arbormax.training.fit", denied)
+    message = refused("train", texts / "train.csv", "--out", tmp_path / "m", *SMALL)
+    assert message == f"arbormax: {tmp_path / 'm'}: permission denied\n"
+
+
+def test_a_finished_model_is_not_replaced_unless_asked(run, refused, model, texts, tmp_path):
+    before = (model / "model.safetensors").read_bytes()
+    assert "--overwrite" in refused("train", texts / "train.csv", "--out", model, *SMALL)
+    assert (model / "model.safetensors").read_bytes() == before
+
+
+def test_overwriting_replaces_the_model(run, texts, tmp_path):
+    words = ["train", texts / "train.csv", "--out", tmp_path / "m", *SMALL]
+    assert run(*words).code == 0
+    before = (tmp_path / "m" / "model.safetensors").read_bytes()
+    assert run(*words, "--seed", "1", "--overwrite").code == 0
+    assert (tmp_path / "m" / "model.safetensors").read_bytes() != before
+
+
+def test_resuming_a_finished_model_says_so(run, refused, texts, tmp_path):
+    words = ["train", texts / "train.csv", "--out", tmp_path / "m", *SMALL]
+    assert run(*words).code == 0
+    told = run(*words, "--resume")
+    assert told.code == 0
+    assert "finished already" in told.err
+    assert json.loads(run(*words, "--resume", "--json").out)["finished"]
+    assert "seed was 0, now 3" in refused(*words, "--resume", "--seed", "3")
+
+
+def test_a_folder_with_other_files_is_left_alone(refused, texts, tmp_path):
+    (tmp_path / "README.md").write_text("mine")
+    for options in ([], ["--overwrite"], ["--resume"]):
+        assert "choose another --out" in refused("train", texts / "train.csv", "--out", tmp_path, *SMALL, *options)
+    assert (tmp_path / "README.md").read_text() == "mine"
+
+
+def test_an_out_that_is_a_file_is_refused(refused, texts):
+    assert "is a file" in refused("train", texts / "train.csv", "--out", texts / "test.csv", *SMALL)
+
+
+def test_options_are_json_or_text():
+    from arbormax.cli.options import parse_options
+
+    assert parse_options(["a=1", "b=x=y", "c=[1]", "d=true", 'e="3"', "f="]) == {
+        "a": 1,
+        "b": "x=y",
+        "c": [1],
+        "d": True,
+        "e": "3",
+        "f": "",
+    }
+    with pytest.raises(OptionError):
+        parse_options(["a"])
+
+
+def test_a_device_that_is_not_there_is_refused(refused, model):
+    assert "--device" in refused("predict", model, "-m", "x", "--device", "abacus")
+
+
+def test_json_lines_and_parquet_train_too(run, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from cli_tools import rows
+
+    pairs = [{"text": text, "label": label} for text, label in rows(60)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs))
+    pq.write_table(pa.Table.from_pylist(pairs), tmp_path / "a.parquet")
+    write_csv(tmp_path / "a.csv", 60)
+    weights = []
+    for name in ("a.jsonl", "a.parquet", "a.csv"):
+        assert run("train", tmp_path / name, "--out", tmp_path / name[2:], *SMALL).code == 0
+        weights.append((tmp_path / name[2:] / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1] == weights[2]

@@ -1,0 +1,44 @@
+"""What counts as a word."""
+
+import pytest
+
+from arbormax.data.tokens import tokeniser, whitespace, words
+from arbormax.errors import OptionError
+
+
+@pytest.mark.parametrize("text", ["", "   ", "?!… --", "😀👍🏽", "\x00", "\ud800", "\n\t"])
+def test_a_text_without_words_has_none(text):
+    assert words(text) == []
+
+
+def test_words_are_lower_case_without_punctuation_and_keep_their_apostrophe():
+    assert words("Don't STOP, (it's) x-ray!") == ["don't", "stop", "it's", "x", "ray"]
+
+
+def test_both_apostrophes_make_the_same_word():
+    assert words("patient’s") == words("patient's")
+
+
+def test_compatible_forms_of_a_character_make_the_same_word():
+    assert words("Ａ ﬁn cafe\u0301") == ["a", "fin", "café"]
+
+
+def test_marks_belong_to_the_word_they_are_on():
+    assert words("हिन्दी भाषा, İstanbul!") == ["हिन्दी", "भाषा", "i̇stanbul"]
+
+
+def test_characters_that_are_no_text_separate_words():
+    assert words("owl\x00hen\ud800cod") == ["owl", "hen", "cod"]
+
+
+def test_whitespace_keeps_punctuation_and_splits_at_every_kind_of_blank():
+    assert whitespace("What's  an\u2028OWL\x85?\r\n\tx\u00a0y") == ["what's", "an", "owl", "?", "x", "y"]
+
+
+def test_a_long_text_is_all_read():
+    assert len(words("owl " * 100_000)) == 100_000
+
+
+def test_an_unknown_tokeniser_is_told_with_the_nearest():
+    with pytest.raises(OptionError, match="one of words, whitespace; found 'word'; did you mean 'words'"):
+        tokeniser("word")

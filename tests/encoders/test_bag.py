@@ -1,0 +1,80 @@
+"""The averaged vectors of words and n-grams."""
+
+import pytest
+import torch
+
+from arbormax.encoders import encoder_kind
+from arbormax.errors import InputError
+
+TEXTS = ["the owl hoots", "the owl sleeps", "an eel", "the owl hoots", ""]
+
+
+def bag(texts=TEXTS, **options):
+    kind = encoder_kind("bag")
+    return kind.fit(texts, kind.Options(**{"dim": 5, "dropout": 0.0, **options}))
+
+
+def features(encoder, texts):
+    with torch.no_grad():
+        return encoder(*encoder.collate(encoder.encode(texts)))
+
+
+@pytest.mark.parametrize("ngrams", [1, 2, 3])
+def test_features_are_the_mean_vector_of_words_and_ngrams(ngrams):
+    encoder = bag(ngrams=ngrams)
+    texts = [*TEXTS, "the owl hoots the dodo hoots owl", "dodo"]
+    rows = encoder.encode(texts)
+    found = features(encoder, texts)
+    for i in range(len(texts)):
+        numbers = rows.values[rows.offsets[i] : rows.offsets[i + 1]]
+        naive = encoder.weight[numbers].mean(0) if len(numbers) else torch.zeros(5)
+        torch.testing.assert_close(found[i], naive.detach())
+
+
+def test_word_order_tells_through_ngrams_only():
+    for ngrams, same in ((1, True), (2, False)):
+        encoder = bag(ngrams=ngrams, min_ngram_count=1)
+        one, other = features(encoder, ["the owl hoots", "hoots owl the"])
+        assert torch.allclose(one, other) is same
+
+
+def test_rare_ngrams_get_no_vector():
+    assert len(bag(ngrams=2, min_ngram_count=2).grams) == 2  # the owl, owl hoots
+    assert len(bag(ngrams=2, min_ngram_count=3).grams) == 1
+    assert len(bag(ngrams=1).grams) == 0
+
+
+@pytest.mark.parametrize("texts", [[""], ["", ""], ["?!", "😀", "\x00", "\ud800"]])
+def test_texts_without_words_have_features_and_train(texts):
+    encoder = bag()
+    out = encoder(*encoder.collate(encoder.encode(texts)))
+    assert out.shape == (len(texts), 5)
+    assert out.isfinite().all()
+    (out + encoder.weight[0, 0]).sum().backward()
+
+
+def test_features_do_not_depend_on_the_other_texts_of_the_batch():
+    encoder = bag()
+    alone = torch.cat([features(encoder, [text]) for text in TEXTS])
+    torch.testing.assert_close(features(encoder, TEXTS), alone)
+
+
+def test_a_saved_encoder_is_the_same(tmp_path):
+    encoder = bag(ngrams=3)
+    encoder.save(tmp_path)
+    again = type(encoder).load(tmp_path, encoder.options)
+    again.load_state_dict(encoder.state_dict())
+    assert torch.equal(features(again, TEXTS), features(encoder, TEXTS))
+
+
+def test_a_text_of_a_hundred_thousand_words_is_averaged():
+    assert features(bag(), ["owl the " * 50_000]).isfinite().all()
+
+
+def test_a_file_of_words_that_is_cut_is_told(tmp_path):
+    encoder = bag()
+    encoder.save(tmp_path)
+    path = tmp_path / "vocabulary.txt"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InputError, match="cut short"):
+        type(encoder).load(tmp_path, encoder.options)

@@ -1,0 +1,253 @@
+"""The transformer encoder, on a tiny BERT made here."""
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from arbormax.data.ragged import Ragged
+from arbormax.encoders.transformer import TransformerEncoder, TransformerOptions
+from arbormax.errors import InputError, MissingDependencyError, OptionError
+
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "owl", "mouse", "eat", "##s", "a", "."]
+TEXTS = ["The owl eats a mouse.", "a mouse", "", "the the the the owl"]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bert")
+    numbers = {word: number for number, word in enumerate(WORDS)}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordPiece(numbers, unk_token="[UNK]"))
+    backend.normalizer = tokenizers.normalizers.BertNormalizer()
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=40,
+    )
+    transformers.utils.logging.disable_progress_bar()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **names).save_pretrained(folder)
+    transformers.BertModel(config).save_pretrained(folder)
+    transformers.utils.logging.enable_progress_bar()
+    return folder
+
+
+def made(bert: Path, **options: object) -> TransformerEncoder:
+    encoder = TransformerEncoder.fit(TEXTS, TransformerOptions(model=str(bert), **options))
+    assert isinstance(encoder, TransformerEncoder)
+    return encoder
+
+
+def features(encoder: TransformerEncoder, texts: list[str]) -> torch.Tensor:
+    return encoder.eval()(*encoder.collate(encoder.encode(texts)))
+
+
+def states(bert: Path, text: str) -> torch.Tensor:
+    """(T, D) the last layer of one text alone, straight from the library."""
+    model = transformers.BertModel.from_pretrained(bert).eval()
+    ids = transformers.AutoTokenizer.from_pretrained(bert)(text, return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        return model(ids).last_hidden_state[0]
+
+
+def test_texts_become_word_pieces_between_the_models_own_marks(bert: Path):
+    rows = made(bert).encode(["The owls", "", "bat"])
+    assert rows.values.tolist() == [2, 4, 5, 8, 3, 2, 3, 2, 1, 3]
+    assert rows.lengths.tolist() == [5, 2, 3]
+    assert len(made(bert).encode([])) == 0
+
+
+def test_a_batch_is_padded_to_its_longest_text(bert: Path):
+    encoder = made(bert)
+    ids, mask = encoder.collate(encoder.encode(["the owl", "a"]))
+    assert ids.tolist() == [[2, 4, 5, 3], [2, 9, 3, 0]]
+    assert mask.tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_features_are_the_pooled_last_layer_whatever_the_padding(bert: Path, pooling: str):
+    found = features(made(bert, pooling=pooling), TEXTS)
+    pooled = [states(bert, text).mean(0) if pooling == "mean" else states(bert, text)[0] for text in TEXTS]
+    assert found.shape == (4, 32)
+    torch.testing.assert_close(found, torch.stack(pooled))
+
+
+def test_long_texts_are_cut_by_the_option_and_by_the_models_positions(bert: Path):
+    long = "the owl " * 100
+    assert made(bert, max_length=8).encode([long]).lengths.tolist() == [8]
+    encoder = made(bert)
+    assert encoder.encode([long]).lengths.tolist() == [40]
+    assert features(encoder, [long]).isfinite().all()
+
+
+def test_positions_that_start_behind_the_padding_number_are_counted(bert: Path, tmp_path: Path):
+    config = transformers.RobertaConfig(
+        vocab_size=len(WORDS),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
+        max_position_embeddings=12,
+        pad_token_id=0,
+    )
+    tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
+    encoder = TransformerEncoder(transformers.RobertaModel(config), tokenizer, TransformerOptions(model="made"))
+    assert encoder.encode(["the " * 50]).lengths.tolist() == [11]
+    assert features(encoder, ["the " * 50]).isfinite().all()
+
+
+def test_a_row_without_any_token_has_finite_features(bert: Path):
+    encoder = made(bert).eval()
+    found = encoder(*encoder.collate(Ragged.from_lists([[], [2, 4, 3]])))
+    assert found.isfinite().all()
+
+
+def test_gradients_reach_every_weight_but_the_unused_pooler(bert: Path):
+    encoder = made(bert).train()
+    encoder(*encoder.collate(encoder.encode(TEXTS))).square().sum().backward()
+    without = {name for name, weight in encoder.named_parameters() if weight.grad is None}
+    assert without == {name for name, _ in encoder.named_parameters() if "pooler" in name}
+    assert all(not weight.requires_grad for name, weight in encoder.named_parameters() if name in without)
+
+
+def test_a_frozen_model_has_nothing_to_train_and_the_same_features_in_training(bert: Path):
+    encoder = made(bert, freeze=True, dropout=0.0)
+    inputs = encoder.collate(encoder.encode(TEXTS))
+    assert not any(weight.requires_grad for weight in encoder.parameters())
+    found = encoder.train()(*inputs)
+    assert not found.requires_grad
+    torch.testing.assert_close(found, encoder.eval()(*inputs))
+
+
+def test_gradient_checkpointing_changes_no_gradient(bert: Path):
+    grads = []
+    for gradient_checkpointing in (False, True):
+        encoder = made(bert, gradient_checkpointing=gradient_checkpointing, dropout=0.0).train()
+        torch.manual_seed(3)
+        encoder(*encoder.collate(encoder.encode(TEXTS))).square().sum().backward()
+        grads.append(torch.cat([w.grad.flatten() for w in encoder.parameters() if w.grad is not None]))
+    torch.testing.assert_close(*grads)
+
+
+def test_states_of_half_precision_are_pooled_in_float32(bert: Path, monkeypatch: pytest.MonkeyPatch):
+    # A stand-in, as not every CPU multiplies matrices of bfloat16.
+    states_BTD = torch.full((1, 30, 32), 1.0, dtype=torch.bfloat16)
+    states_BTD[0, 0] = 1.0 + 2**-7
+    encoder = made(bert).eval()
+    monkeypatch.setattr(encoder.model, "forward", lambda **_: SimpleNamespace(last_hidden_state=states_BTD))
+    found = encoder(torch.ones(1, 30, dtype=torch.int64), torch.ones(1, 30, dtype=torch.int64))
+    torch.testing.assert_close(found, torch.full((1, 32), 1.0 + 2**-7 / 30), rtol=1e-6, atol=0.0)
+
+
+def test_a_saved_encoder_loads_without_its_first_folder(bert: Path, tmp_path: Path):
+    encoder = made(bert)
+    encoder.save(tmp_path)
+    names = {file.name for file in (tmp_path / "transformer").iterdir()}
+    assert {"config.json", "tokenizer.json"} <= names
+    assert not any(name.endswith((".safetensors", ".bin")) for name in names)
+    again = TransformerEncoder.load(tmp_path, TransformerOptions(model="/no/longer/there"))
+    again.load_state_dict(encoder.state_dict())
+    assert torch.equal(features(again, TEXTS), features(encoder, TEXTS))
+
+
+def test_weights_as_pickle_only_are_refused(bert: Path, tmp_path: Path):
+    (tmp_path / "config.json").write_text((bert / "config.json").read_text())
+    with pytest.raises(InputError, match="no weights at all"):
+        made(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80")
+    with pytest.raises(InputError, match=r"only pytorch_model\.bin, which can run code"):
+        made(tmp_path)
+
+
+def test_weights_of_another_model_are_refused(bert: Path, tmp_path: Path):
+    for file in bert.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
+    with pytest.raises(InputError, match=r"lack encoder\.layer\.2"):
+        made(tmp_path)
+
+
+def test_a_model_with_code_of_its_own_is_refused(bert: Path, tmp_path: Path):
+    for file in bert.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    strange = {"model_type": "strange", "auto_map": {"AutoConfig": "code.C", "AutoModel": "code.M"}}
+    (tmp_path / "config.json").write_text(json.dumps(strange))
+    (tmp_path / "code.py").write_text("raise SystemExit('code was run')")
+    with pytest.raises(InputError, match="cannot be loaded"):
+        made(tmp_path)
+
+
+def test_a_model_that_generates_text_is_refused(bert: Path):
+    config = transformers.T5Config(
+        vocab_size=len(WORDS), d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, decoder_start_token_id=0
+    )
+    tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
+    with pytest.raises(OptionError, match="t5"):
+        TransformerEncoder(transformers.T5Model(config), tokenizer, TransformerOptions(model="made"))
+
+
+def test_a_folder_that_is_no_model_is_told(bert: Path, tmp_path: Path):
+    (tmp_path / "notes.md").write_text("")
+    with pytest.raises(InputError, match=r"no config\.json, but notes\.md"):
+        made(tmp_path)
+    with pytest.raises(InputError, match=f"did you mean '{bert.name}'"):
+        made(bert.parent / (bert.name + "x"))
+
+
+def test_a_name_that_the_hub_does_not_give_says_that_a_folder_will_do(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match="give the folder of a downloaded model"):
+        made(Path("nobody/nothing"))
+
+
+def test_a_missing_library_is_told_with_its_extra(bert: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingDependencyError, match=r"arbormax\[transformers\]"):
+        made(bert)
+
+
+def test_loading_prints_nothing_and_leaves_the_librarys_settings(bert: Path, capfd: pytest.CaptureFixture[str]):
+    before = transformers.utils.logging.get_verbosity()
+    made(bert)
+    assert capfd.readouterr() == ("", "")
+    assert transformers.utils.logging.get_verbosity() == before
+    assert transformers.utils.logging.is_progress_bar_enabled()
+    assert before >= logging.NOTSET
+
+
+def test_the_encoders_are_known_without_their_libraries_being_loaded():
+    code = (
+        "import sys, arbormax.encoders.tfidf, arbormax.encoders.transformer\n"
+        "from arbormax.encoders import encoder_kind\n"
+        "print(encoder_kind('tfidf').__name__, encoder_kind('transformer').__name__, "
+        "'transformers' in sys.modules, 'sklearn' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["TfidfEncoder", "TransformerEncoder", "False", "False"]
+
+
+def test_many_texts_are_encoded_as_few_are(bert: Path, monkeypatch: pytest.MonkeyPatch):
+    encoder = made(bert)
+    whole = encoder.encode(TEXTS)
+    monkeypatch.setattr("arbormax.encoders.transformer._AT_ONCE", 3)
+    parts = encoder.encode(TEXTS)
+    np.testing.assert_array_equal(parts.values, whole.values)
+    np.testing.assert_array_equal(parts.offsets, whole.offsets)

@@ -1,0 +1,181 @@
+"""A training that is stopped, at whatever moment, ends with the very weights of one that never was."""
+
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from toy import TREE, examples, same_weights, settings
+
+from arbormax import Taxonomy
+from arbormax.data.examples import Examples
+from arbormax.errors import InputError, OptionError
+from arbormax.training import fit
+
+WORKER = Path(__file__).with_name("resume_worker.py")
+
+
+@pytest.fixture(scope="module", params=["bag", "bilstm"])
+def told(request, tmp_path_factory):
+    """What became of every run that the worker stopped and resumed."""
+    folder = tmp_path_factory.mktemp(request.param)
+    done = subprocess.run(
+        [sys.executable, WORKER, request.param, folder],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stderr
+    return request.param, json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_killed_training_resumes_to_the_same_weights(told):
+    encoder, runs = told
+    whole = runs.pop("never stopped")
+    killed = {moment: run for moment, run in runs.items() if run[0] == "signal 9"}
+    assert len(killed) == (14 if encoder == "bag" else 5)
+    assert {moment: run[1] for moment, run in killed.items()} == dict.fromkeys(killed, whole)
+    runs["never stopped"] = whole
+    # of the two, the one stops early
+    assert (whole[1] < 6) is (encoder == "bag")
+
+
+def test_a_training_that_is_asked_to_stop_saves_and_resumes_to_the_same_weights(told):
+    encoder, runs = told
+    asked = {moment: run for moment, run in runs.items() if str(run[0]).startswith("TrainingInterrupted: stopped as")}
+    assert len(asked) == (5 if encoder == "bag" else 2)
+    assert {moment: run[1] for moment, run in asked.items()} == dict.fromkeys(asked, runs["never stopped"])
+
+
+def test_a_training_may_be_stopped_several_times(told):
+    _, runs = told
+    stops, resumed = runs["stopped three times"]
+    assert stops[:2] == ["signal 9", "signal 9"]
+    assert "TrainingInterrupted" in stops[2]
+    assert resumed == runs["never stopped"]
+
+
+def test_a_finished_training_is_resumed_to_what_it_was(told):
+    _, runs = told
+    assert runs["resumed after the end"] == runs["never stopped"]
+
+
+def test_who_asks_twice_does_not_wait_and_can_still_resume(told):
+    _, runs = told
+    stopped, resumed = runs["asked twice"]
+    assert stopped.startswith(("SystemExit", "KeyboardInterrupt"))
+    assert resumed == runs["never stopped"]
+
+
+def test_without_a_folder_the_interrupt_ends_the_training(told):
+    _, runs = told
+    assert runs["without a folder"].startswith(("SystemExit", "KeyboardInterrupt"))
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """The folder of a run, and how to call for it again with something else."""
+    config, data = settings(epochs=2), examples(24)
+    first = fit(config, TREE, data, folder=tmp_path)
+
+    def again(config=config, tree=TREE, data=data, valid=None, resume=True):
+        return fit(config, tree, data, valid, folder=tmp_path, resume=resume)
+
+    return tmp_path / "checkpoints" / "last.ckpt", first, again
+
+
+def test_a_second_run_does_not_write_over_an_unfinished_one(finished):
+    with pytest.raises(OptionError, match="holds an unfinished run: go on with resume, or remove it"):
+        finished[2](resume=False)
+
+
+def test_resume_without_anything_there_starts(tmp_path):
+    config, data = settings(epochs=2), examples(24)
+    resumed = fit(config, TREE, data, folder=tmp_path / "new", resume=True)
+    assert same_weights(resumed.model, fit(config, TREE, data).model)
+
+
+def test_another_run_cannot_be_resumed_and_what_differs_is_told(finished):
+    _, _, again = finished
+    with pytest.raises(OptionError, match=r"epochs was 2, now 3; .*gamma was 0.0, now 1.0"):
+        again(config=settings(epochs=3, gamma=1.0))
+    with pytest.raises(OptionError, match=r"encoder_options was \{'dim': 8"):
+        again(config=settings(epochs=2, encoder_options={"dim": 9}))
+    with pytest.raises(OptionError, match=r"another run.*: taxonomy was"):
+        again(tree=Taxonomy.from_paths([TREE.path(leaf) for leaf in TREE.leaves[::-1]]), data=examples(24))
+    with pytest.raises(OptionError, match=r"another run.*: examples was"):
+        again(data=examples(24, seed=1))
+    with pytest.raises(OptionError, match=r"another run.*: examples was"):
+        again(data=Examples(examples(24).texts, np.roll(examples(24).nodes, 1)))
+    with pytest.raises(OptionError, match=r"another run.*: validation_examples was None, now"):
+        again(valid=examples(6))
+
+
+def test_texts_that_are_cut_elsewhere_are_other_examples(tmp_path):
+    nodes = TREE.leaves[:2]
+    config = settings(epochs=1, validation=0)
+    fit(config, TREE, Examples(["a\0b", "c"], nodes), folder=tmp_path)
+    with pytest.raises(OptionError, match="examples was"):
+        fit(config, TREE, Examples(["a", "b\0c"], nodes), folder=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("keep", [0, 1, 100, 0.5, -1])
+def test_a_state_that_is_cut_short_is_told_with_the_way_out(finished, keep):
+    path, first, again = finished
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep) if isinstance(keep, float) else keep])
+    told = f"{re.escape(str(path))} is not the whole state of a run .*: remove it to start anew"
+    with pytest.raises(InputError, match=told):
+        again()
+    path.unlink()
+    assert same_weights(again().model, first.model)
+
+
+class Malice:
+    def __init__(self, mark):
+        self.mark = str(mark)
+
+    def __reduce__(self):
+        return os.mkdir, (self.mark,)
+
+
+@pytest.mark.parametrize("form", ["torch", "pickle"])
+def test_a_state_that_would_run_code_is_refused(finished, form, tmp_path):
+    path, _, again = finished
+    mark = tmp_path / "was-here"
+    state = torch.load(path, weights_only=True)
+    state["callbacks"]["extra"] = Malice(mark)
+    if form == "torch":
+        torch.save(state, path)
+    else:
+        path.write_bytes(pickle.dumps(Malice(mark)))
+    with pytest.raises(InputError, match="not written by arbormax"):
+        again()
+    assert not mark.exists()
+    torch.load(path, weights_only=False) if form == "torch" else pickle.loads(path.read_bytes())
+    assert mark.exists(), "the test itself is broken"
+
+
+def test_the_time_of_a_finished_training_does_not_grow(finished):
+    _, first, again = finished
+    assert 0 < again().seconds <= first.seconds
+
+
+def test_logs_of_all_starts_are_kept(finished):
+    path, _, again = finished
+    logs = path.parent.parent / "logs"
+    before = (logs / "metrics.csv").read_text()
+    again()
+    assert (logs / "metrics-1.csv").read_text() == before
+
+
+def test_nothing_but_the_state_and_its_record_is_left(finished):
+    path, _, _ = finished
+    assert sorted(file.name for file in path.parent.iterdir()) == ["last.ckpt", "run.json"]
