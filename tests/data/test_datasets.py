@@ -75,7 +75,7 @@ def test_the_real_files_have_the_published_rows_and_labels(name):
 
 @pytest.mark.parametrize("name", PAPER)
 def test_the_real_files_have_the_known_digests(name):
-    from arbormax.data.fetch import FILES
+    from arbormax.data.download import FILES
 
     for split, remote in zip(paper.SPLITS, FILES[name], strict=True):
         path = paper.SOURCES[name].find(real(name), split)
@@ -83,7 +83,7 @@ def test_the_real_files_have_the_known_digests(name):
 
 
 def test_the_real_trec_rows_written_as_published_have_the_published_sums(tmp_path):
-    from arbormax.data.fetch import FILES, fetch
+    from arbormax.data.download import FILES, fetch
 
     source = paper.SOURCES["trec"]
     for split, remote in zip(paper.SPLITS, FILES["trec"], strict=True):

@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 
 WORKER = Path(__file__).with_name("devices_worker.py")
-SPARSE = "DDP over gloo cannot add up the sparse gradients of the bag: it needs dense ones on several devices"
 
 
-@pytest.fixture(
-    scope="module", params=["lstm", pytest.param("bag", marks=pytest.mark.xfail(strict=True, reason=SPARSE))]
-)
+@pytest.fixture(scope="module", params=["lstm", "bag"])
 def told(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     done = subprocess.run(
@@ -51,7 +48,6 @@ def test_measures_are_over_the_texts_of_all_devices(told):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="the module's measures start in memory that the processes share: reset them")
 def test_each_text_counts_once_from_the_first_epoch_on(told):
     right = [31 * accuracy for _, accuracy in told["ranks"][0]["scores"]]
     assert right == pytest.approx([round(count) for count in right], abs=1e-3)

@@ -47,7 +47,7 @@ def fetch(names: Names, json: Json = False) -> None:
     Example: `arbormax data fetch trec r8`
     """
     from arbormax.data import fetch as fetch_files
-    from arbormax.data.fetch import FETCHABLE
+    from arbormax.data.download import FETCHABLE
 
     chosen = [name for name in FETCHABLE if name != "glove"] if "all" in names else list(dict.fromkeys(names))
     for name in chosen:

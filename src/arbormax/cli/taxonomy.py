@@ -132,7 +132,10 @@ def check(
         show.tell_json(told)
         return
     show.tell(
-        show.table(("", ""), [(name.replace("_", " "), show.number(v)) for name, v in told.items() if name != "ok"])
+        show.table(
+            ("property", "value"),
+            [(name.replace("_", " "), show.number(v)) for name, v in told.items() if name != "ok"],
+        )
     )
     show.tell("No defects.")
 

@@ -2,8 +2,8 @@
 
 from arbormax.data.batching import Batches
 from arbormax.data.datasets import Dataset, Status, available, data_root, load
+from arbormax.data.download import DownloadError, fetch
 from arbormax.data.examples import Examples
-from arbormax.data.fetch import DownloadError, fetch
 from arbormax.data.labels import infer_taxonomy, label_nodes, read_examples
 from arbormax.data.ragged import Ragged
 from arbormax.data.tables import RowBatch, Table, iter_rows, read_table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +22,20 @@ class Examples:
         object.__setattr__(self, "nodes", np.asarray(self.nodes, dtype=np.int64).reshape(-1))
         if len(self.texts) != len(self.nodes):
             raise InputError(f"expected one label per text, found {len(self.texts)} texts and {len(self.nodes)} labels")
+        for i, text in enumerate(self.texts):
+            if not isinstance(text, str):
+                raise InputError(f"a text is a str; text {i} is of type {type(text).__name__}")
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def digest(self) -> str:
+        """A fingerprint of texts and labels, in their order."""
+        digest = hashlib.sha256(self.nodes.tobytes())
+        for text in self.texts:
+            data = text.encode("utf-8", "surrogatepass")
+            digest.update(len(data).to_bytes(8) + data)
+        return digest.hexdigest()
 
     def take(self, items: ArrayLike) -> Examples:
         """The examples at these positions, in this order.

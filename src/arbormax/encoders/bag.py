@@ -66,11 +66,12 @@ class BagEncoder(Encoder):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         ids_T, starts_B = inputs
-        features: Tensor = self.dropout(F.embedding_bag(ids_T, self.weight, starts_B, mode="mean", sparse=True))
+        bags = F.embedding_bag(ids_T, self.weight, starts_B, mode="mean", sparse=not _is_distributed())
+        features: Tensor = self.dropout(bags)
         return features
 
     def sparse_parameters(self) -> list[nn.Parameter]:
-        return [self.weight]
+        return [] if _is_distributed() else [self.weight]
 
     def save(self, folder: Path) -> None:
         self.vocabulary.save(folder / _FILE)
@@ -80,3 +81,8 @@ class BagEncoder(Encoder):
     def load(cls, folder: Path, options: EncoderOptions) -> Self:
         assert isinstance(options, BagOptions)
         return cls(Vocabulary.load(folder / _FILE, options.tokens), NGrams.load(folder / _NGRAMS), options)
+
+
+def _is_distributed() -> bool:
+    """Whether gradients are summed over processes, which torch does for dense ones only."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()

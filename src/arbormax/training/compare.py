@@ -24,14 +24,13 @@ from arbormax.training.crossval import (
     Measured,
     Progress,
     crossval,
-    digest_of,
-    identity_of,
     mean_and_std,
     measure,
     silent,
 )
 from arbormax.training.fit import ONE_DEVICE, Hardware, check_examples
 from arbormax.training.model import HEADS
+from arbormax.training.state import identity_of
 
 TABLE = (*MEASURES, "nll", "seconds", "parameters")
 LOWER_IS_BETTER = frozenset({"mistake_severity", "tree_distance"})
@@ -147,7 +146,7 @@ def compare(
     how: dict[str, Any] = {"folds": folds, "epochs_from": epochs_from}
     if test is not None:
         check_examples(test, taxonomy, "test")
-        how = {"test": digest_of(test)}
+        how = {"test": test.digest()}
     first = identity_of(next(iter(settings.values())), taxonomy, examples, **how)
     shared = {name: value for name, value in first.items() if name not in ("head", "seed")}
     ledger = Ledger(folder, shared, "a comparison")

@@ -5,7 +5,6 @@ n examples, K folds.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from arbormax.training.evaluate import evaluate
 from arbormax.training.fit import ONE_DEVICE, Hardware, Run, check_examples, fit
 from arbormax.training.folder import remove_state
 from arbormax.training.folds import fold_of
+from arbormax.training.state import identity_of
 
 Progress = Callable[[str, int, int], None]
 EpochsFrom = Literal["inner", "fold"]
@@ -163,25 +163,6 @@ def measure(
         "parameters": run.model.num_parameters,
     }
     return Measured({**values, **how}, predicted)
-
-
-def identity_of(config: TrainConfig, taxonomy: Taxonomy, examples: Examples, **more: Any) -> dict[str, Any]:
-    """What must be the same for an experiment to go on: settings, taxonomy, examples, and what else is named."""
-    return {
-        **config.model_dump(mode="json"),
-        "taxonomy": taxonomy.fingerprint,
-        "examples": digest_of(examples),
-        **more,
-    }
-
-
-def digest_of(examples: Examples) -> str:
-    """A fingerprint of texts and labels, in their order."""
-    digest = hashlib.sha256(examples.nodes.tobytes())
-    for text in examples.texts:
-        data = text.encode("utf-8", "surrogatepass")
-        digest.update(len(data).to_bytes(8) + data)
-    return digest.hexdigest()
 
 
 class Ledger:

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
+import signal
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from pickle import UnpicklingError
-from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import RichProgressBar
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
+from torch.multiprocessing.spawn import ProcessRaisedException
 
 from arbormax.data.batching import Batches
 from arbormax.data.examples import Examples
 from arbormax.errors import ArbormaxError, InputError, OptionError
 from arbormax.functional._checks import TargetKind
 from arbormax.taxonomy import Taxonomy
-from arbormax.taxonomy.formats._text import write_whole
 from arbormax.training.callbacks import (
     BEST_EPOCH,
     BEST_SCORE,
@@ -34,11 +32,13 @@ from arbormax.training.callbacks import (
     Clock,
     Patience,
     Snapshots,
+    TrainingInterrupted,
 )
 from arbormax.training.config import TrainConfig
 from arbormax.training.folds import held_out
 from arbormax.training.model import TextModel, seeded
 from arbormax.training.module import TrainingModule
+from arbormax.training.state import check_state, identity_of, open_run
 
 
 class TrainingError(ArbormaxError, RuntimeError):
@@ -62,6 +62,13 @@ class Hardware:
 
     accelerator: str = "auto"
     devices: int | str = 1
+
+    @property
+    def several(self) -> bool:
+        """Whether these are more devices than one."""
+        if self.devices in ("auto", "-1", -1):
+            return self.accelerator in ("auto", "gpu", "cuda") and torch.cuda.device_count() > 1
+        return self.devices > 1 if isinstance(self.devices, int) else "," in self.devices.strip(",")
 
 
 ONE_DEVICE = Hardware()
@@ -129,12 +136,13 @@ def fit(
     check_examples(train, taxonomy, "train")
     if valid is not None:
         check_examples(valid, taxonomy, "validate")
-    given = (train, valid)
+    more = {"validation_examples": None if valid is None else valid.digest()}
+    identity = None if folder is None else identity_of(config, taxonomy, train, **more)
     if valid is None:
         train, valid = held_out(train, config.validation, config.seed)
     state = None if folder is None else Path(folder) / "checkpoints" / "last.ckpt"
-    if state is not None:
-        open_run(state, _identity(config, taxonomy, *given), resume)
+    if state is not None and identity is not None:
+        open_run(state, identity, resume)
     model = TextModel.new(train.texts, taxonomy, config)
     labels = train.nodes if valid is None else np.concatenate([train.nodes, valid.nodes])
     kind: TargetKind = "class" if (taxonomy.class_of[labels] >= 0).all() else "node"
@@ -154,7 +162,7 @@ def fit(
             max_epochs=config.epochs,
             accelerator=hardware.accelerator,
             devices=hardware.devices,
-            strategy="auto" if hardware.devices in (1, "1") else "ddp_spawn",
+            strategy="ddp_spawn" if hardware.several else "auto",
             precision=config.precision,
             callbacks=active,
             logger=_loggers(folder),
@@ -170,8 +178,9 @@ def fit(
         resumed = state if resume and state is not None and state.exists() else None
         if resumed is not None:
             check_state(resumed)
-        trainer.fit(module, datamodule=data, ckpt_path=resumed, weights_only=True)
-    if hardware.devices in (1, "1"):  # Lightning leaves it on the CPU
+        with _interrupts(folder, hardware.several):
+            trainer.fit(module, datamodule=data, ckpt_path=resumed, weights_only=True)
+    if not hardware.several:  # Lightning leaves it on the CPU
         model.to(trainer.strategy.root_device)
     model.eval()
     if not all(parameter.isfinite().all() for parameter in model.parameters()):
@@ -193,16 +202,6 @@ def check_examples(examples: Examples, taxonomy: Taxonomy, what: str) -> None:
         raise InputError(f"labels are node ids from 0 to {taxonomy.num_nodes - 1} of the taxonomy, found others")
     if not examples.nodes.any():
         raise InputError(f"every example to {what} on is labelled with the root, which says nothing")
-
-
-def check_state(state: Path) -> None:
-    """Raise where the state of a run cannot be read; it is mapped, so that this costs little."""
-    try:
-        torch.load(state, weights_only=True, mmap=True, map_location="cpu")
-    except (RuntimeError, OSError, EOFError, ValueError, UnpicklingError) as error:
-        raise InputError(
-            f"{state} is not the whole state of a run (cut short, or not written by arbormax): remove it to start anew"
-        ) from error
 
 
 def targets_of(nodes: np.ndarray, taxonomy: Taxonomy, kind: TargetKind) -> np.ndarray:
@@ -232,38 +231,24 @@ def class_weights(config: TrainConfig, nodes: np.ndarray, taxonomy: Taxonomy) ->
     return torch.from_numpy(weights)
 
 
-def open_run(state: Path, identity: dict[str, Any], resume: bool) -> None:
-    """Make the folder of a run's state, or check that the state there is of this very run."""
-    record = state.parent / "run.json"
-    if not resume:
-        if state.exists():
-            raise OptionError(f"{state.parent.parent} holds an unfinished run: go on with resume, or remove it")
-    elif record.exists():
-        before = json.loads(record.read_text("utf-8"))
-        differing = [name for name in identity if before.get(name) != identity[name]]
-        if differing:
-            told = "; ".join(f"{name} was {before.get(name)!r}, now {identity[name]!r}" for name in differing)
-            raise OptionError(f"{state.parent.parent} holds another run, which cannot be resumed with this one: {told}")
-    state.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(record, json.dumps(identity, indent=2).encode())
-
-
-def _identity(config: TrainConfig, taxonomy: Taxonomy, train: Examples, valid: Examples | None) -> dict[str, Any]:
-    """What must be the same for a run to go on: settings, taxonomy and examples."""
-    return {
-        **config.model_dump(mode="json"),
-        "taxonomy": taxonomy.fingerprint,
-        "examples": _digest(train),
-        "validation_examples": None if valid is None else _digest(valid),
-    }
-
-
-def _digest(examples: Examples) -> str:
-    digest = hashlib.sha256(examples.nodes.tobytes())
-    for text in examples.texts:
-        data = text.encode("utf-8", "surrogatepass")
-        digest.update(len(data).to_bytes(8) + data)
-    return digest.hexdigest()
+@contextmanager
+def _interrupts(folder: Path | str | None, several: bool) -> Iterator[None]:
+    """Ctrl-C as Python knows it, where Lightning would end the program; of several processes the workers decide."""
+    patient = several and folder is not None and threading.current_thread() is threading.main_thread()
+    former = signal.getsignal(signal.SIGINT)
+    try:
+        if patient:
+            signal.signal(signal.SIGINT, lambda *_: signal.signal(signal.SIGINT, former))
+        yield
+    except SystemExit as error:
+        raise KeyboardInterrupt from error
+    except ProcessRaisedException as error:
+        if folder is not None and TrainingInterrupted.__name__ in str(error):
+            raise TrainingInterrupted(str(folder)) from None
+        raise
+    finally:
+        if patient:
+            signal.signal(signal.SIGINT, former)
 
 
 def _loggers(folder: Path | str | None) -> list[Logger]:

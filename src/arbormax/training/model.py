@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from arbormax.data.batching import Batches
 from arbormax.encoders import Encoder, encoder_kind
-from arbormax.errors import OptionError
+from arbormax.errors import InputError, OptionError
 from arbormax.heads import FlatSoftmax, HierarchicalSoftmax, SharedSoftmax
 from arbormax.heads.base import TreeHead
 from arbormax.taxonomy import Taxonomy
@@ -65,6 +65,8 @@ class TextModel(nn.Module):
         """(B, D) features of the texts in their order, some at a time; the texts may be a stream without end."""
         if batch_size < 1:
             raise OptionError(f"a batch has at least one text, not {batch_size}")
+        if isinstance(texts, str):
+            raise InputError("expected many texts, found a single str: give a list of texts")
         stream = iter(texts)
         sort = self.encoder.sorts_by_length
         while chunk := list(islice(stream, _CHUNK if sort else batch_size)):

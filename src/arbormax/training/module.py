@@ -55,9 +55,11 @@ class TrainingModule(pl.LightningModule):
         assert loader is not None
         loader.set_epoch(self.current_epoch)
 
+    def on_validation_epoch_start(self) -> None:
+        self.validated.reset()  # processes that were started together share what stood there
+
     def on_validation_epoch_end(self) -> None:
         values = self.validated.compute()
-        self.validated.reset()
         for name in ("macro_f1", "accuracy", "hf"):
             self.log(f"valid/{name}", float(values[name]), prog_bar=name == "macro_f1", rank_zero_only=False)
 
@@ -78,9 +80,9 @@ class TrainingModule(pl.LightningModule):
         groups = [{"params": list(self.model.head.parameters()), "lr": config.head_learning_rate}]
         if encoder:
             groups.append({"params": encoder, "lr": config.learning_rate})
-        # AdamW without decay is Adam
+        # AdamW without decay is Adam. A fused one would unscale gradients itself, after they were clipped.
         optimiser: Optimizer = torch.optim.AdamW(
-            groups, eps=config.adam_epsilon, weight_decay=config.weight_decay, fused=True
+            groups, eps=config.adam_epsilon, weight_decay=config.weight_decay, fused=config.precision != "16-mixed"
         )
         if rare:
             optimiser = Together(optimiser, torch.optim.SparseAdam(list(rare.values()), lr=config.learning_rate))

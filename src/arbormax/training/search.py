@@ -23,9 +23,10 @@ from arbormax.taxonomy import Taxonomy
 from arbormax.training.callbacks import MONITOR
 from arbormax.training.config import HeadName, TrainConfig
 from arbormax.training.config import checked as checked
-from arbormax.training.crossval import Progress, identity_of, silent
+from arbormax.training.crossval import Progress, silent
 from arbormax.training.fit import ONE_DEVICE, Hardware, check_examples, fit
 from arbormax.training.folds import fold_of, held_out
+from arbormax.training.state import identity_of
 
 if TYPE_CHECKING:
     from optuna import Study

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from arbormax.data import fetch as module
+from arbormax.data import download as module
 from arbormax.data.datasets import load, paper
-from arbormax.data.fetch import FETCHABLE, FILES, DownloadError, Remote, fetch
+from arbormax.data.download import FETCHABLE, FILES, DownloadError, Remote, fetch
 from arbormax.errors import ArbormaxError, OptionError
 
 BODY = bytes(range(256)) * 2_000  # several chunks
