@@ -74,6 +74,7 @@ def test_nothing_in_the_package_imports_what_is_outside_of_it():
 def test_import_loads_nothing_beyond_torch_numpy_and_the_standard_library():
     script = (
         "import sys, torch, numpy; before = set(sys.modules); import arbormax; "
+        "[getattr(arbormax, name) for name in arbormax.__all__ if name != 'TextClassifier']; "
         "print('\\n'.join(sorted({name.split('.')[0] for name in set(sys.modules) - before})))"
     )
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
@@ -83,10 +84,18 @@ def test_import_loads_nothing_beyond_torch_numpy_and_the_standard_library():
 
 
 def test_import_does_not_wake_the_compiler():
-    script = "import sys, torch; had = 'torch._dynamo' in sys.modules; import arbormax; "
+    script = "import sys, torch; had = 'torch._dynamo' in sys.modules; import arbormax; arbormax.HierarchicalSoftmax; "
     script += "print(had or 'torch._dynamo' not in sys.modules)"
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert output.strip() == "True"
+
+
+def test_the_command_line_tells_its_help_without_torch():
+    script = "import atexit, sys, arbormax.cli; atexit.register(lambda: print('torch' in sys.modules)); "
+    script += "sys.argv = ['arbormax', '--help']; arbormax.cli.main()"
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert "taxonomy" in output
+    assert output.split()[-1] == "False"
 
 
 def test_every_public_name_is_there():

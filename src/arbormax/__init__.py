@@ -1,14 +1,16 @@
-"""Global hierarchical classifiers: swap a network's last layer for a head that knows the class taxonomy."""
+"""Global hierarchical classifiers: swap a network's last layer for a head that knows the class taxonomy.
+
+The public names are loaded when first asked for: a taxonomy needs no torch, and the command line answers at once.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from arbormax import decode, errors, functional, metrics
-from arbormax.heads import FlatSoftmax, HierarchicalSoftmax, SharedSoftmax, replace_head
-from arbormax.taxonomy import Taxonomy
-
 if TYPE_CHECKING:
+    from arbormax import decode, errors, functional, metrics
+    from arbormax.heads import FlatSoftmax, HierarchicalSoftmax, SharedSoftmax, replace_head
     from arbormax.integrations.text import TextClassifier
+    from arbormax.taxonomy import Taxonomy
 
 __version__ = "0.1.0"
 
@@ -25,15 +27,25 @@ __all__ = [
     "replace_head",
 ]
 
-# Names whose modules need more than torch and numpy: imported when they are asked for.
-_LAZY = {"TextClassifier": "arbormax.integrations.text"}
+_ROOMS = {
+    "FlatSoftmax": "arbormax.heads",
+    "HierarchicalSoftmax": "arbormax.heads",
+    "SharedSoftmax": "arbormax.heads",
+    "Taxonomy": "arbormax.taxonomy",
+    "TextClassifier": "arbormax.integrations.text",
+    "replace_head": "arbormax.heads",
+}
+_MODULES = ("data", "decode", "encoders", "errors", "functional", "metrics", "training")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name in _MODULES:
+        return import_module(f"arbormax.{name}")
+    if name not in _ROOMS:
         raise AttributeError(f"module 'arbormax' has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+    found = globals()[name] = getattr(import_module(_ROOMS[name]), name)
+    return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_ROOMS, *_MODULES})

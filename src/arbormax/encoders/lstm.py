@@ -5,7 +5,7 @@ B batch, T tokens, E size of a word's vector, H hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -44,6 +44,7 @@ class LSTMEncoder(Encoder):
 
     name: ClassVar[str] = "lstm"
     Options: ClassVar[type[EncoderOptions]] = LSTMOptions
+    training_defaults: ClassVar[Mapping[str, object]] = {"learning_rate": 3e-3}
     bidirectional: ClassVar[bool] = False
 
     def __init__(self, vocabulary: Vocabulary, options: LSTMOptions) -> None:

@@ -72,6 +72,7 @@ class Hardware:
 
 
 ONE_DEVICE = Hardware()
+_LOG_EVERY = 50  # steps; logging costs more than a step of a small network
 
 
 class TextData(pl.LightningDataModule):
@@ -170,7 +171,7 @@ def fit(
             enable_checkpointing=state is not None,
             enable_progress_bar=progress,
             enable_model_summary=False,
-            log_every_n_steps=1,  # the module itself logs now and then only
+            log_every_n_steps=min(_LOG_EVERY, max(1, len(train) // (config.batch_size or 1))),
             limit_val_batches=0 if valid is None else None,
             num_sanity_val_steps=0,
             use_distributed_sampler=False,

@@ -21,8 +21,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_model as load_weights
-from safetensors.torch import save_model as save_weights
+from safetensors.torch import load_file, save_file
 
 import arbormax
 from arbormax.encoders import encoder_kind
@@ -58,7 +57,8 @@ def save_model(model: TextModel, folder: Path | str, metrics: dict[str, Any] | N
         beside = Path(aside)
         model.encoder.save(beside)
         model.taxonomy.save(beside / _TREE)
-        save_weights(model, str(beside / _WEIGHTS))
+        # copies: on a GPU the weights of an LSTM are parts of one piece of memory, which a file cannot tell apart
+        save_file({name: value.cpu().clone() for name, value in model.state_dict().items()}, beside / _WEIGHTS)
         (beside / _WEIGHTS).chmod((beside / _TREE).stat().st_mode)  # safetensors lets the owner alone read it
         (beside / _METRICS).write_text(json.dumps(metrics, indent=2, ensure_ascii=False) + "\n", "utf-8")
         (beside / _CARD).write_text(model_card(model, metrics), "utf-8")
@@ -95,7 +95,7 @@ def load_model(folder: Path | str, device: torch.device | str = "cpu") -> TextMo
         taxonomy = Taxonomy.load(folder / _TREE)
         with seeded(0):
             model = TextModel(kind.load(folder, options), taxonomy, config)
-        load_weights(model, folder / _WEIGHTS)
+        model.load_state_dict(load_file(folder / _WEIGHTS))
     except (ArbormaxError, SafetensorError, RuntimeError, OSError) as error:
         raise ModelFolderError(f"{folder} holds files that do not fit its {_CONFIG}: {error}") from error
     return model.to(device).eval()

@@ -17,8 +17,6 @@ from arbormax.metrics import NodeMetrics
 from arbormax.training.model import TextModel
 from arbormax.training.optim import Together, clip_gradients
 
-_LOG_EVERY = 50  # steps; logging costs more than a step of a small network
-
 
 class TrainingModule(pl.LightningModule):
     """A model in training; `kind` says whether targets are classes or nodes, `weight` holds (C,) class weights."""
@@ -36,9 +34,10 @@ class TrainingModule(pl.LightningModule):
         self.leaves = torch.tensor(model.taxonomy.leaves)
         self.validated = NodeMetrics(model.taxonomy)
 
-    def training_step(self, batch: tuple[Inputs, Tensor], step: int) -> Tensor:
+    def training_step(self, batch: tuple[Inputs, Tensor], _: int) -> Tensor:
         loss = self._loss(self.model.encoder(*batch[0]), batch[1])
-        if step % _LOG_EVERY == 0:
+        every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if (self.global_step + 1) % every == 0:  # the steps that Lightning writes down
             self.log("train/loss", loss.detach(), prog_bar=True, batch_size=len(batch[1]))
         return loss
 
@@ -49,6 +48,11 @@ class TrainingModule(pl.LightningModule):
         self.log("valid/loss", loss, on_epoch=True, batch_size=len(target), sync_dist=True)
         nodes = target if self.kind == "node" else self.leaves[target.cpu()]
         self.validated.update(nodes, self.leaves[self.model.head.predict(features).cpu()])
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, _: int) -> tuple[Inputs, Tensor]:
+        # Lightning's own looks for tensors in anything, which takes longer than a small network's step.
+        inputs, target = batch
+        return tuple(tensor.to(device) for tensor in inputs), target.to(device)
 
     def on_train_epoch_start(self) -> None:
         loader = self.trainer.train_dataloader
@@ -77,8 +81,11 @@ class TrainingModule(pl.LightningModule):
         assert config.adam_epsilon is not None
         rare = {id(parameter): parameter for parameter in self.model.encoder.sparse_parameters()}
         encoder = [p for p in self.model.encoder.parameters() if id(p) not in rare and p.requires_grad]
-        groups = [{"params": list(self.model.head.parameters()), "lr": config.head_learning_rate}]
-        if encoder:
+        head = list(self.model.head.parameters())
+        groups: list[dict[str, Any]] = [{"params": head, "lr": config.head_learning_rate}]
+        if config.head_learning_rate == config.learning_rate:  # one group is one kernel
+            head += encoder
+        elif encoder:
             groups.append({"params": encoder, "lr": config.learning_rate})
         # AdamW without decay is Adam. A fused one would unscale gradients itself, after they were clipped.
         optimiser: Optimizer = torch.optim.AdamW(
