@@ -23,7 +23,7 @@ $(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
 	$(INSTALL) --editable '.[dev]'
 	@touch $@ $(VENV)/.user
 
-demo: $(VENV)/.user  ## set up and train a flat and a hierarchical classifier of diagnoses (four minutes)
+demo: $(VENV)/.user  ## set up and train a flat and a hierarchical classifier of diagnoses (a minute)
 	$(BIN)/arbormax demo
 
 test: $(VENV)/.dev  ## set up and run the tests

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-NAMES = ("start", "heads", "measures", "data", "classifier", "experiments")  # own-data: tests/data/test_labels.py
+NAMES = ("start", "heads", "measures", "data", "training", "classifier", "experiments")  # own-data: tests/data/test_labels.py
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in NAMES)]
 
 

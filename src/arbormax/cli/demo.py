@@ -39,7 +39,7 @@ def demo(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Train a flat and a hierarchical classifier of diagnoses and compare them, in about four minutes.
+    """Train a flat and a hierarchical classifier of diagnoses and compare them, in about a minute.
 
     Example: `arbormax demo`
     """

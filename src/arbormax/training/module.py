@@ -49,11 +49,6 @@ class TrainingModule(pl.LightningModule):
         nodes = target if self.kind == "node" else self.leaves[target.cpu()]
         self.validated.update(nodes, self.leaves[self.model.head.predict(features).cpu()])
 
-    def transfer_batch_to_device(self, batch: Any, device: torch.device, _: int) -> tuple[Inputs, Tensor]:
-        # Lightning's own looks for tensors in anything, which takes longer than a small network's step.
-        inputs, target = batch
-        return tuple(tensor.to(device) for tensor in inputs), target.to(device)
-
     def on_train_epoch_start(self) -> None:
         loader = self.trainer.train_dataloader
         assert loader is not None
