@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from arbormax.encoders import encoder_kind
+from arbormax.encoders import LSTMEncoder, encoder_kind
 
 TEXTS = ["the owl hoots at night", "an eel", "the", "owl the owl the owl eel night", "hen owl"]
 
@@ -124,3 +124,11 @@ def test_a_saved_encoder_is_the_same_without_the_file_of_vectors(tmp_path, vecto
     again.load_state_dict(encoder.state_dict())
     texts = [*TEXTS, "dodo emu owl"]
     assert torch.equal(features(again, texts), features(encoder, texts))
+
+
+def test_the_share_of_words_with_a_vector_is_reported(tmp_path, caplog):
+    (tmp_path / "tiny.txt").write_text("owl 0.1 0.2\noak 0.3 0.1\n")
+    options = LSTMEncoder.Options(vectors=str(tmp_path / "tiny.txt"), hidden=2)
+    with caplog.at_level("INFO", logger="arbormax"):
+        LSTMEncoder.fit(["an owl and an owl"], options)
+    assert "33.3 % of 3 distinct words, 40.0 % of 5 running words" in caplog.text

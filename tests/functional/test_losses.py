@@ -256,6 +256,32 @@ def test_huge_logits_give_the_exact_loss(scale):
         torch.testing.assert_close(single.double(), expected, atol=1e-2, rtol=1e-5)
 
 
+TWO_LEVELS = Taxonomy.from_nested({"a": ["x", "y", "z"], "b": ["u", "v"], "o": ["only"], "early": []})
+
+
+def test_the_mean_on_two_levels_is_the_mean_of_its_items_with_the_same_gradient():
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(64, TWO_LEVELS.num_nodes - 1, generator=generator, dtype=torch.float64)
+    target = torch.randint(TWO_LEVELS.num_leaves, (64,), generator=generator)
+    found, expected = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    mean = AF.hierarchical_cross_entropy(found, target, TWO_LEVELS)
+    items = AF.hierarchical_cross_entropy(expected, target, TWO_LEVELS, reduction="none").mean()
+    torch.testing.assert_close(mean, items)
+    torch.testing.assert_close(torch.autograd.grad(mean, found)[0], torch.autograd.grad(items, expected)[0])
+    assert torch.autograd.gradcheck(
+        lambda x: AF.hierarchical_cross_entropy(x, target[:4], TWO_LEVELS), logits[:4].requires_grad_()
+    )
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_stands_beside_the_path_is_not_read_on_two_levels(value):
+    logits = torch.zeros(1, TWO_LEVELS.num_nodes - 1)
+    logits[0, TWO_LEVELS.find("u") - 1] = value
+    target = torch.tensor([TWO_LEVELS.class_of[TWO_LEVELS.find("x")]])
+    loss = AF.hierarchical_cross_entropy(logits, target, TWO_LEVELS)
+    torch.testing.assert_close(loss.exp(), torch.tensor(12.0))
+
+
 def test_large_trees_take_the_computed_windows_and_agree_with_node_log_probs():
     # wide root, deep spine: several slabs, and no table
     parents = [-1, *[0] * 6000, *range(6000, 6300), *[6300] * 3]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated
 
 import typer
 
+from arbormax.cli import show
 from arbormax.cli.trouble import Program
 
 app = typer.Typer(
@@ -16,6 +18,11 @@ app = typer.Typer(
     add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
+
+
+class _ToPeople(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        show.say(record.getMessage())
 
 
 def _version(asked: bool) -> None:
@@ -40,6 +47,9 @@ def arbormax(
 
     Example: `arbormax demo`, then `arbormax train my-texts.csv`
     """
+    if not (log := logging.getLogger("arbormax")).handlers:  # what the library has to report, for people
+        log.addHandler(_ToPeople())
+        log.setLevel(logging.INFO)
     if ctx.invoked_subcommand is None:
         print(ctx.get_help())
 

@@ -5,6 +5,7 @@ B batch, T tokens, E size of a word's vector, H hidden size.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
@@ -65,6 +66,9 @@ class LSTMEncoder(Encoder):
         if options.vectors is None:
             return cls(vocabulary, options.model_copy(update=settings))
         vectors = WordVectors.load(options.vectors, options.dim)
+        counts = np.bincount(vocabulary.encode(texts).values, minlength=len(vocabulary)).tolist()
+        seen = {word: count for word, count in zip(vocabulary.words, counts, strict=True) if count}
+        logging.getLogger("arbormax").info("vectors, %s", vectors.coverage(seen))
         unseen = [word for word in vectors.words if word not in vocabulary][: options.kept_words]
         vocabulary = vocabulary.extended(unseen)
         encoder = cls(vocabulary, options.model_copy(update={**settings, "dim": vectors.matrix.shape[1]}))
