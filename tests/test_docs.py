@@ -1,4 +1,4 @@
-"""Every Python block of the README and the docs runs, in the order of its page."""
+"""Every Python block of the README and the docs runs, in the order of its page; own-data: tests/data/test_labels.py."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-NAMES = ("start", "heads", "measures", "data", "training", "classifier", "experiments")  # own-data: tests/data/test_labels.py
+NAMES = ("start", "heads", "measures", "data", "training", "classifier", "experiments")
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in NAMES)]
 
 

@@ -273,15 +273,6 @@ def test_the_mean_on_two_levels_is_the_mean_of_its_items_with_the_same_gradient(
     )
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_what_stands_beside_the_path_is_not_read_on_two_levels(value):
-    logits = torch.zeros(1, TWO_LEVELS.num_nodes - 1)
-    logits[0, TWO_LEVELS.find("u") - 1] = value
-    target = torch.tensor([TWO_LEVELS.class_of[TWO_LEVELS.find("x")]])
-    loss = AF.hierarchical_cross_entropy(logits, target, TWO_LEVELS)
-    torch.testing.assert_close(loss.exp(), torch.tensor(12.0))
-
-
 def test_large_trees_take_the_computed_windows_and_agree_with_node_log_probs():
     # wide root, deep spine: several slabs, and no table
     parents = [-1, *[0] * 6000, *range(6000, 6300), *[6300] * 3]
