@@ -183,6 +183,19 @@ def test_cross_validation_shows_every_fold_and_goes_on(run, texts, here):
     assert json.loads((here / "cv" / "results.json").read_text())["mean"] == result["mean"]
 
 
+def test_epochs_may_be_chosen_by_the_fold_itself(run, refused, texts, here):
+    words = ["--folds", "2", "--json", *FAST]
+    assert json.loads(run("crossval", texts / "train.csv", *words).out)["epochs_from"] == "inner"
+    told = run("crossval", texts / "train.csv", "--epochs-from", "fold", *words)
+    assert json.loads(told.out)["epochs_from"] == "fold"
+    one = ["compare", texts / "train.csv", "--heads", "flat", "--seeds", "0", "--resamples", "20", "--out", here / "c"]
+    told = run(*one, "--epochs-from", "fold", *words)
+    assert told.code == 0, told.err
+    assert json.loads((here / "c" / "identity.json").read_text())["epochs_from"] == "fold"
+    assert "--validation 0" in refused("crossval", texts / "train.csv", "--epochs-from", "fold", "--validation", "0")
+    assert "did you mean 'inner'" in refused("crossval", texts / "train.csv", "--epochs-from", "iner")
+
+
 def test_a_comparison_tells_differences_with_intervals(run, texts, here):
     words = ["--heads", "flat,hierarchical", "--seeds", "0,1", "--resamples", "50", "--test", texts / "test.csv"]
     told = run("compare", texts / "train.csv", *words, "--out", here / "c", *FAST)
@@ -248,8 +261,11 @@ def test_a_search_space_is_read_from_a_file(run, refused, texts, here):
         ["compare", "train.csv", "--level", "95"],
         ["compare", "train.csv", "--on-test"],
         ["compare", "trec", "--on-test", "--test", "train.csv"],
+        ["compare", "train.csv", "--epochs-from", "outer"],
+        ["compare", "train.csv", "--epochs-from", "fold", "--test", "train.csv"],
         ["search", "train.csv", "--trials", "0"],
         ["search", "train.csv", "--storage", "."],
+        ["search", "train.csv", "--storage", "none/search.db"],
         ["search", "train.csv", "--validation", "0"],
         ["search", "train.csv", "--encoder", "bga"],
     ],

@@ -3,6 +3,8 @@
 import contextlib
 import hashlib
 import socket
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
@@ -199,6 +201,47 @@ def test_a_download_that_is_killed_leaves_only_the_part_and_goes_on_later(server
     (path,) = fetch("glove", tmp_path)
     assert path.read_bytes() == BODY
     assert server.asked[-1] is not None
+
+
+def test_a_file_that_another_process_downloads_is_refused_until_that_process_is_gone(server, monkeypatch, tmp_path):
+    offer(monkeypatch, server.url())
+    (tmp_path / "glove").mkdir()
+    (tmp_path / "glove" / "file.bin.part").write_bytes(BODY[:1000])
+    lock = tmp_path / "glove" / "file.bin.lock"
+    script = "import sys, pathlib; from arbormax.data.download import _alone\n"
+    script += "with _alone(pathlib.Path(sys.argv[1])): print('ready', flush=True); sys.stdin.read()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", script, tmp_path / "glove" / "file.bin"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with other:
+        assert other.stdout.readline() == "ready\n"
+        with pytest.raises(DownloadError, match=f"being downloaded already: process {other.pid} holds .*file.bin.lock"):
+            fetch("glove", tmp_path)
+        other.kill()
+    assert lock.exists()
+    assert server.asked == []
+    (path,) = fetch("glove", tmp_path)
+    assert path.read_bytes() == BODY
+    assert server.asked == ["bytes=1000-"]
+    assert names(tmp_path) == ["file.bin"]
+
+
+def test_a_second_download_of_the_same_file_leaves_the_first_alone(server, monkeypatch, tmp_path):
+    offer(monkeypatch, server.url())
+    refusals = []
+
+    def again(done, total):
+        with pytest.raises(DownloadError, match="being downloaded already") as caught:
+            fetch("glove", tmp_path)
+        refusals.append(caught.value)
+
+    (path,) = fetch("glove", tmp_path, again)
+    assert path.read_bytes() == BODY
+    assert refusals
+    assert names(tmp_path) == ["file.bin"]
 
 
 def test_a_wrong_checksum_removes_the_file_and_tells_both_sums(server, monkeypatch, tmp_path):

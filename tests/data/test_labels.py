@@ -126,6 +126,15 @@ def test_each_distinct_label_is_looked_up_once(monkeypatch):
     assert nodes.shape == (30_000,)
 
 
+def test_labels_that_cannot_be_found_get_what_is_given_for_them(monkeypatch):
+    monkeypatch.setattr("arbormax.taxonomy._labels.did_you_mean", None)  # no hints are looked for
+    labels = ["sport", "sprot", "other", "", ("shop", "shoes"), ("shop", "hats"), 3, "sprot", "shop/shoes"]
+    shoes = NEWS.find("shoes")
+    expected = [NEWS.find("sport"), -1, -1, -1, shoes, -1, -1, -1, shoes]  # two nodes are named "other"
+    assert label_nodes(labels, NEWS, missing=-1).tolist() == expected
+    assert label_nodes([()], NEWS, missing=-7).tolist() == [-7]  # the root
+
+
 def test_only_the_wrong_labels_that_are_shown_get_a_hint(monkeypatch):
     hinted = []
     monkeypatch.setattr("arbormax.taxonomy._labels.did_you_mean", lambda word, known: hinted.append(word) or "")

@@ -77,7 +77,7 @@ def test_a_file_of_many_blocks_reads_as_one(tmp_path: Path, monkeypatch: pytest.
     lines = [f"w{i} {' '.join(map(str, row))}" for i, row in enumerate(numbers)]
     lines[250] = "two words" + lines[250][4:]
     path = write(tmp_path / "v.txt", lines)
-    monkeypatch.setattr(module, "_BLOCK", 1000)
+    monkeypatch.setattr("arbormax.data._glove._BLOCK", 1000)
     vectors = WordVectors.load(path)
     assert vectors.words == (*(f"w{i}" for i in range(250)), "two words", *(f"w{i}" for i in range(251, 500)))
     np.testing.assert_array_equal(vectors.matrix, numbers.astype(np.float32))
@@ -106,7 +106,7 @@ def test_a_wrong_line_is_told_with_its_file_and_number(tmp_path: Path, line: str
 def test_the_line_number_is_right_below_a_header_empty_lines_and_in_a_later_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(module, "_BLOCK", 40)
+    monkeypatch.setattr("arbormax.data._glove._BLOCK", 40)
     path = write(tmp_path / "v.txt", ["9 3", "", *LINES, "", "bat 1 inf 3"])
     with pytest.raises(InputError, match="line 7"):
         WordVectors.load(path)

@@ -257,6 +257,20 @@ def test_many_labels_are_told_together():
         tax.find_many(["mak", "mac", "mak", "xyz"])
 
 
+@pytest.mark.parametrize("count", [1, 8, 9, 30])
+def test_every_unknown_label_is_among_the_problems_and_the_first_are_shown(count):
+    tax = Taxonomy.from_nested(NESTED)
+    labels = [f"no such {number}" for number in range(count)]
+    with pytest.raises(LabelError) as caught:
+        tax.find_many([*labels, "mac", *labels])
+    problems, told = caught.value.problems, str(caught.value).splitlines()
+    assert problems == tuple(
+        f"the taxonomy has no node {label!r} (at {at}, {at + count + 1})" for at, label in enumerate(labels)
+    )
+    more = [f"  - … and {count - 8} more"] if count > 8 else []
+    assert told == [f"{2 * count} labels cannot be found:", *(f"  - {problem}" for problem in problems[:8]), *more]
+
+
 def test_a_near_word_is_offered_without_regard_to_case():
     assert did_you_mean("MAC", ["mac", "ibm"]) == "; did you mean 'mac'?"
     assert did_you_mean("zzz", ["mac", "ibm"]) == ""

@@ -223,7 +223,16 @@ def test_a_restart_runs_only_what_is_missing(tmp_path, monkeypatch, with_test):
 @pytest.mark.parametrize(
     ("config", "options", "message"),
     [
-        ({"gamma": 1.0, "hxe_alpha": 0.0}, {}, "gamma, hxe_alpha speak of siblings.*flat and shared"),
+        (
+            {"gamma": 1.0, "hxe_alpha": 0.0},
+            {},
+            "gamma, hxe_alpha speak of siblings.*flat and shared know.*these options out",
+        ),
+        (
+            {"tau": 1.0},
+            {"heads": ("flat", "hierarchical")},
+            "tau speaks of siblings.*which flat knows.*this option out",
+        ),
         ({}, {"heads": ("flat", "hierarchic")}, "did you mean 'hierarchical'"),
         ({}, {"heads": ("flat", "flat")}, "each once"),
         ({}, {"seeds": ()}, "one seed or more"),

@@ -70,7 +70,7 @@ def test_settings_come_back_from_json():
         ({"preset": "paper", "encoder_options": [1]}, "encoder_options: .*dictionary"),
         ({"preset": "paper", "encoder_options": {"hiden": 3}}, "no option 'hiden'; did you mean 'hidden'"),
         ({"head": "flat", "gamma": 1.0, "tau": 1.0}, "gamma, tau speak of siblings and need head='hierarchical'"),
-        ({"head": "shared", "hxe_alpha": 0.0}, "hxe_alpha speak"),
+        ({"head": "shared", "hxe_alpha": 0.0}, "hxe_alpha speaks of siblings and needs head"),
     ],
 )
 def test_misuse_is_told_with_what_would_do(given, told):

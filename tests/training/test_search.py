@@ -93,6 +93,7 @@ def test_a_finished_study_is_not_gone_on_with(tmp_path, monkeypatch):
     assert search(TINY, TAX, toy(), **given).to_dict() == first.to_dict()
 
 
+@pytest.mark.slow
 def test_two_workers_share_a_study(tmp_path):
     storage = tmp_path / "study.db"
     other = worker(storage, 6)
@@ -108,6 +109,7 @@ def test_two_workers_share_a_study(tmp_path):
     assert len(set(params)) == len(params)  # no worker repeats another's
 
 
+@pytest.mark.slow
 def test_the_trial_of_a_killed_worker_is_run_again(tmp_path):
     storage = tmp_path / "study.db"
     hangs = """
@@ -266,7 +268,7 @@ def test_no_time_left_is_told():
         ({"folds": 0}, "folds is 1"),
         ({"seed": -1}, "seed is a whole number from 0"),
         ({"config": TINY.model_copy(update={"validation": 0})}, "validation above 0"),
-        ({"config": TINY.model_copy(update={"gamma": 1.0})}, "speak of siblings"),
+        ({"config": TINY.model_copy(update={"gamma": 1.0})}, "gamma speaks of siblings"),
         ({"config": TINY.model_copy(update={"encoder_options": {"dimm": 3}})}, "did you mean 'dim'"),
         ({"space": SearchSpace(encoders=("bagg",))}, "did you mean 'bag'"),
         ({"storage": "sqlite:////no/such/folder/study.db"}, "cannot be opened"),
@@ -277,6 +279,23 @@ def test_what_every_trial_would_meet_is_told_at_once(change, message, monkeypatc
     monkeypatch.setattr(MODULE, "fit", None)
     with pytest.raises(OptionError, match=message):
         search(**{"config": TINY, "taxonomy": TAX, "examples": toy(), "space": SMALL, **change})
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("stuides/study.db", "no folder .*stuides; did you mean 'studies'"),
+        ("stuides/of/mine/study.db", "no folder .*stuides; did you mean 'studies'"),
+        ("studies/elsewhere/study.db", "no folder .*elsewhere: make it first"),
+    ],
+)
+def test_a_storage_in_a_folder_that_is_not_there_is_refused(tmp_path, monkeypatch, place, message):
+    (tmp_path / "studies").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for storage in (place, tmp_path / place):
+        with pytest.raises(OptionError, match=message):
+            search(TINY, TAX, toy(), space=SMALL, storage=storage)
+    assert [path.name for path in tmp_path.rglob("*")] == ["studies"]
 
 
 def test_a_space_tells_all_that_is_wrong_with_it():

@@ -6,14 +6,14 @@ import json as json_format
 import shlex
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from arbormax.cli import show, trouble
 from arbormax.cli.inputs import is_dataset, read_labelled
 from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions, TableOptions, unfold
-from arbormax.errors import OptionError
+from arbormax.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from arbormax.training import TrainConfig
@@ -24,6 +24,13 @@ Folder = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Keep finished parts there; the same command goes on.")
 ]
 Folds = Annotated[int, typer.Option(min=2, help="Parts of the texts, each measured once.")]
+EpochsFrom = Annotated[
+    str,
+    typer.Option(
+        metavar="inner|fold",
+        help="Stop early on texts held out of those trained on, or on the fold measured: a little too good.",
+    ),
+]
 
 SHOWN = ("accuracy", "macro_f1", "hf", "mistake_severity", "tree_distance", "nll", "seconds")
 
@@ -38,6 +45,7 @@ def crossval(
     machine: MachineOptions,
     taxonomy: Tree = None,
     folds: Folds = 4,
+    epochs_from: EpochsFrom = "inner",
     out: Folder = None,
     json: Json = False,
 ) -> None:
@@ -46,11 +54,21 @@ def crossval(
     Example: `arbormax crossval reviews.csv --encoder bilstm --folds 5`
     """
     config, hardware = model.config(), machine.hardware()
+    chosen = _epochs_from(epochs_from)
     texts = read_labelled(data, table, labels, taxonomy)
     from arbormax.training.crossval import crossval as run
 
     with show.stages("cross-validation") as progress, trouble.going_on(out, trouble.command_line(ctx)):
-        result = run(config, texts.taxonomy, texts.train, folds, hardware=hardware, folder=out, progress=progress)
+        result = run(
+            config,
+            texts.taxonomy,
+            texts.train,
+            folds,
+            hardware=hardware,
+            folder=out,
+            progress=progress,
+            epochs_from=chosen,
+        )
     told = result.to_dict()
     keep(out, told)
     if json:
@@ -83,6 +101,7 @@ def compare(
     heads: Annotated[str, typer.Option(metavar="A,B", help="The heads.")] = "flat,hierarchical,shared",
     seeds: Annotated[str, typer.Option(metavar="0,1,2", help="A training of every head for each.")] = "0,1,2",
     folds: Folds = 4,
+    epochs_from: EpochsFrom = "inner",
     resamples: Annotated[int, typer.Option(min=1, help="Of the bootstrap.")] = 2000,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     out: Folder = None,
@@ -96,11 +115,13 @@ def compare(
         raise OptionError("a comparison takes --heads and --seeds, not --head and --seed")
     config, hardware = model.config(), machine.hardware()
     chosen = [head.strip() for head in heads.split(",") if head.strip()]
-    numbers = _numbers(seeds)
+    numbers, epochs = _numbers(seeds), _epochs_from(epochs_from)
     if on_test and not is_dataset(data):
         raise OptionError(f"--on-test belongs to datasets, and {data} is a file: give --test FILE")
     if on_test and test is not None:
         raise OptionError("--on-test and --test name two sets to measure on: give one")
+    if epochs == "fold" and (on_test or test is not None):
+        raise OptionError("--epochs-from fold belongs to cross-validation, and this measures on test texts")
     texts = read_labelled(data, table, labels, taxonomy, test=test)
     from arbormax.training.compare import compare as run
 
@@ -118,6 +139,7 @@ def compare(
             progress=progress,
             resamples=resamples,
             level=level,
+            epochs_from=epochs,
         )
     told = result.to_dict()
     keep(out, told)
@@ -261,6 +283,13 @@ def _numbers(text: str) -> list[int]:
     if not all(part.isdigit() for part in parts):
         raise OptionError(f"--seeds are whole numbers from 0 such as 0,1,2; found {text!r}")
     return [int(part) for part in parts]
+
+
+def _epochs_from(text: str) -> Literal["inner", "fold"]:
+    for choice in ("inner", "fold"):
+        if text == choice:
+            return choice
+    raise OptionError(f"--epochs-from is inner or fold; found {text!r}{did_you_mean(text, ('inner', 'fold'))}")
 
 
 def _spread(mean: dict[str, float], std: dict[str, float], name: str) -> str:

@@ -31,6 +31,7 @@ _SPOKEN = (
     (r"\blossy=True\b", "--lossy"),
     (r"\bwith format=", "with --input-format"),
     (r"\bpass format=, one of", "pass --input-format, one of"),
+    (r"\bepochs_from=[\"'](\w+)[\"']", r"--epochs-from \1"),
     (r"\binner_classes=[\"'](\w+)[\"']", r"--inner-classes \1"),
     (r"\b(head|encoding|layout)=[\"']([\w-]+)[\"']", r"--\1 \2"),
     (r"\b(delimiter|encoding|separator|layout|head|validation|taxonomy)=(?=['\"\w])", r"--\1 "),

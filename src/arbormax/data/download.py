@@ -10,7 +10,8 @@ import socket
 import ssl
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
@@ -130,8 +131,8 @@ def fetch(
     """The files of `name`, one of `FETCHABLE`, downloaded into its folder below `root` unless right and there.
 
     `root` is `data_root()` unless given. `progress(done, total)` is called with bytes, for one file after the other;
-    `total` is None where the server does not tell. A download that was cut off goes on from where it stopped. A table
-    (`train.tsv`, `test.tsv`) with the published rows counts as there.
+    `total` is None where the server does not tell. A download that was cut off goes on from where it stopped; one that
+    another process is at is an error. A table (`train.tsv`, `test.tsv`) with the published rows counts as there.
     """
     if name == icd10cm.NAME:
         raise OptionError(f"{name} needs no download, it comes with a package: pip install 'arbormax[text]'")
@@ -147,7 +148,10 @@ def fetch(
         if there is None:
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                _obtain(name, remote, target, progress, opener)
+                with _alone(target):
+                    _obtain(name, remote, target, progress, opener)
+            except DownloadError:
+                raise
             except _FaultError as fault:
                 rest = [other for other in FILES[name][place:] if _there(name, folder, other) is None]
                 raise DownloadError(_by_hand(name, folder, remote, str(fault), rest)) from fault
@@ -191,6 +195,34 @@ def _mismatch(name: str, remote: Remote, path: Path) -> str | None:
             return None
         told.append(f"expected rows with SHA-256 {remote.rows}, found {found}")
     return f"{'; '.join(told)} ({path.stat().st_size:,} bytes)"
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Keep other processes away from this file and its part; the lock ends with this process, however that ends."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows, where nothing is locked
+        yield
+        return
+    path = target.with_name(f"{target.name}.lock")
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # one that its holder removed since it was opened keeps nobody away
+            mine = path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+        except OSError as error:  # else a file system without locks
+            mine = not isinstance(error, BlockingIOError)
+        if not mine:
+            file.seek(0)
+            who = f"process {file.read().strip() or 'unknown'} holds {path}"
+            raise DownloadError(f"{target} is being downloaded already: {who}; try again when that has ended")
+        file.truncate(0)
+        print(os.getpid(), file=file, flush=True)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def _obtain(

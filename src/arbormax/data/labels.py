@@ -30,16 +30,20 @@ def label_nodes(
     *,
     separator: str | None = None,
     unit: str = "line",
+    missing: int | None = None,
 ) -> np.ndarray:
     """(len(labels),) the node of each label, a class or any other node but the root.
 
     A label is a tuple or list of names from the root down, or a string: what `Taxonomy.find` takes, or a path with
     " > ". With `separator=` a string is a path split there, and only then what `find` takes. The path of a class that
-    has a stop leaf means that leaf. Labels that cannot be found are told in one error, each once, with the lines.
+    has a stop leaf means that leaf. Labels that cannot be found are told in one error, each once, with the lines; given
+    `missing`, such as -1, they get that in place of a node.
 
     >>> tax = Taxonomy.from_nested({"news": ["sport", "weather"], "shop": ["shoes"]})
     >>> label_nodes(["sport", "news > weather", ["shop"], "shop/shoes"], tax).tolist()
     [3, 4, 2, 5]
+    >>> label_nodes(["sport", "politics"], tax, missing=-1).tolist()
+    [3, -1]
     """
     _check_separator(separator)
     distinct, codes = _distinct(labels, lines)
@@ -47,7 +51,7 @@ def label_nodes(
     wrong: dict[int, str] = {}
     quick: _Quick | None = None
     for code, label in enumerate(distinct):
-        if len(wrong) >= _HINTED:
+        if missing is not None or len(wrong) >= _HINTED:
             quick = quick or _Quick(tax)
             if not any(quick.knows(reading) for reading in _readings(label, separator)):
                 wrong[code] = f"{label!r} names no single node of the taxonomy"
@@ -56,8 +60,12 @@ def label_nodes(
             nodes[code] = _find(label, tax, separator)
         except LabelError as error:
             wrong[code] = str(error)
-    _fail_on(wrong, codes, lines, source, unit)
-    found: np.ndarray = _stop_of(tax)[nodes][codes]
+    nodes = _stop_of(tax)[nodes]
+    if missing is None:
+        _fail_on(wrong, codes, lines, source, unit)
+    else:
+        nodes[list(wrong)] = missing
+    found: np.ndarray = nodes[codes]
     return found
 
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from arbormax import decode
-from arbormax.errors import InputError, LabelError, MissingDependencyError, OptionError, did_you_mean
+from arbormax.errors import MissingDependencyError, OptionError, did_you_mean
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.formats._text import write_whole
 
@@ -29,6 +29,7 @@ except ModuleNotFoundError as error:
 
 from arbormax.data.examples import Examples
 from arbormax.data.labels import guess_separator, infer_taxonomy, label_nodes
+from arbormax.integrations._inputs import labels_of, pairs_of, plain, texts_of
 from arbormax.training import Hardware, ModelFolderError, Run, TextModel, TrainConfig, evaluate, load_model, save_model
 from arbormax.training import fit as train
 from arbormax.training.folder import remove_state
@@ -134,7 +135,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             raise OptionError(f"TextClassifier.fit takes texts and labels, not {', '.join(unsupported)}{how}")
         if self.resume and self.folder is None:
             raise OptionError("resume goes on from the state in a folder: give folder= too")
-        texts, labels = _pairs(X, y)
+        texts, labels = pairs_of(X, y)
         tax, separator = self._tree(labels)
         nodes = label_nodes(labels, tax, separator=separator)
         run = train(
@@ -143,7 +144,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             Examples(texts, nodes),
             folder=None if self.folder is None else Path(self.folder),
             resume=self.resume,
-            hardware=Hardware(self.accelerator, _plain(self.devices)),
+            hardware=Hardware(self.accelerator, plain(self.devices)),
             progress=bool(self.verbose),
         )
         self._become(run.model, separator, run)
@@ -171,15 +172,15 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def _config(self, tax: Taxonomy, separator: str | None) -> TrainConfig:
         usual = TrainConfig.make()
         params = self.get_params(deep=False)
-        given = {name: _plain(params[name]) for name in TrainConfig.model_fields if name in params}
+        given = {name: plain(params[name]) for name in TrainConfig.model_fields if name in params}
         given["encoder_options"] = given["encoder_options"] or {}
         if isinstance(self.class_weight, Mapping):
-            labels = _labels(list(self.class_weight), "class_weight")
+            labels = labels_of(list(self.class_weight), "class_weight")
             classes = tax.class_of[label_nodes(labels, tax, separator=separator)]
             if (inner := np.flatnonzero(classes < 0)).size:
                 named = ", ".join(repr(labels[i]) for i in inner[:8].tolist())
                 raise OptionError(f"class_weight is for classes, which are leaves; inner nodes are {named}")
-            weights = [_plain(weight) for weight in self.class_weight.values()]
+            weights = [plain(weight) for weight in self.class_weight.values()]
             given["class_weight"] = {tax.classes[c]: w for c, w in zip(classes.tolist(), weights, strict=True)}
         if self.preset is not None:
             given = {name: value for name, value in given.items() if name == "encoder" or value != getattr(usual, name)}
@@ -258,7 +259,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def _ready(self, X: Any) -> list[str]:
         check_is_fitted(self)
-        return _texts(X)
+        return texts_of(X)
 
     def _best(self, texts: list[str]) -> np.ndarray:
         return self._answers(texts, self.model_.head.predict, dtype=np.int64)
@@ -285,31 +286,18 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         Where the taxonomy was inferred, a label that training never saw is an error of the classifier, not of yours.
         """
         check_is_fitted(self)
-        texts, labels = _pairs(X, y)
-        right = self._nodes(labels) == self.taxonomy_.leaves[self._best(texts)]
+        texts, labels = pairs_of(X, y)
+        missing = None if self._separator is None else -1
+        nodes = label_nodes(labels, self.taxonomy_, separator=self._separator, missing=missing)
+        right = nodes == self.taxonomy_.leaves[self._best(texts)]
         return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)))
 
     def evaluate(self, X: Any, y: Any) -> dict[str, Any]:
         """Every measure by its name: those of the most probable classes, of likelihood and of calibration."""
         check_is_fitted(self)
-        texts, labels = _pairs(X, y)
+        texts, labels = pairs_of(X, y)
         nodes = label_nodes(labels, self.taxonomy_, separator=self._separator)
         return evaluate(self.model_, Examples(texts, nodes)).metrics
-
-    def _nodes(self, labels: list[Any]) -> np.ndarray:
-        """(n,) the node of each label; -1 where an inferred tree does not know it."""
-        try:
-            return label_nodes(labels, self.taxonomy_, separator=self._separator)
-        except LabelError:
-            if self._separator is None:
-                raise
-        known: dict[Any, int] = {}
-        for label in dict.fromkeys(labels):
-            try:
-                known[label] = int(label_nodes([label], self.taxonomy_, separator=self._separator)[0])
-            except LabelError:
-                known[label] = -1
-        return np.array([known[label] for label in labels], np.int64)
 
     # ------------------------------------------------------------------ on disk
 
@@ -373,85 +361,3 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 def _exp(logp: np.ndarray) -> np.ndarray:
     np.exp(logp, out=logp)  # in place: these arrays may be the largest there are
     return logp
-
-
-def _plain(value: Any) -> Any:
-    """Numbers of numpy, as scikit-learn's searches draw them, as Python's own; also inside mappings and lists."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
-
-
-def _pairs(X: Any, y: Any) -> tuple[list[str], list[Any]]:
-    if y is None:
-        raise InputError("TextClassifier requires y to be passed, but the target y is None")
-    texts, labels = _texts(X), _labels(y)
-    if len(texts) != len(labels):
-        raise InputError(f"expected one label per text, found {len(texts)} texts in X and {len(labels)} labels in y")
-    if not texts:
-        raise InputError("X is empty: expected at least one text")
-    return texts, labels
-
-
-def _items(values: Any, name: str, what: str) -> list[Any]:
-    """The items of a list, an array or a Series."""
-    if isinstance(values, (str, bytes)):
-        raise InputError(f"{name} is one string: give a list of {what}, such as [{name}]")
-    is_sequence = hasattr(values, "__len__") and hasattr(values, "__getitem__") and not isinstance(values, Mapping)
-    if not is_sequence:
-        raise InputError(f"{name} is a list, an array or a Series of {what}, not a {type(values).__name__}")
-    return list(values.tolist() if hasattr(values, "tolist") else values)
-
-
-def _texts(X: Any) -> list[str]:
-    if getattr(X, "ndim", 1) != 1:
-        raise InputError(f"X is one text per item: expected one dimension, found shape {tuple(X.shape)}")
-    texts = _items(X, "X", "texts")
-    _refuse("X", "a text", texts, [i for i, text in enumerate(texts) if not isinstance(text, str)])
-    return texts
-
-
-def _labels(y: Any, name: str = "y") -> list[Any]:
-    """Every label as a string or a tuple of names."""
-    if getattr(y, "ndim", 1) == 2:
-        y = np.asarray(y, dtype=object)
-        y = y[:, 0] if y.shape[1] == 1 else y
-    elif getattr(y, "ndim", 1) != 1:
-        raise InputError(f"{name} has one label per item, or a row of names: found shape {tuple(y.shape)}")
-    labels = [_label(label) for label in _items(y, name, "labels")]
-    bad = [i for i, label in enumerate(labels) if not _is_label(label)]
-    numbers = any(isinstance(labels[i], (int, np.integer)) for i in bad)
-    hint = "; scikit-learn turns labels into numbers for some tools, see docs/classifier.md" if numbers else ""
-    _refuse(name, "a string or a tuple of names", labels, bad, hint)
-    return labels
-
-
-def _label(label: Any) -> Any:
-    if isinstance(label, np.ndarray):
-        label = label.tolist()
-    if not isinstance(label, (list, tuple)):
-        return label
-    length = len(label)
-    while length and isinstance(label[length - 1], str) and not label[length - 1]:
-        length -= 1
-    return tuple(label[:length])
-
-
-def _is_label(label: Any) -> bool:
-    return isinstance(label, str) or (isinstance(label, tuple) and all(isinstance(name, str) for name in label))
-
-
-def _refuse(name: str, what: str, items: Sequence[Any], bad: Sequence[int], hint: str = "") -> None:
-    """Raise one error for all items that are not what they should be."""
-    if bad:
-        shown = ", ".join(f"{i} ({_short(items[i])})" for i in bad[:10])
-        more = f", … and {len(bad) - 10} more" if len(bad) > 10 else ""
-        count = f"{len(bad)} items are" if len(bad) > 1 else "one item is"
-        raise InputError(f"{name}: {count} not {what}: at {shown}{more}{hint}")
-
-
-def _short(item: Any) -> str:
-    told = repr(item)
-    return told if len(told) <= 40 else f"{told[:37]}… of type {type(item).__name__}"

@@ -167,11 +167,14 @@ class LabelIndex:
             except LabelError as error:
                 wrong.setdefault(str(error), []).append(position)
         if wrong:
-            lines = [
-                f"  - {message} (at {', '.join(map(str, at[:3]))}{', …' if len(at) > 3 else ''})"
-                for message, at in list(wrong.items())[:_LISTED]
+            problems = [
+                f"{message} (at {', '.join(map(str, at[:3]))}{', …' if len(at) > 3 else ''})"
+                for message, at in wrong.items()
             ]
-            if len(wrong) > _LISTED:
-                lines.append(f"  - … and {len(wrong) - _LISTED} more")
-            raise LabelError("\n".join([f"{sum(map(len, wrong.values()))} labels cannot be found:", *lines]))
+            lines = [f"  - {problem}" for problem in problems[:_LISTED]]
+            if len(problems) > _LISTED:
+                lines.append(f"  - … and {len(problems) - _LISTED} more")
+            unknown = LabelError("\n".join([f"{sum(map(len, wrong.values()))} labels cannot be found:", *lines]))
+            unknown.problems = tuple(problems)
+            raise unknown
         return np.array(nodes, np.int64)

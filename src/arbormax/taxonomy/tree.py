@@ -309,7 +309,7 @@ class Taxonomy:
         return self._labels.find(label)
 
     def find_many(self, labels: Iterable[Label]) -> np.ndarray:
-        """The node of every label; unknown ones are told together in one error."""
+        """The node of every label; unknown ones are told together in one error, all of them in its `problems`."""
         return self._labels.find_many(labels)
 
     def encode(self, labels: Iterable[Label]) -> np.ndarray:

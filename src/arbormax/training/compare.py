@@ -17,7 +17,7 @@ from arbormax.data.examples import Examples
 from arbormax.errors import OptionError, did_you_mean
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.bootstrap import MEASURES, Interval, check_options, paired_differences
-from arbormax.training.config import TrainConfig
+from arbormax.training.config import TrainConfig, sibling_options
 from arbormax.training.crossval import (
     EpochsFrom,
     Ledger,
@@ -229,13 +229,13 @@ def _settings(
             raise OptionError(f"a comparison needs one {what} or more, each once; found {tuple(values)}")
     if any(not isinstance(seed, int) or not 0 <= seed < 2**32 for seed in seeds):
         raise OptionError(f"seeds are whole numbers from 0, found {tuple(seeds)}")
-    spoken = [name for name in ("label_smoothing", "gamma", "tau") if getattr(config, name)]
-    spoken += ["hxe_alpha"] if config.hxe_alpha is not None else []
-    refusing = [head for head in heads if head != "hierarchical"]
+    spoken, refusing = sibling_options(config), [head for head in heads if head != "hierarchical"]
     if spoken and refusing:
+        speak, these = ("speaks", "this option") if len(spoken) == 1 else ("speak", "these options")
+        know = "knows" if len(refusing) == 1 else "know"
         raise OptionError(
-            f"{', '.join(spoken)} speak of siblings, of which {' and '.join(refusing)} know nothing: in a comparison "
-            "everything is equal but the head, so leave these options out"
+            f"{', '.join(spoken)} {speak} of siblings, of which {' and '.join(refusing)} {know} nothing: in a "
+            f"comparison everything is equal but the head, so leave {these} out"
         )
     return {
         (head, seed): config.model_copy(update={"head": head, "seed": seed}).resolved(items)

@@ -111,11 +111,15 @@ class TrainConfig(BaseModel):
     def check(self) -> None:
         """Raise for what no single field can tell."""
         self.options  # noqa: B018 - raises
-        if self.head != "hierarchical":
-            spoken = [name for name in ("label_smoothing", "gamma", "tau") if getattr(self, name)]
-            spoken += ["hxe_alpha"] if self.hxe_alpha is not None else []
-            if spoken:
-                raise OptionError(f"{', '.join(spoken)} speak of siblings and need head='hierarchical'")
+        if self.head != "hierarchical" and (spoken := sibling_options(self)):
+            speak, need = ("speaks", "needs") if len(spoken) == 1 else ("speak", "need")
+            raise OptionError(f"{', '.join(spoken)} {speak} of siblings and {need} head='hierarchical'")
+
+
+def sibling_options(config: TrainConfig) -> list[str]:
+    """The options in use that only a softmax per group of siblings can follow."""
+    used = [name for name in ("label_smoothing", "gamma", "tau") if getattr(config, name)]
+    return used + (["hxe_alpha"] if config.hxe_alpha is not None else [])
 
 
 def checked(kind: type[M], values: Mapping[str, Any], what: str = "training") -> M:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from arbormax.data.examples import Examples
 from arbormax.encoders import encoder_kind
-from arbormax.errors import ArbormaxError, MissingDependencyError, OptionError
+from arbormax.errors import ArbormaxError, MissingDependencyError, OptionError, did_you_mean
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.callbacks import MONITOR
 from arbormax.training.config import HeadName, TrainConfig
@@ -148,11 +148,12 @@ def search(
     The value of a trial is the best epoch's macro-F1 on the part that `fit` holds out, or with `folds` > 1 the mean of
     it over the folds. Trials that do worse than the median so far are pruned; they do not count as complete.
 
-    `storage` is a file of SQLite, or a URL of a database that Optuna knows. Any number of processes may call this with
-    the same storage and study; `trials` is what they do together, over all restarts, and at most one trial more for
-    each further worker. A trial whose worker gave no sign of life for twice the `heartbeat` seconds is run again.
-    Parameters are drawn from `seed` and the number of the trial: a single worker's study is the same every time, also
-    when it was stopped between two trials. `timeout` seconds end this worker, after the trial it is in.
+    `storage` is a file of SQLite, in a folder that is there, or a URL of a database that Optuna knows. Any number of
+    processes may call this with the same storage and study; `trials` is what they do together, over all restarts, and
+    at most one trial more for each further worker. A trial whose worker gave no sign of life for twice the `heartbeat`
+    seconds is run again. Parameters are drawn from `seed` and the number of the trial: a single worker's study is the
+    same every time, also when it was stopped between two trials. `timeout` seconds end this worker, after the trial it
+    is in.
     """
     optuna = _optuna()
     space = space or SearchSpace()
@@ -313,7 +314,7 @@ def _open_storage(optuna: Any, storage: str | Path, heartbeat: int) -> Any:
         path = Path(storage)
         if path.is_dir():
             raise OptionError(f"{path} is a folder: the storage of a search is a file")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _check_parent(path)
         plain = url.replace("{", "{{").replace("}", "}}")  # Optuna fills in what stands in braces
         url = f"sqlite:///{plain}"
     if url.startswith("sqlite"):
@@ -333,6 +334,18 @@ def _open_storage(optuna: Any, storage: str | Path, heartbeat: int) -> Any:
                 raise OptionError(f"the storage {shown} cannot be opened: {error}") from error
             time.sleep(0.1 * (attempt + 1))
     raise AssertionError
+
+
+def _check_parent(path: Path) -> None:
+    """Raise where the folder of the storage is not there: a new study in a misspelt place would start from nothing."""
+    absent = path.parent
+    if absent.is_dir():
+        return
+    while not absent.parent.is_dir():
+        absent = absent.parent
+    beside = sorted(other.name for other in absent.parent.iterdir() if other.is_dir())
+    near = did_you_mean(absent.name, beside)
+    raise OptionError(f"the storage {path} cannot be made, as there is no folder {absent}{near or ': make it first'}")
 
 
 def _sampler(optuna: Any, seed: int) -> Any:

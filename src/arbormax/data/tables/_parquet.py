@@ -1,0 +1,65 @@
+"""Parquet, by way of pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from arbormax.data.tables._common import Event, Plan, places_of
+from arbormax.errors import MissingDependencyError, OptionError, TableError
+
+
+@contextmanager
+def open_parquet(plan: Plan) -> Iterator[tuple[tuple[str, ...], Iterator[Event]]]:
+    try:
+        pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        raise MissingDependencyError("reading Parquet", "pyarrow", "text") from None
+    if hasattr(plan.source, "read") and isinstance(plan.source.read(0), str):
+        raise OptionError(f"{plan.name}: Parquet is no text; open the file in binary mode")
+    if plan.source == "-" or (hasattr(plan.source, "seekable") and not plan.source.seekable()):
+        raise TableError(f"{plan.name}: Parquet is read from its end, so it needs a file, not a stream")
+    try:
+        with pq.ParquetFile(plan.source) as file:
+            schema = file.schema_arrow
+            names = tuple(schema.names)
+            places = places_of(names, plan)
+            for place, column in zip(places, plan.columns, strict=True):
+                kind = schema.field(place).type
+                if pa.types.is_nested(kind) and not (column in plan.paths and _is_list(kind)):
+                    raise TableError(f"{plan.name}: the column {column!r} holds {kind}, not text")
+            yield names, _parquet_events(file, names, places, plan)
+    except PermissionError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise TableError(f"{plan.name}: not a whole Parquet file ({str(error).splitlines()[0]})") from None
+
+
+def _is_list(kind: Any) -> bool:
+    pa = import_module("pyarrow")
+
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _parquet_events(file: Any, names: tuple[str, ...], places: list[int], plan: Plan) -> Iterator[Event]:
+    row = 0
+    wanted = None if plan.records or not places else [names[place] for place in places]
+    for batch in file.iter_batches(batch_size=4096, columns=wanted):
+        columns = {name: _values(batch.column(at)) for at, name in enumerate(batch.schema.names)}
+        for at in range(batch.num_rows):
+            row += 1
+            values = [columns[names[place]][at] for place in places]
+            yield row, values, {name: column[at] for name, column in columns.items()} if plan.records else None
+
+
+def _values(column: Any) -> list[Any]:
+    pa = import_module("pyarrow")
+
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        return list(column.cast(pa.binary()).to_pylist())  # so that the bad one is told with its row
+    except ValueError:  # nanoseconds, which Python's own times cannot hold
+        return list(column.cast(pa.string()).to_pylist())

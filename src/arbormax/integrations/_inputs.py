@@ -1,0 +1,94 @@
+"""What a classifier is given, in scikit-learn's many forms: texts, labels and plain values out of it, or one error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from arbormax.errors import InputError
+
+
+def plain(value: Any) -> Any:
+    """Numbers of numpy, as scikit-learn's searches draw them, as Python's own; also inside mappings and lists."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+def pairs_of(X: Any, y: Any) -> tuple[list[str], list[Any]]:
+    """Texts and as many labels, at least one."""
+    if y is None:
+        raise InputError("TextClassifier requires y to be passed, but the target y is None")
+    texts, labels = texts_of(X), labels_of(y)
+    if len(texts) != len(labels):
+        raise InputError(f"expected one label per text, found {len(texts)} texts in X and {len(labels)} labels in y")
+    if not texts:
+        raise InputError("X is empty: expected at least one text")
+    return texts, labels
+
+
+def _items(values: Any, name: str, what: str) -> list[Any]:
+    """The items of a list, an array or a Series."""
+    if isinstance(values, (str, bytes)):
+        raise InputError(f"{name} is one string: give a list of {what}, such as [{name}]")
+    is_sequence = hasattr(values, "__len__") and hasattr(values, "__getitem__") and not isinstance(values, Mapping)
+    if not is_sequence:
+        raise InputError(f"{name} is a list, an array or a Series of {what}, not a {type(values).__name__}")
+    return list(values.tolist() if hasattr(values, "tolist") else values)
+
+
+def texts_of(X: Any) -> list[str]:
+    """Every text of a list, an array or a Series."""
+    if getattr(X, "ndim", 1) != 1:
+        raise InputError(f"X is one text per item: expected one dimension, found shape {tuple(X.shape)}")
+    texts = _items(X, "X", "texts")
+    _refuse("X", "a text", texts, [i for i, text in enumerate(texts) if not isinstance(text, str)])
+    return texts
+
+
+def labels_of(y: Any, name: str = "y") -> list[Any]:
+    """Every label as a string or a tuple of names."""
+    if getattr(y, "ndim", 1) == 2:
+        y = np.asarray(y, dtype=object)
+        y = y[:, 0] if y.shape[1] == 1 else y
+    elif getattr(y, "ndim", 1) != 1:
+        raise InputError(f"{name} has one label per item, or a row of names: found shape {tuple(y.shape)}")
+    labels = [_label(label) for label in _items(y, name, "labels")]
+    bad = [i for i, label in enumerate(labels) if not _is_label(label)]
+    numbers = any(isinstance(labels[i], (int, np.integer)) for i in bad)
+    hint = "; scikit-learn turns labels into numbers for some tools, see docs/classifier.md" if numbers else ""
+    _refuse(name, "a string or a tuple of names", labels, bad, hint)
+    return labels
+
+
+def _label(label: Any) -> Any:
+    if isinstance(label, np.ndarray):
+        label = label.tolist()
+    if not isinstance(label, (list, tuple)):
+        return label
+    length = len(label)
+    while length and isinstance(label[length - 1], str) and not label[length - 1]:
+        length -= 1
+    return tuple(label[:length])
+
+
+def _is_label(label: Any) -> bool:
+    return isinstance(label, str) or (isinstance(label, tuple) and all(isinstance(name, str) for name in label))
+
+
+def _refuse(name: str, what: str, items: Sequence[Any], bad: Sequence[int], hint: str = "") -> None:
+    """Raise one error for all items that are not what they should be."""
+    if bad:
+        shown = ", ".join(f"{i} ({_short(items[i])})" for i in bad[:10])
+        more = f", … and {len(bad) - 10} more" if len(bad) > 10 else ""
+        count = f"{len(bad)} items are" if len(bad) > 1 else "one item is"
+        raise InputError(f"{name}: {count} not {what}: at {shown}{more}{hint}")
+
+
+def _short(item: Any) -> str:
+    told = repr(item)
+    return told if len(told) <= 40 else f"{told[:37]}… of type {type(item).__name__}"
