@@ -354,3 +354,16 @@ def test_a_parquet_input_is_kept_with_its_types(run, model, tmp_path):
     assert run("predict", model, tmp_path / "a.parquet", "--keep", "--out", tmp_path / "o.parquet").code == 0
     found = pq.read_table(tmp_path / "o.parquet").to_pylist()
     assert [row["n"] for row in found] == [0, 1, 2, 3, 4]
+
+
+def test_a_parquet_file_may_begin_with_answers_that_say_nothing(tmp_path, monkeypatch):
+    import pyarrow.parquet as pq
+
+    from arbormax.cli import writers
+
+    monkeypatch.setattr(writers, "GROUP", 2)
+    with writers.writer(tmp_path / "x.parquet", None) as write:
+        for path, shares in [([], []), ([], []), (["a", "b"], [0.9, 0.8])]:
+            write({"label": "x", "path": path, "probabilities": shares})
+    found = pq.read_table(tmp_path / "x.parquet").to_pylist()
+    assert found[2] == {"label": "x", "path": ["a", "b"], "probabilities": [0.9, 0.8]}

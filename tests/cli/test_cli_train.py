@@ -280,3 +280,27 @@ def test_json_lines_and_parquet_train_too(run, tmp_path):
         assert run("train", tmp_path / name, "--out", tmp_path / name[2:], *SMALL).code == 0
         weights.append((tmp_path / name[2:] / "model.safetensors").read_bytes())
     assert weights[0] == weights[1] == weights[2]
+
+
+def test_few_texts_get_small_batches(run, texts, tmp_path):
+    told = run("train", texts / "train.csv", "--out", tmp_path / "m", "--epochs", "1", "-o", "dim=8")
+    assert told.code == 0
+    assert json.loads((tmp_path / "m" / "config.json").read_text())["config"]["batch_size"] == 120 // 20
+    assert (
+        run("train", texts / "train.csv", "--out", tmp_path / "m", "--epochs", "1", "-o", "dim=8", "--resume").code == 0
+    )
+
+
+@pytest.mark.parametrize("separator", ["|", ";", " / "])
+def test_labels_are_read_for_testing_as_they_were_for_training(run, tmp_path, separator):
+    lines = [
+        f'"{words.split()[i % 5]} {i}","{label.replace(" > ", separator)}"'
+        for i in range(8)
+        for label, words in WORDS.items()
+    ]
+    (tmp_path / "x.csv").write_text("\n".join(["text,label", *lines, ""]))
+    told = run("train", tmp_path / "x.csv", "--test", tmp_path / "x.csv", "--out", tmp_path / "m", *SMALL)
+    assert told.code == 0, told.err
+    told = run("evaluate", tmp_path / "m", tmp_path / "x.csv", "--json")
+    assert told.code == 0, told.err
+    assert json.loads(told.out)["items"] == len(lines)

@@ -254,3 +254,26 @@ def test_logs_of_the_run_are_in_its_folder(tmp_path):
     lines = (tmp_path / "logs" / "metrics.csv").read_text().splitlines()
     assert "valid/macro_f1" in lines[0]
     assert len(lines) > 3
+
+
+def test_early_stopping_sees_labels_that_are_all_inner_nodes():
+    tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "w"]})
+    nodes = np.tile(tax.find_many(["a", "b"]), 60)
+    data = Examples([f"word{node} and more" for node in nodes], nodes)
+    run = fit(settings("bag", epochs=8, patience=2, validation=0.2), tax, data)
+    assert run.valid_macro_f1 > 0.9
+    assert run.best_epoch > 1 or run.valid_macro_f1 == 1.0
+    assert evaluate(run.model, data).metrics["level_accuracy"][0] > 0.9
+
+
+def test_a_training_that_fails_leaves_the_handlers_of_signals_as_they_were(tmp_path):
+    import signal
+
+    class Broken(pl.Callback):
+        def on_train_batch_start(self, *_):
+            raise KeyError("broken")
+
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyError):
+        fit(settings(), TREE, examples(30), folder=tmp_path, callbacks=[Broken()])
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before

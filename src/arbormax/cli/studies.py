@@ -215,7 +215,7 @@ def search(
     show.tell(show.table(("settings", "trial", "state", "macro-F1"), rows, f"{data}, best {len(rows)} trials"))
     others = f"{result.complete} complete, {result.pruned} pruned, {result.failed} failed"
     show.tell(f"{others}. The best macro-F1 is that of the texts it was chosen by: a little too good.")
-    show.tell(f"Next: {_train_command(data, result.config, model.preset, table, labels)}")
+    show.tell(f"Next: {_train_command(data, result.config, model.preset, taxonomy, table, labels)}")
 
 
 def keep(folder: Path | None, told: dict[str, Any]) -> None:
@@ -254,21 +254,24 @@ def _settings(params: dict[str, Any]) -> str:
     return ", ".join(value if name in ("encoder", "head") else f"{name} {value}" for name, value in shown)
 
 
-def _train_command(data: str, config: TrainConfig, preset: str | None, *groups: Any) -> str:
+def _train_command(data: str, config: TrainConfig, preset: str | None, taxonomy: Path | None, *groups: Any) -> str:
     """The command that trains with these settings on the same data."""
     words = ["arbormax", "train", data, *(["--preset", preset] if preset else [])]
+    words += [] if taxonomy is None else ["--taxonomy", str(taxonomy)]
     usual = type(config).make()
     for field in fields(ModelOptions):
         value = getattr(config, field.name, None)
         if field.name in ("encoder", "head") or value != getattr(usual, field.name, None):
             words += [_flag(field.name), str(0 if value is None else value)]
+        elif field.name == "head_learning_rate" and preset:  # the preset has one, which the search did not use
+            words += [_flag(field.name), str(config.learning_rate)]
     for name, value in config.encoder_options.items():
         words += ["-o", f"{name}={value if isinstance(value, str) else json_format.dumps(value)}"]
     for group in groups:
         for field in fields(group):
             value = getattr(group, field.name)
             if value is True or value is False:
-                words += [_flag(field.name)] if value != field.default else []
+                words += [_flag(field.name if value else f"no_{field.name}")] if value != field.default else []
             elif value != field.default:
                 words += [_flag(field.name), str(value)]
     return shlex.join(words)

@@ -46,7 +46,7 @@ def train(
     """
     if resume and overwrite:
         raise OptionError("--resume goes on with a run and --overwrite throws it away: give one of the two")
-    config, hardware = model.config().resolved(), machine.hardware()
+    config, hardware = model.config(), machine.hardware()
     folder = out or Path("runs") / f"{Path(data).name.split('.')[0]}-{config.encoder}-{config.head}"
     if is_finished(folder, config, resume, overwrite):
         show.say(f"The model in {folder} is finished already: nothing to resume.")
@@ -99,7 +99,8 @@ def is_finished(folder: Path, config: TrainConfig, resume: bool, overwrite: bool
         if not (resume or overwrite):
             raise OptionError(f"{folder} holds a model already: replace it with --overwrite, or choose another --out")
         if resume and not state.is_dir():
-            now = json.loads(config.model_dump_json())
+            left_open = {name for name in type(config).model_fields if getattr(config, name) is None}
+            now = json.loads(config.resolved().model_dump_json(exclude=left_open))
             differing = [name for name in now if before.get(name) != now[name]]
             if differing:
                 told = "; ".join(f"{name} was {before.get(name)!r}, now {now[name]!r}" for name in differing)

@@ -140,12 +140,19 @@ def _parquet(stream: IO[bytes]) -> Iterator[Write]:
         if len(rows) == GROUP:
             flush()
 
-    yield write
-    if rows or not opened:
-        flush()
-    opened[0].close()
+    try:
+        yield write
+        if rows or not opened:
+            flush()
+    finally:
+        for file in opened:
+            file.close()
 
 
 def _writable(pa: Any, field: Any) -> Any:
-    """A column without any value in the first rows is taken to be text."""
-    return field.with_type(pa.string()) if pa.types.is_null(field.type) else field
+    """A column, or a list in it, without any value in the first rows is taken to be text, and probabilities numbers."""
+    empty = pa.float64() if field.name.endswith("probabilities") else pa.string()
+    if pa.types.is_null(field.type):
+        return field.with_type(pa.string())
+    is_empty_list = pa.types.is_list(field.type) and pa.types.is_null(field.type.value_type)
+    return field.with_type(pa.list_(empty)) if is_empty_list else field

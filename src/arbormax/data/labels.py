@@ -21,6 +21,8 @@ __all__ = ["guess_separator", "infer_taxonomy", "label_nodes", "read_examples"]
 _SEPARATORS = (" > ", "/", ";", "|")
 _HINTED = LabelError.shown  # a hint compares with the whole vocabulary, so only the labels that are shown get one
 
+_NEVER = "\0"  # a separator that stands in no label: a string is one name, less the blanks around it
+
 
 def label_nodes(
     labels: Iterable[Any],
@@ -129,12 +131,23 @@ def read_examples(
     if table.labels is None:
         raise InputError(f"{table.path}: examples need labels, and the table was read without them")
     if tax is not None:
-        nodes = label_nodes(table.labels, tax, table.lines, table.path, separator=separator, unit=table.unit)
-        return Examples(table.texts, nodes), tax
+        return Examples(table.texts, _nodes_of(table, table.labels, tax, separator)), tax
     distinct, codes = _distinct(table.labels, table.lines)
     paths = _paths(distinct, codes, separator, table.lines, table.path, table.unit)
     tax = _inferred(paths)
     return Examples(table.texts, tax.find_many(paths)[codes]), tax
+
+
+def _nodes_of(table: Table, labels: Sequence[Any], tax: Taxonomy, separator: str | None) -> np.ndarray:
+    """The nodes of a table's labels, where need be with the separator that would be guessed in inferring a tree."""
+    try:
+        return label_nodes(labels, tax, table.lines, table.path, separator=separator, unit=table.unit)
+    except LabelError:
+        if separator is None:
+            found = label_nodes(labels, tax, separator=guess_separator(labels) or _NEVER, missing=-1)
+            if (found >= 0).all():
+                return found
+        raise
 
 
 def _distinct(labels: Iterable[Any], lines: Sequence[int] | None) -> tuple[list[Any], np.ndarray]:

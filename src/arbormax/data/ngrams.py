@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from arbormax.data.ragged import Ragged
+from arbormax.data.vectors import guard_archive
 from arbormax.data.vocabulary import UNKNOWN
 from arbormax.errors import InputError
 
@@ -66,10 +67,21 @@ class NGrams:
     def load(cls, path: Path) -> NGrams:
         try:
             # opened here, because numpy leaves a broken archive open
+            with zipfile.ZipFile(path) as archive:
+                guard_archive(archive, path, archive.namelist())
             with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 keys = tuple(archive[f"keys{i}"].astype(np.int64) for i in range(len(archive.files) - 1))
                 return cls(int(archive["num_words"]), keys)
-        except (ValueError, TypeError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            MemoryError,
+            OSError,
+            EOFError,
+            zipfile.BadZipFile,
+            zlib.error,
+        ) as error:
             raise InputError(f"{path} does not hold the n-grams that arbormax wrote: {error}") from error
 
     @staticmethod

@@ -135,7 +135,7 @@ def _only(chosen: list[str], names: list[str], where: str, dim: int | None) -> s
     raise InputError(f"{where} has {problem}; it holds {', '.join(names) or 'none at all'}: {mend}")
 
 
-def _guard(archive: zipfile.ZipFile, path: Path, members: Iterable[str]) -> None:
+def guard_archive(archive: zipfile.ZipFile, path: Path, members: Iterable[str]) -> None:
     """Refuse what would unpack to an unreasonable size."""
     for member in members:
         info = archive.getinfo(member)
@@ -143,7 +143,7 @@ def _guard(archive: zipfile.ZipFile, path: Path, members: Iterable[str]) -> None
         if bomb or info.file_size > _LARGEST:
             raise InputError(
                 f"{path}: {member} would unpack from {info.compress_size:,} to {info.file_size:,} bytes, "
-                "which no file of word vectors does"
+                "which no file of this kind does"
             )
 
 
@@ -155,7 +155,7 @@ def _read_zip(path: Path, dim: int | None) -> tuple[list[str], np.ndarray, str]:
             # A zip of a single text needs no name of a pattern.
             chosen = texts if len(texts) == 1 and not re.search(r"\d+d\b", texts[0]) else _of_dim(texts, dim)
             member = _only(chosen, names, str(path), dim)
-            _guard(archive, path, [member])
+            guard_archive(archive, path, [member])
             with archive.open(member) as stream:
                 text = VectorText(stream, f"{path}, {member}", archive.getinfo(member).file_size)
                 return *text.read(), Path(member).stem
@@ -167,7 +167,7 @@ def _read_npz(path: Path) -> tuple[list[str], np.ndarray]:
     wanted = "`words`, all of them as bytes with line feeds between, and `vectors`, (words, E)"
     try:
         with zipfile.ZipFile(path) as archive:
-            _guard(archive, path, archive.namelist())
+            guard_archive(archive, path, archive.namelist())
         with np.load(path, allow_pickle=False) as arrays:
             if absent := [key for key in ("words", "vectors") if key not in arrays]:
                 found = ", ".join(arrays.files) or "nothing"

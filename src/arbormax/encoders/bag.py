@@ -25,7 +25,7 @@ _FILE, _NGRAMS = "vocabulary.txt", "ngrams.npz"
 
 
 class BagOptions(EncoderOptions):
-    dim: int = Field(128, ge=1, description="size of a vector, and so of the features")
+    dim: int = Field(128, ge=1, le=65_536, description="size of a vector, and so of the features")
     ngrams: int = Field(2, ge=1, le=8, description="longest sequence of words with a vector of its own")
     dropout: float = Field(0.2, ge=0, lt=1, description="share of features dropped before the head")
     tokens: Tokeniser = Field("words", description="words, or whitespace as in the paper")

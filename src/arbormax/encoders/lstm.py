@@ -6,7 +6,9 @@ B batch, T tokens, E size of a word's vector, H hidden size.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -17,7 +19,7 @@ from torch import Tensor, nn
 
 from arbormax.data.batching import Inputs
 from arbormax.data.ragged import Ragged
-from arbormax.data.tokens import Tokeniser
+from arbormax.data.tokens import Tokeniser, tokeniser
 from arbormax.data.vectors import WordVectors
 from arbormax.data.vocabulary import PADDING, Vocabulary
 from arbormax.encoders.base import Encoder, EncoderOptions, register
@@ -27,8 +29,8 @@ _FILE = "vocabulary.txt"
 
 
 class LSTMOptions(EncoderOptions):
-    hidden: int = Field(150, ge=1, description="size of the hidden state, per direction")
-    dim: int = Field(100, ge=1, description="size of a word's vector; a vectors file brings its own")
+    hidden: int = Field(150, ge=1, le=65_536, description="size of the hidden state, per direction")
+    dim: int = Field(100, ge=1, le=65_536, description="size of a word's vector; a vectors file brings its own")
     dropout: float = Field(0.5, ge=0, lt=1, description="share of features dropped before the head")
     vectors: str | None = Field(None, description="file of word vectors to start from (.txt, .zip, .npz)")
     kept_words: int = Field(100_000, ge=0, description="words of the vectors file to keep that training never saw")
@@ -36,7 +38,7 @@ class LSTMOptions(EncoderOptions):
     min_count: int = Field(1, ge=1, description="how often a word occurs to get a vector of its own")
     max_words: int = Field(200_000, ge=1, description="at most so many words, the most frequent")
     max_length: int = Field(512, ge=1, description="a text is cut after so many words")
-    trained_words: int | None = Field(None, description="set by training: words with trained vectors")
+    trained_words: int | None = Field(None, ge=2, description="set by training: words with trained vectors")
 
 
 @register
@@ -65,10 +67,9 @@ class LSTMEncoder(Encoder):
         settings = {"trained_words": len(vocabulary)}
         if options.vectors is None:
             return cls(vocabulary, options.model_copy(update=settings))
-        vectors = WordVectors.load(options.vectors, options.dim)
-        counts = np.bincount(vocabulary.encode(texts).values, minlength=len(vocabulary)).tolist()
-        seen = {word: count for word, count in zip(vocabulary.words, counts, strict=True) if count}
-        logging.getLogger("arbormax").info("vectors, %s", vectors.coverage(seen))
+        vectors = WordVectors.load(options.vectors, options.dim if "dim" in options.model_fields_set else None)
+        counts = Counter(chain.from_iterable(map(tokeniser(options.tokens), texts)))
+        logging.getLogger("arbormax").info("vectors, %s", vectors.coverage(counts))
         unseen = [word for word in vectors.words if word not in vocabulary][: options.kept_words]
         vocabulary = vocabulary.extended(unseen)
         encoder = cls(vocabulary, options.model_copy(update={**settings, "dim": vectors.matrix.shape[1]}))

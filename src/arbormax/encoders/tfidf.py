@@ -70,7 +70,7 @@ class TfidfEncoder(Encoder):
             raise InputError(f"the {len(texts):,} training texts have no word in them ({error})") from error
         terms, frequency_D = counter.get_feature_names_out(), np.asarray(counts.sum(0)).ravel()
         text_counts_D = np.bincount(counts.indices, minlength=len(terms))
-        least_D = np.where(np.char.find(terms.astype(str), " ") < 0, options.min_count, options.min_ngram_count)
+        least_D = np.array([options.min_ngram_count if " " in term else options.min_count for term in terms])
         order = np.argsort(-frequency_D, kind="stable")
         kept = np.sort(order[(text_counts_D >= least_D)[order]][: options.max_terms])
         if not len(kept):
@@ -112,14 +112,14 @@ class TfidfEncoder(Encoder):
 
     def save(self, folder: Path) -> None:
         text = "".join(f"{term}\n" for term in self.terms)  # no tokeniser lets a line break into a word
-        (folder / _FILE).write_text(text, "utf-8", newline="\n")
+        (folder / _FILE).write_bytes(text.encode("utf-8", "surrogatepass"))
 
     @classmethod
     def load(cls, folder: Path, options: EncoderOptions) -> Self:
         assert isinstance(options, TfidfOptions)
         path = folder / _FILE
         try:
-            text = path.read_bytes().decode("utf-8")
+            text = path.read_bytes().decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
             raise InputError(f"{path} is not a vocabulary: expected UTF-8 text, one term per line ({error})") from error
         terms = text.split("\n")

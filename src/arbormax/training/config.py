@@ -83,7 +83,8 @@ class TrainConfig(BaseModel):
             given["encoder_options"] = {**base["encoder_options"], **own} if isinstance(own, Mapping) else own
         else:
             base.pop("encoder_options", None)
-        base.update({name: value for name, value in given.items() if value is not None or name not in base})
+        none_says = {"clip", "patience"}  # where None is a setting; elsewhere it leaves the preset's alone
+        base.update({n: value for n, value in given.items() if value is not None or n not in base or n in none_says})
         return checked(cls, base)
 
     @property

@@ -69,7 +69,9 @@ class Hardware:
         """Whether these are more devices than one."""
         if self.devices in ("auto", "-1", -1):
             return self.accelerator in ("auto", "gpu", "cuda") and torch.cuda.device_count() > 1
-        return self.devices > 1 if isinstance(self.devices, int) else "," in self.devices.strip(",")
+        if isinstance(self.devices, str) and not self.devices.isdigit():
+            return "," in self.devices.strip(",")
+        return int(self.devices) > 1
 
 
 ONE_DEVICE = Hardware()
@@ -241,11 +243,11 @@ def class_weights(config: TrainConfig, nodes: np.ndarray, taxonomy: Taxonomy) ->
 @contextmanager
 def _interrupts(folder: Path | str | None, several: bool) -> Iterator[None]:
     """Ctrl-C as Python knows it, where Lightning would end the program; of several processes the workers decide."""
-    patient = several and folder is not None and threading.current_thread() is threading.main_thread()
-    former = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    former = {sign: signal.getsignal(sign) for sign in (signal.SIGINT, signal.SIGTERM)}
     try:
-        if patient:
-            signal.signal(signal.SIGINT, lambda *_: signal.signal(signal.SIGINT, former))
+        if several and folder is not None and is_main:
+            signal.signal(signal.SIGINT, lambda *_: signal.signal(signal.SIGINT, former[signal.SIGINT]))
         yield
     except SystemExit as error:
         raise KeyboardInterrupt from error
@@ -254,8 +256,9 @@ def _interrupts(folder: Path | str | None, several: bool) -> Iterator[None]:
             raise TrainingInterrupted(str(folder)) from None
         raise
     finally:
-        if patient:
-            signal.signal(signal.SIGINT, former)
+        if is_main:  # Lightning puts back those it found, which were ours
+            for sign, handler in former.items():
+                signal.signal(sign, handler)
 
 
 def _loggers(folder: Path | str | None) -> list[Logger]:

@@ -96,7 +96,7 @@ def load_model(folder: Path | str, device: torch.device | str = "cpu") -> TextMo
         with seeded(0):
             model = TextModel(kind.load(folder, options), taxonomy, config)
         model.load_state_dict(load_file(folder / _WEIGHTS))
-    except (ArbormaxError, SafetensorError, RuntimeError, OSError) as error:
+    except (ArbormaxError, SafetensorError, RuntimeError, OSError, ValueError, LookupError, MemoryError) as error:
         raise ModelFolderError(f"{folder} holds files that do not fit its {_CONFIG}: {error}") from error
     return model.to(device).eval()
 
@@ -110,7 +110,7 @@ def read_record(folder: Path) -> dict[str, Any]:
         raise ModelFolderError(f"{folder} is not a model: {what}{unfinished}")
     try:
         record = json.loads(path.read_text("utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ModelFolderError(f"{path} is not whole JSON: {error}") from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise ModelFolderError(f'{path} is not of a model of arbormax: expected "format": {FORMAT!r}')

@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
+from torchmetrics.classification import MulticlassF1Score
 
 from arbormax.data.batching import Inputs
 from arbormax.functional import hxe_weights
@@ -33,6 +35,8 @@ class TrainingModule(pl.LightningModule):
             self.loss_options["node_weights"] = hxe_weights(model.taxonomy, config.hxe_alpha)
         self.leaves = torch.tensor(model.taxonomy.leaves)
         self.validated = NodeMetrics(model.taxonomy)
+        # at least two classes, says torchmetrics; the root is none of the labels
+        self.label_f1 = MulticlassF1Score(max(model.taxonomy.num_nodes, 2), average="macro", validate_args=False)
 
     def training_step(self, batch: tuple[Inputs, Tensor], _: int) -> Tensor:
         loss = self._loss(self.model.encoder(*batch[0]), batch[1])
@@ -46,8 +50,15 @@ class TrainingModule(pl.LightningModule):
         features = self.model.encoder(*inputs)
         loss = self._loss(features, target)
         self.log("valid/loss", loss, on_epoch=True, batch_size=len(target), sync_dist=True)
-        nodes = target if self.kind == "node" else self.leaves[target.cpu()]
-        self.validated.update(nodes, self.leaves[self.model.head.predict(features).cpu()])
+        found = self.leaves[self.model.head.predict(features).cpu()]
+        if self.kind == "class":
+            self.validated.update(self.leaves[target.cpu()], found)
+            return
+        truth = target.cpu()
+        self.validated.update(truth, found)
+        tax = self.model.taxonomy
+        at_depth = np.maximum(tax.ancestor_at(found.numpy(), tax.node_depth[truth.numpy()]), 0)
+        self.label_f1.update(torch.from_numpy(at_depth).to(self.device), target)
 
     def on_train_epoch_start(self) -> None:
         loader = self.trainer.train_dataloader
@@ -56,9 +67,12 @@ class TrainingModule(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         self.validated.reset()  # processes that were started together share what stood there
+        self.label_f1.reset()
 
     def on_validation_epoch_end(self) -> None:
         values = self.validated.compute()
+        if self.kind == "node":  # over the labels, inner nodes among them, each at its own depth
+            values = {**values, "macro_f1": self.label_f1.compute()}
         for name in ("macro_f1", "accuracy", "hf"):
             self.log(f"valid/{name}", float(values[name]), prog_bar=name == "macro_f1", rank_zero_only=False)
 

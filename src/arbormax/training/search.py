@@ -24,7 +24,7 @@ from arbormax.training.callbacks import MONITOR
 from arbormax.training.config import HeadName, TrainConfig
 from arbormax.training.config import checked as checked
 from arbormax.training.crossval import Progress, silent
-from arbormax.training.fit import ONE_DEVICE, Hardware, check_examples, fit
+from arbormax.training.fit import ONE_DEVICE, Hardware, TrainingError, check_examples, fit
 from arbormax.training.folds import fold_of, held_out
 from arbormax.training.state import identity_of
 
@@ -208,9 +208,11 @@ class _Objective:
         began = time.monotonic()
         try:
             return self._held_out(trial, settings) if self.folds == 1 else self._folds(trial, settings)
-        except (ArbormaxError, optuna.TrialPruned):
-            raise  # an error of ours tells of data or options, which every trial has
+        except optuna.TrialPruned:
+            raise
         except Exception as error:
+            if isinstance(error, ArbormaxError) and not isinstance(error, TrainingError):
+                raise  # it tells of data or options, which every trial has
             self.error = error
             trial.set_user_attr("error", f"{type(error).__name__}: {error}"[:500])
             raise _TrialFailed(str(error)) from error
