@@ -33,6 +33,7 @@ def test_the_result_is_a_table_with_the_folder_and_the_next_command(run, texts, 
     assert "macro_f1" in told.out
     assert f"The model is in {tmp_path / 'm'}" in told.out
     assert f"arbormax predict {tmp_path / 'm'}" in told.out
+    assert "120 texts, 4 classes in a tree of depth 2, inferred from the labels." in told.out
     assert told.err == ""
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from arbormax.cli import show
 from arbormax.cli.options import LabelOptions, TableOptions
+from arbormax.cli.trouble import spoken
 from arbormax.errors import InputError, LabelError, OptionError, did_you_mean
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def tell_skipped(name: str, problems: list[str], total: int | None = None) -> No
     """Rows that were left out: how many, and where the first ones are."""
     count = len(problems) if total is None else total
     more = f"; … and {count - 3:,} more" if count > 3 else ""
-    told = "; ".join(problems[:3])
+    told = spoken("; ".join(problems[:3]))
     show.say(f"arbormax: {name}: {count:,} rows are left out: {told}{more}", style="yellow")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,6 +55,8 @@ def train(
             show.tell_json({"model": str(folder), "finished": True})
         return
     texts = read_labelled(data, table, labels, taxonomy, valid, test)
+    if resume and not (folder / "checkpoints" / "last.ckpt").exists():
+        show.say(f"There is nothing to resume in {folder}: training from the beginning.")
 
     from arbormax.training import fit, save_model
     from arbormax.training.folder import remove_state
@@ -79,7 +82,19 @@ def train(
     if json:
         show.tell_json({"model": str(folder), **metrics})
     else:
-        _print(run, metrics, folder, data if test is None and texts.test is not None else test)
+        tested = data if test is None and texts.test is not None else test
+        show.tell(_tree_line(texts))
+        _print(run, metrics, folder, tested, [] if test is None else _columns(table, labels))
+
+
+def _tree_line(texts: Labelled) -> str:
+    """What was trained on, so that a tree that was inferred wrongly is seen."""
+    tree, counts = texts.taxonomy, Counter(texts.train.nodes.tolist())
+    lone = sum(count == 1 for count in counts.values())
+    inferred = ", inferred from the labels" if texts.about.get("taxonomy") == "inferred" else ""
+    rare = f"; {lone:,} label{'s have' if lone > 1 else ' has'} one text only" if lone else ""
+    size = f"{tree.num_leaves:,} class{'es' * (tree.num_leaves > 1)} in a tree of depth {tree.depth}"
+    return f"{len(texts.train):,} texts, {size}{inferred}{rare}."
 
 
 def is_finished(folder: Path, config: TrainConfig, resume: bool, overwrite: bool) -> bool:
@@ -134,7 +149,13 @@ def measure(run: Run, texts: Labelled) -> dict[str, Any]:
     return metrics
 
 
-def _print(run: Run, metrics: dict[str, Any], folder: Path, tested_on: Path | str | None) -> None:
+def _columns(table: TableOptions, labels: LabelOptions) -> list[str]:
+    """The options that name the columns, where they are not the usual ones."""
+    named = (("--text", table.text, TableOptions.text), ("--label", labels.label, LabelOptions.label))
+    return [word for flag, value, usual in named if value != usual for word in (flag, str(value))]
+
+
+def _print(run: Run, metrics: dict[str, Any], folder: Path, tested_on: Path | str | None, columns: list[str]) -> None:
     trained = metrics["training"]
     if "test" in metrics:
         show.tell(show.measures({name: metrics["test"][name] for name in SHOWN if name in metrics["test"]}, "Test"))
@@ -153,4 +174,4 @@ def _print(run: Run, metrics: dict[str, Any], folder: Path, tested_on: Path | st
     quoted = shlex.quote(str(folder))
     show.tell(f"Next: arbormax predict {quoted} --message 'a text of yours'")
     if tested_on is not None:
-        show.tell(f"      arbormax evaluate {quoted} {shlex.quote(str(tested_on))}")
+        show.tell(f"      arbormax evaluate {quoted} {shlex.join([str(tested_on), *columns])}")

@@ -56,7 +56,7 @@ def evaluate(
         "items": len(examples),
         **nodes.compute(),
         "nll": loss / len(examples),
-        "level_calibration_error": calibration.compute(),
+        "ece": calibration.compute(),
         "operating_curve_area": curve.compute().area,
         **{f"hierarchical_distance@{k}": float(m.compute()) for k, m in zip(widths, ranked, strict=True)},
     }

@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 import arbormax
-from arbormax.encoders import encoder_kind
+from arbormax.encoders import Encoder, encoder_kind
 from arbormax.errors import ArbormaxError, OptionError
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.formats._text import write_whole
@@ -87,7 +87,7 @@ def load_model(folder: Path | str, device: torch.device | str = "cpu") -> TextMo
         _check_file(folder, name, digest)
     try:
         config = TrainConfig.model_validate(record["config"])
-        kind = encoder_kind(config.encoder)
+        kind = _kind_of(config.encoder, folder)
         options = kind.Options.model_validate(record["encoder_options"])
     except (ValidationError, OptionError) as error:
         raise ModelFolderError(f"{folder / _CONFIG} has settings that this version does not know: {error}") from error
@@ -99,6 +99,16 @@ def load_model(folder: Path | str, device: torch.device | str = "cpu") -> TextMo
     except (ArbormaxError, SafetensorError, RuntimeError, OSError, ValueError, LookupError, MemoryError) as error:
         raise ModelFolderError(f"{folder} holds files that do not fit its {_CONFIG}: {error}") from error
     return model.to(device).eval()
+
+
+def _kind_of(name: str, folder: Path) -> type[Encoder]:
+    try:
+        return encoder_kind(name)
+    except OptionError as error:
+        raise ModelFolderError(
+            f"{folder} has the encoder {name!r}, which is none of ours: first import the module that registers it "
+            f"(on the command line: --import MODULE). {error}"
+        ) from error
 
 
 def read_record(folder: Path) -> dict[str, Any]:

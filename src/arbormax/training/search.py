@@ -210,6 +210,10 @@ class _Objective:
             return self._held_out(trial, settings) if self.folds == 1 else self._folds(trial, settings)
         except optuna.TrialPruned:
             raise
+        except KeyboardInterrupt:
+            trial.set_user_attr("error", "stopped; its settings are tried again")
+            trial.study.enqueue_trial(trial.params)
+            raise
         except Exception as error:
             if isinstance(error, ArbormaxError) and not isinstance(error, TrainingError):
                 raise  # it tells of data or options, which every trial has

@@ -26,10 +26,19 @@ def open_run(state: Path, identity: dict[str, Any], resume: bool) -> None:
         before = json.loads(record.read_text("utf-8"))
         differing = [name for name in identity if before.get(name) != identity[name]]
         if differing:
-            told = "; ".join(f"{name} was {before.get(name)!r}, now {identity[name]!r}" for name in differing)
+            told = "; ".join(_difference(name, before.get(name), identity[name]) for name in differing)
             raise OptionError(f"{state.parent.parent} holds another run, which cannot be resumed with this one: {told}")
     state.parent.mkdir(parents=True, exist_ok=True)
     write_whole(record, json.dumps(identity, indent=2).encode())
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    digests = {
+        "examples": "other training texts or labels",
+        "validation_examples": "other validation texts or labels",
+        "taxonomy": "another taxonomy",
+    }
+    return digests.get(name, f"{name} was {before!r}, now {now!r}")
 
 
 def identity_of(config: TrainConfig, taxonomy: Taxonomy, examples: Examples, **more: Any) -> dict[str, Any]:
