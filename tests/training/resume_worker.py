@@ -18,6 +18,8 @@ import pytorch_lightning as pl
 import torch
 from toy import TREE, examples, settings
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore Ctrl-C
+
 from arbormax.training import TrainingInterrupted, fit
 
 EPOCHS, STEPS = 6, 5  # of every run, and of each epoch
