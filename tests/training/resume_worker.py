@@ -18,10 +18,9 @@ import pytorch_lightning as pl
 import torch
 from toy import TREE, examples, settings
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore Ctrl-C
-
 from arbormax.training import TrainingInterrupted, fit
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore Ctrl-C
 EPOCHS, STEPS = 6, 5  # of every run, and of each epoch
 
 
