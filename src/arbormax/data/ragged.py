@@ -47,7 +47,7 @@ class Ragged:
         >>> Ragged.from_lists([[4, 5], [], [6]]).take(np.array([2, 0])).values.tolist()
         [6, 4, 5]
         """
-        lengths = self.lengths[items]
+        lengths = self.offsets[items + 1] - self.offsets[items]  # not `lengths`, which looks at every row there is
         taken = Ragged.from_lengths(self.values, lengths)
         starts = np.repeat(self.offsets[items] - taken.offsets[:-1], lengths)
         places = starts + np.arange(taken.offsets[-1])

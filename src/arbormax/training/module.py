@@ -25,6 +25,7 @@ class TrainingModule(pl.LightningModule):
 
     def __init__(self, model: TextModel, kind: str, weight: Tensor | None = None) -> None:
         super().__init__()
+        self.automatic_optimization = False  # half of what Lightning adds to the time of a small network's step
         self.model, self.kind = model, kind
         self.config = model.config
         self.register_buffer("class_weight", weight, persistent=False)
@@ -38,12 +39,35 @@ class TrainingModule(pl.LightningModule):
         # at least two classes, says torchmetrics; the root is none of the labels
         self.label_f1 = MulticlassF1Score(max(model.taxonomy.num_nodes, 2), average="macro", validate_args=False)
 
-    def training_step(self, batch: tuple[Inputs, Tensor], _: int) -> Tensor:
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Lightning notes the name of every hook here, some forty times a step, and torch looks at each with care.
+        if name == "_current_fx_name":
+            self.__dict__[name] = value
+        else:
+            super().__setattr__(name, value)
+
+    def on_fit_start(self) -> None:
+        # Lightning has hooks around it, for scaled gradients and several devices
+        self.backward_is_plain = self.config.precision != "16-mixed" and self.trainer.world_size == 1
+
+    def training_step(self, batch: tuple[Inputs, Tensor], _: int) -> None:
+        optimiser, schedule = self.optimizers(), self.lr_schedulers()
         loss = self._loss(self.model.encoder(*batch[0]), batch[1])
         every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
         if (self.global_step + 1) % every == 0:  # the steps that Lightning writes down
             self.log("train/loss", loss.detach(), prog_bar=True, batch_size=len(batch[1]))
-        return loss
+        optimiser.zero_grad()  # type: ignore[union-attr]
+        if self.backward_is_plain:
+            loss.backward()  # type: ignore[no-untyped-call]
+        else:
+            self.manual_backward(loss)
+        optimiser.step()  # type: ignore[union-attr]
+        if schedule is not None:
+            schedule.step()  # type: ignore[union-attr]
+
+    def on_before_optimizer_step(self, _: Optimizer) -> None:
+        if self.config.clip is not None:
+            clip_gradients(self.model.parameters(), self.config.clip)
 
     def validation_step(self, batch: tuple[Inputs, Tensor], _: int) -> None:
         inputs, target = batch
@@ -82,7 +106,7 @@ class TrainingModule(pl.LightningModule):
         loss: Tensor = self.model.head.loss(  # type: ignore[operator]
             features, target, reduction, target_kind=self.kind, weight=self.class_weight, **self.loss_options
         )
-        return loss.mean()
+        return loss if self.class_weight is None else loss.mean()
 
     def configure_optimizers(self) -> Any:
         config = self.config
@@ -107,7 +131,7 @@ class TrainingModule(pl.LightningModule):
         # Counted here: Lightning's own estimate sets up the loader too early to take its place up after a restart.
         steps = len(self.trainer.datamodule.train_dataloader()) * (config.epochs or 1)  # type: ignore[attr-defined]
         schedule = LambdaLR(optimiser, partial(self._rate, total=max(steps, 1)))
-        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        return {"optimizer": optimiser, "lr_scheduler": schedule}
 
     def _rate(self, step: int, total: int) -> float:
         """The share of the learning rate at this step."""
@@ -115,7 +139,3 @@ class TrainingModule(pl.LightningModule):
         if step < rising:
             return (step + 1) / (rising + 1)
         return 1.0 if self.config.schedule == "constant" else max(0.0, (total - step) / max(total - rising, 1))
-
-    def configure_gradient_clipping(self, *_: Any, **__: Any) -> None:
-        if self.config.clip is not None:
-            clip_gradients(self.model.parameters(), self.config.clip)
