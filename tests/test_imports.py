@@ -24,7 +24,7 @@ ALLOWED = {
     "uncertainty": MODEL,
     "induce": MODEL | {"data"},
     "training": MODEL | {"encoders", "data", "uncertainty", "induce"},
-    "report": {"errors"},
+    "report": {"errors", "taxonomy"},
     "integrations": MODEL | {"encoders", "data", "uncertainty", "induce", "training"},
     "serve": MODEL | {"encoders", "data", "uncertainty", "induce", "training", "integrations", "report"},
     "__main__": {"cli"},
