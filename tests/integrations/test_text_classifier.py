@@ -629,7 +629,7 @@ def test_a_run_that_was_stopped_is_resumed_to_the_same_weights(clf, tmp_path):
 
     config = TrainConfig.make(**{name: value for name, value in SMALL.items() if name in TrainConfig.model_fields})
     with pytest.raises(InterruptedError):
-        fit(config, TAX, Examples(TEXTS, TAX.find_many(LABELS)), folder=tmp_path, callbacks=[Stop()])
+        fit(config, TAX, Examples(TEXTS, TAX.find_many(LABELS)), folder=tmp_path, callbacks=[Stop()], every_steps=1)
     made = small(folder=tmp_path)
     with pytest.raises(am.errors.OptionError, match="unfinished run"):
         made.fit(TEXTS, LABELS)

@@ -138,6 +138,7 @@ def measure(run: Run, texts: Labelled) -> dict[str, Any]:
         "epochs": run.epochs,
         "best_epoch": run.best_epoch,
         "valid_macro_f1": run.valid_macro_f1,
+        "curve": [dict(epoch) for epoch in run.curve],
         "seconds": round(run.seconds, 3),
         "parameters": run.model.num_parameters,
         "train_items": len(texts.train),

@@ -317,6 +317,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
                 "epochs": run.epochs,
                 "best_epoch": run.best_epoch,
                 "valid_macro_f1": run.valid_macro_f1,
+                "curve": [dict(epoch) for epoch in run.curve],
                 "seconds": run.seconds,
             },
         }
@@ -338,7 +339,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             record = json.loads(path.read_text("utf-8")) if path.is_file() else {}
             if record.get("taxonomy") != model.taxonomy.fingerprint:  # of a model that lay here before
                 record = {}
-            run = Run(model, **record["run"]) if record.get("run") else None
+            told = record.get("run")
+            run = Run(model, **{**told, "curve": tuple(told.get("curve", ()))}) if told else None
             separator = record.get("separator")
         except (ValueError, TypeError, AttributeError) as error:
             raise ModelFolderError(f"{path} is not the record of a classifier: {error}") from error

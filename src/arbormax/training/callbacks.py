@@ -20,6 +20,7 @@ from arbormax.errors import ArbormaxError
 
 MONITOR = "valid/macro_f1"
 BEST_SCORE, BEST_EPOCH, SECONDS, EPOCHS = "run/best_score", "run/best_epoch", "run/seconds", "run/epochs"
+CURVE, CURVE_COLUMNS = "run/curve", ("loss", "macro_f1", "accuracy", "hf")
 
 
 class TrainingInterrupted(ArbormaxError):  # noqa: N818 - nothing went wrong
@@ -42,16 +43,19 @@ class Patience(EarlyStopping):
 
 
 class Best(pl.Callback):
-    """Remembers the weights of the epoch with the best macro-F1 and puts them back at the end.
+    """Remembers how every epoch did on the held-out texts, and the weights of the best one for the end.
 
-    What it found goes into the trainer's metrics too: of what several processes know, only these reach the caller.
+    The best has the highest macro-F1. What it found goes into the trainer's metrics too: of what several processes
+    know, only these reach the caller.
     """
 
     def __init__(self) -> None:
         self.score, self.epoch = -1.0, -1
         self.weights: dict[str, Tensor] = {}
+        self.curve: list[list[float]] = []
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.curve.append([float(trainer.callback_metrics[f"valid/{name}"]) for name in CURVE_COLUMNS])
         score = float(trainer.callback_metrics[MONITOR])
         if score > self.score:
             self.score, self.epoch = score, trainer.current_epoch
@@ -62,12 +66,14 @@ class Best(pl.Callback):
             module.load_state_dict(self.weights)
             trainer.callback_metrics[BEST_SCORE] = torch.tensor(self.score, dtype=torch.float64)
             trainer.callback_metrics[BEST_EPOCH] = torch.tensor(self.epoch)
+            trainer.callback_metrics[CURVE] = torch.tensor(self.curve, dtype=torch.float64)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"score": self.score, "epoch": self.epoch, "weights": self.weights}
+        return {"score": self.score, "epoch": self.epoch, "weights": self.weights, "curve": self.curve}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.score, self.epoch, self.weights = state["score"], state["epoch"], state["weights"]
+        self.curve = state["curve"]
 
 
 class Clock(pl.Callback):
@@ -101,7 +107,8 @@ class Clock(pl.Callback):
 class Snapshots(Checkpoint):
     """Saves the whole state now and then, and when asked to stop; a run that goes on from it ends as if never stopped.
 
-    A state is saved between two steps or two epochs, never inside one. Being a `Checkpoint`, it comes after all
+    A state is saved between two steps or two epochs, never inside one: after so many steps where `every_steps` tells,
+    else after so many seconds, and at the end. Being a `Checkpoint`, it comes after all
     other callbacks, so that theirs are in it.
     """
 
@@ -128,19 +135,23 @@ class Snapshots(Checkpoint):
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         if trainer.is_last_batch:
             return  # the epoch's own end follows, after validation
-        asked = self._is_asked(trainer)
-        due = trainer.global_step % self.every_steps == 0 if self.every_steps else self._is_due(trainer)
-        if asked or due:
-            self._save(trainer, asked)
+        self._save_if_due(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
-        self._save(trainer, self._is_asked(trainer))
+        is_last = trainer.should_stop or trainer.current_epoch + 1 == trainer.max_epochs
+        self._save_if_due(trainer, is_last)
 
     def state_dict(self) -> dict[str, Any]:
         return {"states": gathered(random_states())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._states = state["states"]
+
+    def _save_if_due(self, trainer: pl.Trainer, is_last: bool = False) -> None:
+        asked = self._is_asked(trainer)
+        due = trainer.global_step % self.every_steps == 0 if self.every_steps else self._is_due(trainer)
+        if asked or due or is_last:
+            self._save(trainer, asked)
 
     def _save(self, trainer: pl.Trainer, asked: bool) -> None:
         # Lightning writes by way of the machine's temporary folder: a copy from there could be cut short

@@ -27,6 +27,8 @@ from arbormax.taxonomy import Taxonomy
 from arbormax.training.callbacks import (
     BEST_EPOCH,
     BEST_SCORE,
+    CURVE,
+    CURVE_COLUMNS,
     EPOCHS,
     SECONDS,
     Best,
@@ -55,6 +57,7 @@ class Run:
     best_epoch: int | None  # whose weights these are, counted from 1; None: the last one's
     valid_macro_f1: float | None
     seconds: float  # of training, over all restarts
+    curve: tuple[dict[str, float], ...] = ()  # of each epoch: loss, macro_f1, accuracy and hf on the held-out texts
 
 
 @dataclass(frozen=True)
@@ -194,12 +197,14 @@ def fit(
     model.eval()
     if not all(parameter.isfinite().all() for parameter in model.parameters()):
         raise TrainingError("training diverged, its weights are not finite: try a lower learning rate, or clip")
+    curve = trainer.callback_metrics.pop(CURVE, torch.zeros(0, 0))
     found = {name: value.item() for name, value in trainer.callback_metrics.items()}
     return Run(
         model,
         epochs=int(found[EPOCHS]),
         best_epoch=int(found[BEST_EPOCH]) + 1 if BEST_EPOCH in found else None,
         valid_macro_f1=found.get(BEST_SCORE),
+        curve=tuple(dict(zip(CURVE_COLUMNS, row, strict=True)) for row in curve.tolist()),
         seconds=found[SECONDS],
     )
 

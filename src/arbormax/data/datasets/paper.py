@@ -40,9 +40,9 @@ class Source:
         """The file of a split, or None."""
         return next((path for path in self.candidates(folder, split) if path.is_file()), None)
 
-    def missing(self, folder: Path) -> tuple[str, ...]:
+    def missing(self, folder: Path, splits: tuple[str, ...] = SPLITS) -> tuple[str, ...]:
         """The files of the splits that are not there, each with the place where it goes."""
-        absent = [self.candidates(folder, split) for split in SPLITS if self.find(folder, split) is None]
+        absent = [self.candidates(folder, split) for split in splits if self.find(folder, split) is None]
         return tuple(f"{published} (or {table.name} beside it)" for published, table in absent)
 
 
@@ -91,20 +91,30 @@ SOURCES = {
 
 def load(source: Source, folder: Path) -> Dataset:
     """The dataset in the files below a folder."""
-    taxonomy = tree(source.name)
-    paths = [source.find(folder, split) for split in SPLITS]
-    if None in paths:
-        listed = "".join(f"\n  - {path}" for path in source.missing(folder))
+    train, test = _read(source, folder, SPLITS)
+    return Dataset(source.name, tree(source.name), train, test, source.description, source.licence, source.source)
+
+
+def load_split(source: Source, folder: Path, split: str) -> Examples:
+    """One of the two splits; the other one's file is not so much as looked for."""
+    return _read(source, folder, (split,))[0]
+
+
+def _read(source: Source, folder: Path, splits: tuple[str, ...]) -> list[Examples]:
+    if missing := source.missing(folder, splits):
+        listed = "".join(f"\n  - {path}" for path in missing)
         raise MissingDataError(
             f"the dataset {source.name} is not whole; missing:{listed}\n`arbormax data fetch {source.name}` downloads "
             "it, or put the files there by hand; ARBORMAX_DATA or root= names another folder"
         )
+    taxonomy = tree(source.name)
     node_of = {taxonomy.names[node]: node for node in taxonomy.leaves.tolist()}
     problems: list[str] = []
-    train, test = (_examples(source, path, node_of, problems) for path in paths if path)
+    paths = [path for split in splits if (path := source.find(folder, split))]
+    parts = [_examples(source, path, node_of, problems) for path in paths]
     if problems:
         raise _complaint(f"the files of {source.name} do not hold one label and one text in every line:", problems)
-    return Dataset(source.name, taxonomy, train, test, source.description, source.licence, source.source)
+    return parts
 
 
 def status(source: Source, folder: Path) -> Status:

@@ -1,0 +1,133 @@
+"""Write docs/results.md, its figures and the README's table from the records in experiments/paper/results."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from arbormax.data.datasets.trees import tree
+from arbormax.errors import ArbormaxError, InputError
+from arbormax.report import Curve, Interval, intervals_svg, panels_svg, tree_svg
+from arbormax.training.study.differences import Found, differences_text, store_differences
+from arbormax.training.study.markdown import MAIN, TITLES, arm_title, overview, page
+from arbormax.training.study.plan import Study
+from arbormax.training.study.summary import DATASETS, Results, mean_curves, read_results
+
+ROOT = Path(__file__).parents[2]
+COMMAND = "python experiments/paper/tables.py"
+BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+
+
+def main(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Write all files, or with --check tell which of them differ from what would be written; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
+    check = parser.parse_args(argv).check
+    try:
+        wanted = outputs(root, write=not check)
+    except ArbormaxError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    changed = [path for path, text in wanted.items() if not path.is_file() or path.read_text("utf-8") != text]
+    for path in changed:
+        print(f"{path.relative_to(root)}: {'differs from what would be written' if check else 'written'}")
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(wanted[path], "utf-8", newline="\n")
+    if check and changed:
+        print(f"run `{COMMAND}`", file=sys.stderr)
+    return int(check and bool(changed))
+
+
+def outputs(root: Path, *, write: bool) -> dict[Path, str]:
+    """Every file that the records make, and its text."""
+    folder = root / "experiments" / "paper" / "results"
+    results = read_results(folder)
+    found = store_differences(results, folder, write=write)
+    for dataset, arms in found.items():
+        if old := [arm for arm, entry in arms.items() if not entry.current]:
+            print(
+                f"{dataset}: the records of {', '.join(old)} are newer than the stored intervals, and the test texts "
+                "are not here to make them again (set ARBORMAX_DATA)",
+                file=sys.stderr,
+            )
+    wanted = {folder / dataset / "differences.json": differences_text(dataset, arms) for dataset, arms in found.items()}
+    drawn = figures(results, found)
+    wanted |= {root / "docs" / "figures" / f"{name}.svg": svg for name, svg in drawn.items()}
+    places = {name: f"figures/{name}.svg" for name in drawn}
+    plan = planned(folder.parent)
+    wanted[root / "docs" / "results.md"] = page(results, found, places, COMMAND, plan)
+    readme = root / "README.md"
+    table = (
+        f"{overview(results, found, plan)}\n\n"
+        f"All measures, intervals and settings: [results](docs/results.md), made by `{COMMAND}`."
+    )
+    wanted[readme] = between_marks(readme, table)
+    return wanted
+
+
+def planned(folder: Path) -> dict[str, dict[tuple[str, str], int]]:
+    """What the study of each dataset is to have at its end: arm and head → seeds."""
+    studies = {name: folder / f"{name}.json" for name in DATASETS}
+    return {
+        name: {(arm.name, head): arm.seeds for arm, head in Study.load(path).groups()}
+        for name, path in studies.items()
+        if path.is_file()
+    }
+
+
+def between_marks(path: Path, text: str) -> str:
+    """The file's text with what stands between the marks replaced."""
+    whole = path.read_text("utf-8")
+    if whole.count(BEGIN) != 1 or whole.count(END) != 1 or whole.index(BEGIN) > whole.index(END):
+        raise InputError(f"{path} needs the lines {BEGIN} and {END}, each once and in this order: the table goes there")
+    before, after = whole.split(BEGIN)[0], whole.split(END)[1]
+    return f"{before}{BEGIN}\n{text}\n{END}{after}"
+
+
+def figures(results: Results, found: Found) -> dict[str, str]:
+    """Name → SVG: the trees, and what there are records for of the curves and the differences."""
+    drawn = {f"tree-{name}": tree_svg(tree(name), f"The tree of {TITLES[name]}") for name in DATASETS}
+    panels = {TITLES[name]: lines for name in DATASETS if (lines := curves(results, name))}
+    if panels:
+        title = "BiLSTM: macro-F1 on the held-out folds"
+        drawn["curves"] = panels_svg(panels, title, columns=2, x="epoch", y="macro-F1, points")
+    if rows := intervals(found):
+        drawn["differences"] = intervals_svg(rows, "Macro-F1 minus that of the flat softmax, points, 95 % intervals")
+    return drawn
+
+
+def curves(results: Results, dataset: str) -> Mapping[str, Curve]:
+    """Head → the curve of the BiLSTM's chosen settings, its chosen epoch marked."""
+    lines = {}
+    for head in ("flat", "hierarchical", "shared"):
+        choice = results.choice(dataset, MAIN, head)
+        curve = mean_curves(results, dataset, MAIN, head, choice["point"]) if choice else None
+        if choice and curve:
+            mean, low, high = ([100 * value for value in values] for values in (curve.mean, curve.low, curve.high))
+            mark = epochs if (epochs := choice.get("epochs")) in curve.epochs else None
+            lines[head] = Curve(x=curve.epochs, mean=mean, low=low, high=high, mark=mark)
+    return lines
+
+
+def intervals(found: Found) -> list[Interval]:
+    """The differences in macro-F1 of every arm and head, in points; none that older records made."""
+    return [
+        Interval(
+            label=f"{arm_title(arm)}, {difference.head} − flat",
+            group=TITLES[dataset],
+            mean=100 * difference.mean,
+            low=100 * difference.low,
+            high=100 * difference.high,
+        )
+        for dataset, arms in found.items()
+        for arm, entry in arms.items()
+        for difference in entry.differences
+        if difference.measure == "macro_f1" and entry.current
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

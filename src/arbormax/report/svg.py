@@ -1,0 +1,156 @@
+"""What all drawings share: the document with its style sheet, text that fits, and short numbers."""
+
+from __future__ import annotations
+
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterable
+from html import escape
+from itertools import accumulate
+
+SIZE, SMALL, LARGE = 12, 11, 15  # of text, in pixels; the style sheet has the same numbers
+MARGIN = 16
+COLOURS = 7
+
+# Okabe and Ito's colours, which the colour-blind can tell apart. Yellow is left out on white, where it vanishes, and
+# two of the others change places on black. All rules are below .arbormax, so that a page can hold the drawing inline.
+_LIGHT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#1f2328", "#e69f00", "#56b4e9")
+_DARK = ("#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e6edf3", "#f0e442", "#0072b2")
+_RULES = """\
+.arbormax{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue","DejaVu Sans",Arial,sans-serif;\
+font-size:12px;max-width:100%;height:auto}
+.arbormax .title{font-size:15px;font-weight:600}
+.arbormax .strong{font-weight:600}
+.arbormax .small{font-size:11px;font-weight:400}
+.arbormax .end{text-anchor:end}
+.arbormax .middle{text-anchor:middle}
+.arbormax .rule{fill:none;stroke-width:1}
+.arbormax .line{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round}
+.arbormax .band{fill:currentColor;fill-opacity:.15}
+.arbormax .dot{fill:currentColor;stroke-width:1.5}
+.arbormax .ring{stroke:currentColor;stroke-width:2}"""
+
+
+def _scheme(ink: str, paper: str, muted: str, rule: str, grid: str, colours: tuple[str, ...]) -> str:
+    rules = [
+        f".arbormax text{{fill:{ink}}}",
+        f".arbormax .paper,.arbormax .ring{{fill:{paper}}}",
+        f".arbormax .dot{{stroke:{paper}}}",
+        f".arbormax .muted{{fill:{muted}}}",
+        f".arbormax .rule{{stroke:{rule}}}",
+        f".arbormax .grid{{stroke:{grid}}}",
+        *(f".arbormax .c{number}{{color:{colour}}}" for number, colour in enumerate(colours)),
+    ]
+    return "\n".join(rules)
+
+
+_STYLE = "\n".join(
+    [
+        "<style>",
+        _RULES,
+        _scheme("#1f2328", "#ffffff", "#59636e", "#818b98", "#e4e8ec", _LIGHT),
+        "@media (prefers-color-scheme: dark){",
+        _scheme("#e6edf3", "#0d1117", "#9198a1", "#768390", "#272d36", _DARK),
+        "}",
+        "</style>",
+    ]
+)
+
+
+def document(width: float, height: float, label: str, parts: Iterable[str]) -> str:
+    """The whole SVG file around its parts; `label` is what a screen reader says."""
+    told, wide, tall = escape(clean(label)), num(width), num(height)
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="arbormax" role="img" aria-label="{told}"'
+        f' width="{wide}" height="{tall}" viewBox="0 0 {wide} {tall}">'
+    )
+    paper = f'<rect class="paper" width="{wide}" height="{tall}"/>'
+    return "\n".join([head, f"<title>{told}</title>", _STYLE, paper, *parts, "</svg>", ""])
+
+
+def heading(title: str, width: float) -> tuple[list[str], float]:
+    """The title in as many lines as it needs, and the y below it."""
+    lines: list[str] = []
+    for word in clean(title).split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and text_width(longer, LARGE, bold=True) <= width - 2 * MARGIN:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    parts = [
+        text(MARGIN, MARGIN + 15 + 20 * row, shown, "title", size=LARGE, limit=width - 2 * MARGIN)
+        for row, shown in enumerate(lines)
+    ]
+    return parts, MARGIN + (20 * len(lines) + 10 if lines else 0)
+
+
+def text(
+    x: float,
+    y: float,
+    content: str,
+    css: str = "",
+    *,
+    note: str = "",
+    size: int = SIZE,
+    limit: float = float("inf"),
+    turned: bool = False,
+) -> str:
+    """A text element; what is wider than `limit` is cut and stands whole in a tooltip. `note` follows in grey."""
+    whole = clean(content)
+    shown = shorten(whole, size, limit, bold="strong" in css or "title" in css)
+    full = f"<title>{escape(whole)}</title>" if shown != whole else ""
+    after = f'<tspan class="muted small" dx="5">{escape(note)}</tspan>' if note else ""
+    style = f' class="{css}"' if css else ""
+    turn = f' transform="rotate(-90 {num(x)} {num(y)})"' if turned else ""
+    return f'<text x="{num(x)}" y="{num(y)}"{style}{turn}>{full}{escape(shown)}{after}</text>'
+
+
+def num(value: float) -> str:
+    """A coordinate with one decimal at most.
+
+    >>> num(12.04), num(-0.01), num(3.25)
+    ('12', '0', '3.2')
+    """
+    return f"{round(float(value), 1) + 0.0:.1f}".removesuffix(".0")
+
+
+def clean(content: str) -> str:
+    """Text without what XML forbids or what would turn the line around; line breaks and tabs become spaces."""
+    kept = (" " if char.isspace() else char for char in content if char.isspace() or not _unfit(char))
+    return " ".join("".join(kept).split())
+
+
+def _unfit(char: str) -> bool:
+    # Cc control, Cs lone surrogates; U+xFFFE and U+xFFFF are no characters; the rest steers the writing direction
+    return (
+        unicodedata.category(char) in ("Cc", "Cs")
+        or ord(char) & 0xFFFE == 0xFFFE
+        or char in "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+    )
+
+
+def shorten(content: str, size: int, limit: float, *, bold: bool = False) -> str:
+    """Text cut so that it and an ellipsis are no wider than `limit` pixels, or the text itself where it fits."""
+    if text_width(content, size, bold=bold) <= limit:
+        return content
+    widths = list(accumulate(text_width(char, size, bold=bold) for char in content))
+    return content[: bisect_right(widths, limit - text_width("…", size, bold=bold))].rstrip() + "…"
+
+
+def text_width(content: str, size: int = SIZE, *, bold: bool = False) -> float:
+    """About how wide text is in pixels, on the safe side: the fonts of readers differ."""
+    return sum(map(_em, content)) * size * (1.14 if bold else 1.0)
+
+
+def _em(char: str) -> float:
+    if char in "ijlI.,:;'|!()[]/\\ ":
+        return 0.36
+    if char in "mwMW@%—…":
+        return 0.97
+    if char in "&<>+=#~−":
+        return 0.84
+    if unicodedata.combining(char):
+        return 0.0
+    if unicodedata.east_asian_width(char) in "WF" or ord(char) > 0xFFFF:
+        return 1.1
+    return 0.72 if char.isupper() else 0.62

@@ -1,0 +1,193 @@
+"""One training of a study, from its place in the plan to its record."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import arbormax
+from arbormax import metrics
+from arbormax.data.examples import Examples
+from arbormax.errors import OptionError
+from arbormax.taxonomy import Taxonomy
+from arbormax.taxonomy.formats._text import write_whole
+from arbormax.training.config import TrainConfig
+from arbormax.training.crossval import read_json
+from arbormax.training.evaluate import evaluate
+from arbormax.training.fit import Hardware, fit
+from arbormax.training.folds import fold_of
+from arbormax.training.study.choose import Choice
+from arbormax.training.study.files import located, texts_to_measure, training_texts
+from arbormax.training.study.plan import SVC, Arm, Study, slug
+
+_FOLD_SEED = 0  # all arms and heads have the same folds
+_PACKAGES = ("torch", "pytorch-lightning", "scikit-learn", "transformers")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training to be measured on a fold, or on the test texts once something was chosen."""
+
+    study: Study
+    arm: Arm
+    head: str
+    point: dict[str, Any]
+    fold: int | None = None
+    seed: int = 0
+    choice: Choice | None = None
+
+    @property
+    def file(self) -> str:
+        """Where its record goes, from the folder of all results."""
+        base = f"{self.arm.name}-{self.head}"
+        name = f"folds/{base}{slug(self.point)}-fold{self.fold}"
+        if self.choice is not None:
+            name = f"runs/{base}-seed{self.seed}"
+        return f"{self.study.dataset}/{name}.json"
+
+    @property
+    def config(self) -> TrainConfig:
+        if self.choice is None:
+            more = {} if self.arm.early else {"patience": None}
+            return self.arm.config(self.head, self.point, self.seed, **more)
+        return self.arm.config(self.head, self.point, self.seed, epochs=self.choice.epochs, validation=0.0)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What makes the record this job's: other settings, another record."""
+        own: dict[str, Any] = {"rows": self.study.rows, "folds": self.study.folds}
+        if self.arm.encoder == SVC:
+            return {**own, **self.arm.settings, **self.point}
+        config = json.loads(self.config.model_dump_json())
+        options = located(self.config).encoder_options
+        if "vectors" in options:
+            config["encoder_options"]["vectors"] = Path(options["vectors"]).name
+        return {**own, **config}
+
+    def record(self, results: Path) -> dict[str, Any] | None:
+        """The finished record, or None; raises where it is of other settings."""
+        path = results / self.file
+        if not path.exists():
+            return None
+        record = read_json(path)
+        before, now = record.get("config"), self.settings
+        if before != now:
+            differing = [name for name in now if not isinstance(before, dict) or before.get(name) != now[name]]
+            raise OptionError(
+                f"{path} was made with other settings ({', '.join(differing)}): remove it, or write the results "
+                "elsewhere"
+            )
+        return record
+
+    def run(self, results: Path, hardware: Hardware, command: str) -> None:
+        """Train, measure, write the record; a training that was stopped goes on from its last state."""
+        if self.record(results) is not None:
+            return
+        path = results / self.file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        state = results / "unfinished" / self.file.removesuffix(".json")
+        taxonomy, train = training_texts(self.study, self.arm)
+        measured = (
+            self._on_fold(taxonomy, train, hardware, state)
+            if self.choice is None
+            else self._on_test(self.choice, taxonomy, train, hardware, state)
+        )
+        named = {
+            "dataset": self.study.dataset,
+            "arm": self.arm.name,
+            "encoder": self.arm.encoder,
+            "head": self.head,
+            "tree": self.arm.tree,
+            "seed": self.seed,
+        }
+        record = {**named, **measured, "config": self.settings, **circumstances(hardware), "command": command}
+        write_whole(path, (json.dumps(record) + "\n").encode())
+        shutil.rmtree(state, ignore_errors=True)
+
+    def _on_fold(self, taxonomy: Taxonomy, train: Examples, hardware: Hardware, state: Path) -> dict[str, Any]:
+        fold_n = fold_of(train.nodes, self.study.folds, _FOLD_SEED)
+        inside, outside = (train.take(np.flatnonzero(at)) for at in (fold_n != self.fold, fold_n == self.fold))
+        found: dict[str, Any] = {"fold": self.fold, "folds": self.study.folds, "point": self.point}
+        if self.arm.encoder == SVC:
+            values = metrics.evaluate(outside.nodes, self._svc(inside, outside), taxonomy)
+            curve = [{"epoch": 1, **{name: values[name] for name in ("macro_f1", "accuracy", "hf")}}]
+            return {**found, "curve": curve}
+        run = fit(located(self.config), taxonomy, inside, outside, hardware=hardware, folder=state, resume=True)
+        curve = [{"epoch": number, **values} for number, values in enumerate(run.curve, start=1)]
+        return {**found, "curve": curve, "seconds": run.seconds}
+
+    def _on_test(
+        self, choice: Choice, taxonomy: Taxonomy, train: Examples, hardware: Hardware, state: Path
+    ) -> dict[str, Any]:
+        found = {
+            "chosen": {"point": choice.point, "epochs": choice.epochs, "macro_f1": choice.macro_f1},
+            "vectors": self.settings.get("encoder_options", {}).get("vectors"),
+        }
+        test = texts_to_measure(self.study, self.arm, choice)
+        if self.arm.encoder == SVC:
+            predicted = self._svc(train, test)
+            values = {"items": len(test), **metrics.evaluate(test.nodes, predicted, taxonomy)}
+        else:
+            run = fit(located(self.config), taxonomy, train, hardware=hardware, folder=state, resume=True)
+            device = "cpu" if hardware.accelerator == "cpu" or not torch.cuda.is_available() else "cuda"
+            values, predicted = evaluate(run.model.to(device), test)
+            values |= {"seconds": run.seconds, "parameters": run.model.num_parameters}
+        return {**found, **_plain(values), "predicted": taxonomy.class_of[predicted].tolist()}
+
+    def _svc(self, train: Examples, test: Examples) -> np.ndarray:
+        """(n,) the nodes that TF-IDF of words and pairs of words with a linear support vector machine finds."""
+        from sklearn.feature_extraction.text import TfidfVectorizer
+        from sklearn.pipeline import make_pipeline
+        from sklearn.svm import LinearSVC
+
+        given = {**self.arm.settings, **self.point}
+        terms = TfidfVectorizer(ngram_range=(1, given.pop("ngrams")), sublinear_tf=given.pop("sublinear", False))
+        machine = make_pipeline(terms, LinearSVC(**given)).fit(train.texts, train.nodes)
+        return np.asarray(machine.predict(test.texts))
+
+
+def circumstances(hardware: Hardware) -> dict[str, Any]:
+    """Where and with what a record was made."""
+    cuda = hardware.accelerator != "cpu" and torch.cuda.is_available()
+    device = torch.cuda.get_device_name() if cuda else f"{_processor()}, {os.cpu_count()} cores"
+    versions = {"python": platform.python_version(), "arbormax": arbormax.__version__}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {"device": device, "versions": versions}
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+        platform.processor() or platform.machine(),
+    )
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Measures as JSON knows them."""
+    return {name: _number(value) for name, value in values.items()}
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _number(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [_number(item) for item in value]
+    return round(value, 6) if isinstance(value, float) else value

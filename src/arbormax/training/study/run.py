@@ -1,0 +1,231 @@
+"""A study, run: folds first, then a choice, then the test texts, on all the devices there are."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from multiprocessing.queues import Queue
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from arbormax.errors import ArbormaxError, OptionError
+from arbormax.taxonomy.formats._text import write_whole
+from arbormax.training.callbacks import TrainingInterrupted
+from arbormax.training.fit import Hardware
+from arbormax.training.study.choose import Choice, choose
+from arbormax.training.study.jobs import Job
+from arbormax.training.study.plan import Arm, Study
+
+Progress = Callable[[str, int, int], None]
+
+
+class StudyError(ArbormaxError, RuntimeError):
+    """Some trainings of a study failed; the others are finished."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a study may use: `workers` trainings at a time, spread over the devices."""
+
+    workers: int = 1
+    accelerator: str = "auto"
+    devices: int | None = None  # None: all there are
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise OptionError(f"a study needs one worker or more, found {self.workers}")
+        if self.accelerator not in ("auto", "cpu", "gpu", "cuda"):
+            raise OptionError(f"accelerator is auto, cpu or gpu, found {self.accelerator!r}")
+        if self.accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
+            raise OptionError("there is no GPU that torch can use: give accelerator='cpu'")
+        if self.devices is not None and self.devices < 1:
+            raise OptionError(f"a study needs one device or more, found {self.devices}")
+
+    def hardware(self) -> list[Hardware]:
+        """The device of each worker."""
+        if self.accelerator == "cpu" or not torch.cuda.is_available():
+            return [Hardware("cpu", 1)] * self.workers
+        there = torch.cuda.device_count()
+        if self.devices is not None and self.devices > there:
+            raise OptionError(f"{self.devices} devices were asked for, and there are {there}")
+        return [Hardware("gpu", f"{number % (self.devices or there)},") for number in range(self.workers)]
+
+
+ONE_WORKER = Machine()
+
+
+def run_studies(
+    studies: Sequence[Study],
+    results: Path,
+    *,
+    machine: Machine = ONE_WORKER,
+    minutes: float | None = None,
+    command: str = "",
+    progress: Progress | None = None,
+) -> bool:
+    """Run what is not finished yet; whether all of it is now. After so many minutes nothing new is begun.
+
+    Every finished training is a file below `results`, so that a call that is started again goes on where it was.
+    """
+    groups = [_Group(study, arm, head, results) for study in studies for arm, head in study.groups()]
+    for group in groups:
+        group.check()
+    total = sum(group.size for group in groups)
+    told = progress or (lambda *_: None)
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
+    failed: dict[str, BaseException] = {}
+    running: dict[Future[None], tuple[_Group, Job]] = {}
+    with _executor(machine, results, command) as pool:
+        try:
+            waiting = [(group, job) for group in groups for job in group.folds()]
+            for group in groups:
+                waiting += [(group, job) for job in group.tests()]
+            done = total - sum(group.left for group in groups)
+            while waiting or running:
+                is_late = deadline is not None and time.monotonic() >= deadline
+                while waiting and not is_late and len(running) < machine.workers:
+                    group, job = waiting.pop(0)
+                    told(job.file, done, total)
+                    running[pool.submit(_work, job)] = (group, job)
+                if not running:
+                    break
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    group, job = running.pop(future)
+                    if (error := future.exception()) is not None:
+                        if isinstance(error, TrainingInterrupted):
+                            raise error
+                        failed[job.file] = error
+                        continue
+                    done += 1
+                    if job.choice is None:
+                        waiting += [(group, test) for test in group.tests()]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    told("finished" if not failed else "finished, with failures", done, total)
+    if failed:
+        first, error = next(iter(failed.items()))
+        more = f", and {len(failed) - 1} others" if len(failed) > 1 else ""
+        raise StudyError(f"{first} failed{more}: {type(error).__name__}: {error}") from error
+    return done == total
+
+
+class _Group:
+    """An arm with a head: its folds, their choice, its measurements."""
+
+    def __init__(self, study: Study, arm: Arm, head: str, results: Path) -> None:
+        self.study, self.arm, self.head, self.results = study, arm, head, results
+        self.size = len(arm.points) * study.folds + arm.seeds
+        self._begun = False  # whether the measurements were handed out
+
+    def check(self) -> None:
+        """Raise where something finished is of other settings."""
+        for job in self._all_folds():
+            job.record(self.results)
+        if (choice := self.choice()) is not None:
+            for job in self._all_tests(choice):
+                job.record(self.results)
+
+    @property
+    def left(self) -> int:
+        """How many trainings are not finished."""
+        folds, choice = len(self.folds()), self.choice()
+        return folds + (self.arm.seeds if choice is None else len(self._unfinished(self._all_tests(choice))))
+
+    def folds(self) -> list[Job]:
+        """The trainings of cross-validation that are not finished."""
+        return self._unfinished(self._all_folds())
+
+    def tests(self) -> list[Job]:
+        """The measurements that are not finished, once, and only when all folds are."""
+        choice = None if self._begun else self.choice()
+        if choice is None:
+            return []
+        self._begun = True
+        path = self.results / self.study.dataset / "choices" / f"{self.arm.name}-{self.head}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        named = {
+            "dataset": self.study.dataset,
+            "arm": self.arm.name,
+            "encoder": self.arm.encoder,
+            "head": self.head,
+            "tree": self.arm.tree,
+        }
+        write_whole(path, (json.dumps({**named, **choice.to_dict()}, indent=1) + "\n").encode())
+        return self._unfinished(self._all_tests(choice))
+
+    def choice(self) -> Choice | None:
+        records = [job.record(self.results) for job in self._all_folds()]
+        finished = [record for record in records if record is not None]
+        return choose(self.arm, finished, self.study.folds) if len(finished) == len(records) else None
+
+    def _all_folds(self) -> list[Job]:
+        return [
+            Job(self.study, self.arm, self.head, point, fold=fold)
+            for point in self.arm.points
+            for fold in range(self.study.folds)
+        ]
+
+    def _all_tests(self, choice: Choice) -> list[Job]:
+        seeds = range(self.arm.seeds)
+        return [Job(self.study, self.arm, self.head, choice.point, seed=seed, choice=choice) for seed in seeds]
+
+    def _unfinished(self, jobs: list[Job]) -> list[Job]:
+        return [job for job in jobs if job.record(self.results) is None]
+
+
+class _Here(Executor):
+    """Runs a job where it is submitted: one worker needs no process of its own."""
+
+    def submit(self, work: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work(*given, **named))
+        except Exception as error:  # told by whoever asks for the result
+            future.set_exception(error)
+        return future
+
+
+_worker: dict[str, Any] = {}  # of this process: where it computes and writes
+
+
+def _executor(machine: Machine, results: Path, command: str) -> Executor:
+    hardware = machine.hardware()
+    if machine.workers == 1:
+        _worker.update(hardware=hardware[0], results=results, command=command)
+        return _Here()
+    context = multiprocessing.get_context("spawn")
+    places: Queue[Hardware] = context.Queue()
+    for place in hardware:
+        places.put(place)
+    threads = max(1, (os.cpu_count() or 1) // machine.workers)
+    return ProcessPoolExecutor(
+        machine.workers, mp_context=context, initializer=_begin, initargs=(places, results, command, threads)
+    )
+
+
+def _begin(places: Queue[Hardware], results: Path, command: str, threads: int) -> None:
+    _worker.update(hardware=places.get(), results=results, command=command)
+    torch.set_num_threads(threads)
+    threading.Thread(target=_follow_parent, daemon=True).start()
+
+
+def _follow_parent() -> None:
+    """A worker whose parent was killed would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _work(job: Job) -> None:
+    hardware = Hardware("cpu", 1) if job.arm.device == "cpu" else _worker["hardware"]
+    job.run(_worker["results"], hardware, _worker["command"])
