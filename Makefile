@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test test-slow check format bench clean
+.PHONY: help demo test test-slow check format bench results clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -49,6 +49,9 @@ bench: $(VENV)/.bench  ## run the benchmarks and append to benchmarks/results
 	$(BIN)/python benchmarks/taxonomy.py
 	$(BIN)/python benchmarks/heads.py
 	$(BIN)/python benchmarks/train.py
+
+results: $(VENV)/.user  ## write docs/results.md, its figures and the README's table from experiments/paper/results
+	$(BIN)/python experiments/paper/tables.py
 
 clean:  ## remove the virtual environment and all caches
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

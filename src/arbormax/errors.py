@@ -61,8 +61,12 @@ class MissingDependencyError(ArbormaxError, ImportError):
     """A package that this feature needs is not installed."""
 
     def __init__(self, feature: str, package: str, extra: str | None = None) -> None:
+        self.given = (feature, package, extra)
         or_extra = f", or 'arbormax[{extra}]' with all that goes with it" if extra else ""
         super().__init__(f"{feature} needs the package {package}: pip install '{package.lower()}'{or_extra}")
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str | None]]:  # it may come from another process
+        return type(self), self.given
 
 
 def did_you_mean(word: str, known: Iterable[str], count: int = 3) -> str:

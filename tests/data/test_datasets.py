@@ -11,7 +11,7 @@ import pytest
 import arbormax as am
 from arbormax.data import datasets
 from arbormax.data.datasets import icd10cm, paper
-from arbormax.data.datasets.trees import tree
+from arbormax.data.datasets.trees import COMMODITIES, R52, deep_r52, tree
 from arbormax.errors import InputError, MissingDependencyError, OptionError
 
 PAPER = tuple(paper.SOURCES)
@@ -57,6 +57,19 @@ def test_a_built_in_tree_equals_the_file_beside_the_data(name):
     if not file.is_file():
         pytest.skip("ARBORMAX_DATA names no folder with taxonomy.json")
     assert tree(name) == am.Taxonomy.load(file)
+
+
+def test_the_deeper_tree_of_reuters_has_the_same_classes_under_the_same_categories():
+    deep, flat = deep_r52(), tree("r52")
+    assert deep.classes == flat.classes
+    assert (deep.depth, deep.num_nodes) == (3, flat.num_nodes + len(COMMODITIES))
+    for name in flat.classes:
+        top, *between, leaf = deep.path(deep.find(name))
+        assert (top, leaf) == flat.path(flat.find(name))
+        assert between == (
+            [g for g, below in COMMODITIES.items() if name in below.split()] if top == "commodities" else []
+        )
+    assert " ".join(COMMODITIES.values()) == R52["commodities"]
 
 
 def test_the_same_fine_name_under_two_coarse_ones_stays_two_classes():
@@ -206,6 +219,46 @@ def test_a_dataset_that_is_not_there_says_which_files_go_where(tmp_path):
     assert "20ng-train-all-terms.txt" not in told
     assert "arbormax data fetch 20ng" in told
     assert isinstance(caught.value, FileNotFoundError)
+
+
+@pytest.mark.parametrize(("split", "other"), [("train", "test"), ("test", "train")])
+def test_a_split_is_read_without_a_look_at_the_other(tmp_path, monkeypatch, split, other):
+    put(tmp_path, "r8", f"{split}.tsv", "crude\toil fell\nearn\tprofits rose\n")
+    put(tmp_path, "r8", f"{other}.tsv", b"no table \xff at all")
+    alone = datasets.load_split("r8", split, tmp_path)
+    assert alone.texts == ["oil fell", "profits rose"]
+    assert [tree("r8").names[node] for node in alone.nodes] == ["crude", "earn"]
+    (tmp_path / "r8" / f"{other}.tsv").unlink()
+    monkeypatch.setenv("ARBORMAX_DATA", str(tmp_path))
+    assert datasets.load_split("r8", split).texts == alone.texts
+    with pytest.raises(datasets.MissingDataError) as caught:
+        datasets.load_split("r8", other)
+    assert str(tmp_path / "r8" / f"r8-{other}-all-terms.txt") in str(caught.value)
+    assert f"r8-{split}" not in str(caught.value)
+
+
+def test_both_splits_by_themselves_are_those_of_the_whole(tmp_path):
+    put(tmp_path, "r8", "train.tsv", "earn\tone\nacq\ttwo\n")
+    put(tmp_path, "r8", "r8-test-all-terms.txt", "ship\tthree\n")
+    whole = datasets.load("r8", tmp_path)
+    for split in paper.SPLITS:
+        alone = datasets.load_split("r8", split, tmp_path)
+        assert alone.digest() == getattr(whole, split).digest()
+
+
+def test_a_split_that_cannot_be_is_told():
+    with pytest.raises(OptionError, match="splits are read by themselves of trec, 20ng, r8, r52; found 'icd10cm'"):
+        datasets.load_split("icd10cm", "train")
+    with pytest.raises(OptionError, match="did you mean 'r52'"):
+        datasets.load_split("r53", "train")
+    with pytest.raises(OptionError, match="split is one of train, test, found 'valid'"):
+        datasets.load_split("r8", "valid")
+
+
+def test_a_fault_in_a_split_is_told_with_its_line(tmp_path):
+    put(tmp_path, "r8", "train.tsv", "earn\tfine\nernings\tx\n")
+    with pytest.raises(InputError, match=r"train\.tsv, line 2: unknown label 'ernings'"):
+        datasets.load_split("r8", "train", tmp_path)
 
 
 def test_an_unknown_name_gets_a_suggestion():

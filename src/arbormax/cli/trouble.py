@@ -35,7 +35,7 @@ _SPOKEN = (
     (r"\binner_classes=[\"'](\w+)[\"']", r"--inner-classes \1"),
     (r"\b(head|encoding|layout)=[\"']([\w-]+)[\"']", r"--\1 \2"),
     (r"\b(delimiter|encoding|separator|layout|head|validation|taxonomy)=(?=['\"\w])", r"--\1 "),
-    (r"\b(delimiter|encoding|header|quoting|separator|layout|taxonomy|root)=", r"--\1"),
+    (r"\b(delimiter|encoding|header|quoting|separator|layout|taxonomy|root|study)=", r"--\1"),
 )
 
 

@@ -30,6 +30,9 @@ class TrainingInterrupted(ArbormaxError):  # noqa: N818 - nothing went wrong
         self.folder = folder
         super().__init__(f"stopped as asked, everything so far is in {folder}; go on with resume")
 
+    def __reduce__(self) -> tuple[type[TrainingInterrupted], tuple[str]]:  # it may come from another process
+        return type(self), (self.folder,)
+
 
 class Patience(EarlyStopping):
     """Early stopping that a restart does not make forget that it had had enough."""

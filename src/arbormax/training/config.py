@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -133,13 +133,25 @@ def checked(kind: type[M], values: Mapping[str, Any], what: str = "training") ->
 def _told(error: ValidationError, kind: type[BaseModel], what: str) -> str:
     lines = []
     for problem in error.errors():
-        name = ".".join(str(part) for part in problem["loc"])
+        name, owner = ".".join(map(str, problem["loc"])), _owner(kind, problem["loc"])
         if problem["type"] == "extra_forbidden":
-            known = sorted(kind.model_fields)
-            near = did_you_mean(name, known) or f"; it knows {', '.join(known)}"
+            known = sorted(owner.model_fields)
+            near = did_you_mean(str(problem["loc"][-1]), known) or f"; it knows {', '.join(known)}"
             lines.append(f"{what} has no option {name!r}{near}")
         elif problem["type"] == "missing":
-            lines.append(f"{what} needs the option {name!r}: {kind.model_fields[name].description}")
+            about = owner.model_fields[str(problem["loc"][-1])].description
+            lines.append(f"{what} needs the option {name!r}" + (f": {about}" if about else ""))
+        elif problem["type"] == "value_error" and isinstance(problem["input"], Mapping):  # of a whole model
+            lines.append(": ".join(filter(None, (name, str(problem["ctx"]["error"])))))
         else:
             lines.append(f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}")
     return "\n".join(lines)
+
+
+def _owner(kind: type[BaseModel], place: Sequence[str | int]) -> type[BaseModel]:
+    """The model, of those inside each other, that a place lies in."""
+    for part in place[:-1]:
+        field = kind.model_fields.get(str(part))
+        inner = get_args(field.annotation) if field else ()
+        kind = next((one for one in inner if isinstance(one, type) and issubclass(one, BaseModel)), kind)
+    return kind

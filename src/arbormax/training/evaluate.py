@@ -5,15 +5,17 @@ B batch, N nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError
 from arbormax.metrics import HierarchicalDistanceAtK, LevelCalibrationError, NodeMetrics, OperatingCurve
+from arbormax.taxonomy import Taxonomy
 from arbormax.training.model import TextModel
 
 
@@ -28,17 +30,23 @@ def evaluate(
     model: TextModel, examples: Examples, batch_size: int = 256, progress: Callable[[int], None] | None = None
 ) -> Evaluation:
     """The measures of the model's most probable leaves, of its log-likelihood and of its calibration."""
+    return measured(model.node_log_probs(examples.texts, batch_size), examples, model.taxonomy, progress)
+
+
+def measured(
+    batches: Iterable[Tensor], examples: Examples, tax: Taxonomy, progress: Callable[[int], None] | None = None
+) -> Evaluation:
+    """The measures of (B, N) node log-probabilities, a batch at a time in the order of the examples."""
     if not len(examples):
         raise InputError("there is nothing to evaluate on: no examples")
-    tax = model.taxonomy
     truth = torch.tensor(examples.nodes)  # a copy: a taxonomy's own arrays are read-only, of which torch warns
     leaves = torch.tensor(tax.leaves)
     nodes, curve, calibration = NodeMetrics(tax), OperatingCurve(tax), LevelCalibrationError(tax)
     widths = [k for k in (1, 5, 20) if k <= tax.num_leaves]
     ranked = [HierarchicalDistanceAtK(tax, k) for k in widths]
     predicted, loss, start = [], 0.0, 0
-    for logp_BN in model.node_log_probs(examples.texts, batch_size):
-        logp_BN = logp_BN.cpu()
+    for batch_BN in batches:
+        logp_BN = batch_BN.cpu()
         true_B = truth[start : start + len(logp_BN)]
         best_BK = logp_BN[:, leaves].topk(widths[-1], dim=1).indices
         best_B = leaves[best_BK[:, 0]]

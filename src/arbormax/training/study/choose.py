@@ -47,9 +47,9 @@ def choose(arm: Arm, records: Sequence[Mapping[str, Any]], folds: int) -> Choice
         if len(curves) != folds:
             raise InputError(f"{arm.name} has {len(curves)} of {folds} folds at {dict(point)}: nothing can be chosen")
         mean = {name: course(curves, name).mean(0) for name in ("macro_f1", "accuracy")}
-        epoch = int(mean["macro_f1"].argmax()) if arm.early else len(mean["macro_f1"]) - 1
+        epoch = int(mean["macro_f1"].argmax()) if arm.early else -1
         found = {name: float(values[epoch]) for name, values in mean.items()}
-        scores.append({"point": dict(point), "epochs": epoch + 1, **found})
+        scores.append({"point": dict(point), "epochs": max(curves, key=len)[epoch]["epoch"], **found})
     best = max(scores, key=lambda score: score["macro_f1"])
     return Choice(**best, scores=tuple(scores))
 

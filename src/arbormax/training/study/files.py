@@ -24,7 +24,7 @@ _GLOVE_FILES = ("glove.6B.300d.txt", "glove.6B.zip", "glove.6B.100d.txt", "glove
 
 def training_texts(study: Study, arm: Arm) -> tuple[Taxonomy, Examples]:
     """What cross-validation sees, and training: nothing of the test split is read."""
-    taxonomy, train = _part(study.dataset, "train", arm.tree)
+    taxonomy, train = _part(study.dataset, "train", arm.tree, data_root())
     if study.rows is not None and study.rows < len(train):
         train = held_out(train, 1 - study.rows / len(train))[0]  # with every label
     return taxonomy, train
@@ -34,12 +34,12 @@ def texts_to_measure(study: Study, arm: Arm, choice: Choice) -> Examples:
     """What is measured on, once a choice is made."""
     if choice is None:
         raise OptionError("the test texts are for settings that were chosen without them: give the choice")
-    return _part(study.dataset, "test", arm.tree)[1]
+    return _part(study.dataset, "test", arm.tree, data_root())[1]
 
 
 @lru_cache(maxsize=4)
-def _part(dataset: str, split: Any, kind: str) -> tuple[Taxonomy, Examples]:
-    examples, taxonomy = load_split(dataset, split), tree_named(dataset, kind)
+def _part(dataset: str, split: Any, kind: str, root: Path) -> tuple[Taxonomy, Examples]:
+    examples, taxonomy = load_split(dataset, split, root), tree_named(dataset, kind)
     return taxonomy, Examples(examples.texts, taxonomy.leaves[tree(dataset).class_of[examples.nodes]])
 
 

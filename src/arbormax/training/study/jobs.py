@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import platform
@@ -18,17 +19,18 @@ import torch
 import arbormax
 from arbormax import metrics
 from arbormax.data.examples import Examples
-from arbormax.errors import OptionError
+from arbormax.errors import InputError, OptionError
+from arbormax.functional.probabilities import flat_node_log_probs
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.formats._text import write_whole
 from arbormax.training.config import TrainConfig
 from arbormax.training.crossval import read_json
-from arbormax.training.evaluate import evaluate
+from arbormax.training.evaluate import Evaluation, measured
 from arbormax.training.fit import Hardware, fit
 from arbormax.training.folds import fold_of
 from arbormax.training.study.choose import Choice
 from arbormax.training.study.files import located, texts_to_measure, training_texts
-from arbormax.training.study.plan import SVC, Arm, Study, slug
+from arbormax.training.study.plan import BLEND, SVC, Arm, Study, slug
 
 _FOLD_SEED = 0  # all arms and heads have the same folds
 _PACKAGES = ("torch", "pytorch-lightning", "scikit-learn", "transformers")
@@ -45,6 +47,7 @@ class Job:
     fold: int | None = None
     seed: int = 0
     choice: Choice | None = None
+    members: tuple[Job, ...] = ()  # of a blend
 
     @property
     def file(self) -> str:
@@ -58,7 +61,7 @@ class Job:
     @property
     def config(self) -> TrainConfig:
         if self.choice is None:
-            more = {} if self.arm.early else {"patience": None}
+            more = {} if self.arm.early else {"validation": 0.0}
             return self.arm.config(self.head, self.point, self.seed, **more)
         return self.arm.config(self.head, self.point, self.seed, epochs=self.choice.epochs, validation=0.0)
 
@@ -68,6 +71,8 @@ class Job:
         own: dict[str, Any] = {"rows": self.study.rows, "folds": self.study.folds}
         if self.arm.encoder == SVC:
             return {**own, **self.arm.settings, **self.point}
+        if self.arm.encoder == BLEND:
+            return {**own, **self.point, "of": {member.arm.name: member.settings for member in self.members}}
         config = json.loads(self.config.model_dump_json())
         options = located(self.config).encoder_options
         if "vectors" in options:
@@ -80,9 +85,10 @@ class Job:
         if not path.exists():
             return None
         record = read_json(path)
-        before, now = record.get("config"), self.settings
-        if before != now:
-            differing = [name for name in now if not isinstance(before, dict) or before.get(name) != now[name]]
+        config = record.get("config")
+        before = {"tree": record.get("tree"), **(config if isinstance(config, dict) else {})}
+        now = {"tree": self.arm.tree, **self.settings}
+        if differing := [name for name in {**now, **before} if before.get(name) != now.get(name)]:
             raise OptionError(
                 f"{path} was made with other settings ({', '.join(differing)}): remove it, or write the results "
                 "elsewhere"
@@ -95,12 +101,11 @@ class Job:
             return
         path = results / self.file
         path.parent.mkdir(parents=True, exist_ok=True)
-        state = results / "unfinished" / self.file.removesuffix(".json")
         taxonomy, train = training_texts(self.study, self.arm)
-        measured = (
-            self._on_fold(taxonomy, train, hardware, state)
+        found = (
+            self._on_fold(taxonomy, train, hardware, results)
             if self.choice is None
-            else self._on_test(self.choice, taxonomy, train, hardware, state)
+            else self._on_test(self.choice, taxonomy, train, hardware, results)
         )
         named = {
             "dataset": self.study.dataset,
@@ -110,39 +115,76 @@ class Job:
             "tree": self.arm.tree,
             "seed": self.seed,
         }
-        record = {**named, **measured, "config": self.settings, **circumstances(hardware), "command": command}
+        record = {**named, **found, "config": self.settings, **circumstances(hardware), "command": command}
         write_whole(path, (json.dumps(record) + "\n").encode())
-        shutil.rmtree(state, ignore_errors=True)
+        shutil.rmtree(self._state(results), ignore_errors=True)
 
-    def _on_fold(self, taxonomy: Taxonomy, train: Examples, hardware: Hardware, state: Path) -> dict[str, Any]:
+    def _on_fold(self, taxonomy: Taxonomy, train: Examples, hardware: Hardware, results: Path) -> dict[str, Any]:
         fold_n = fold_of(train.nodes, self.study.folds, _FOLD_SEED)
         inside, outside = (train.take(np.flatnonzero(at)) for at in (fold_n != self.fold, fold_n == self.fold))
         found: dict[str, Any] = {"fold": self.fold, "folds": self.study.folds, "point": self.point}
-        if self.arm.encoder == SVC:
-            values = metrics.evaluate(outside.nodes, self._svc(inside, outside), taxonomy)
-            curve = [{"epoch": 1, **{name: values[name] for name in ("macro_f1", "accuracy", "hf")}}]
-            return {**found, "curve": curve}
-        run = fit(located(self.config), taxonomy, inside, outside, hardware=hardware, folder=state, resume=True)
-        curve = [{"epoch": number, **values} for number, values in enumerate(run.curve, start=1)]
-        return {**found, "curve": curve, "seconds": run.seconds}
+        if self.arm.early:
+            state = self._state(results)
+            run = fit(located(self.config), taxonomy, inside, outside, hardware=hardware, folder=state, resume=True)
+            curve = [{"epoch": number, **values} for number, values in enumerate(run.curve, start=1)]
+            return {**found, "curve": curve, "seconds": run.seconds}
+        values, _ = self._measured(taxonomy, inside, outside, hardware, results)
+        epochs = 1 if self.arm.encoder in (SVC, BLEND) else self.config.epochs
+        last = {name: values[name] for name in ("macro_f1", "accuracy", "hf")}
+        course = [{"epoch": epochs, "loss": values.get("nll"), **last}]
+        return {**found, "curve": course, "seconds": values.get("seconds")}
 
     def _on_test(
-        self, choice: Choice, taxonomy: Taxonomy, train: Examples, hardware: Hardware, state: Path
+        self, choice: Choice, taxonomy: Taxonomy, train: Examples, hardware: Hardware, results: Path
     ) -> dict[str, Any]:
         found = {
             "chosen": {"point": choice.point, "epochs": choice.epochs, "macro_f1": choice.macro_f1},
             "vectors": self.settings.get("encoder_options", {}).get("vectors"),
         }
         test = texts_to_measure(self.study, self.arm, choice)
+        values, predicted = self._measured(taxonomy, train, test, hardware, results)
+        return {**found, **_plain(values), "predicted": taxonomy.class_of[predicted].tolist()}
+
+    def _measured(
+        self, taxonomy: Taxonomy, train: Examples, test: Examples, hardware: Hardware, results: Path
+    ) -> Evaluation:
+        """Train on the one, measure on the other."""
         if self.arm.encoder == SVC:
             predicted = self._svc(train, test)
-            values = {"items": len(test), **metrics.evaluate(test.nodes, predicted, taxonomy)}
-        else:
-            run = fit(located(self.config), taxonomy, train, hardware=hardware, folder=state, resume=True)
-            device = "cpu" if hardware.accelerator == "cpu" or not torch.cuda.is_available() else "cuda"
-            values, predicted = evaluate(run.model.to(device), test)
-            values |= {"seconds": run.seconds, "parameters": run.model.num_parameters}
-        return {**found, **_plain(values), "predicted": taxonomy.class_of[predicted].tolist()}
+            return Evaluation({"items": len(test), **metrics.evaluate(test.nodes, predicted, taxonomy)}, predicted)
+        if self.arm.encoder == BLEND:
+            parts = [member.probabilities(results) for member in self.members]
+            mixed = sum(weight * part for weight, part in zip(self.point["weights"], parts, strict=True))
+            return measured([flat_node_log_probs(torch.from_numpy(np.log(mixed)), taxonomy)], test, taxonomy)
+        folder = self._state(results)
+        run = fit(located(self.config), taxonomy, train, hardware=hardware, folder=folder, resume=True)
+        cuda = hardware.accelerator != "cpu" and torch.cuda.is_available()
+        batches = [logp_BN.cpu() for logp_BN in run.model.to("cuda" if cuda else "cpu").node_log_probs(test.texts)]
+        if self.arm.keep:
+            leaves = torch.cat(batches)[:, torch.tensor(taxonomy.leaves)]
+            path = self._kept(results)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with io.BytesIO() as file:
+                np.save(file, leaves.half().numpy(), allow_pickle=False)
+                write_whole(path, file.getvalue())
+        values, predicted = measured(batches, test, taxonomy)
+        return Evaluation({**values, "seconds": run.seconds, "parameters": run.model.num_parameters}, predicted)
+
+    def probabilities(self, results: Path) -> np.ndarray:
+        """(n, C) of every class, as they were kept."""
+        path = self._kept(results)
+        if not path.exists():
+            raise InputError(f"{path} is not there, of which a blend is made: remove {self.file} to train it again")
+        logp_nC = np.load(path, allow_pickle=False).astype(np.float64)
+        prob_nC: np.ndarray = np.exp(logp_nC - np.logaddexp.reduce(logp_nC, axis=1, keepdims=True))
+        return prob_nC
+
+    def _kept(self, results: Path) -> Path:
+        dataset, _, rest = self.file.partition("/")
+        return results / dataset / "probabilities" / rest.replace(".json", ".npy")
+
+    def _state(self, results: Path) -> Path:
+        return results / "unfinished" / self.file.removesuffix(".json")
 
     def _svc(self, train: Examples, test: Examples) -> np.ndarray:
         """(n,) the nodes that TF-IDF of words and pairs of words with a linear support vector machine finds."""
@@ -151,7 +193,7 @@ class Job:
         from sklearn.svm import LinearSVC
 
         given = {**self.arm.settings, **self.point}
-        terms = TfidfVectorizer(ngram_range=(1, given.pop("ngrams")), sublinear_tf=given.pop("sublinear", False))
+        terms = TfidfVectorizer(ngram_range=(1, given.pop("ngrams", 2)), sublinear_tf=given.pop("sublinear", False))
         machine = make_pipeline(terms, LinearSVC(**given)).fit(train.texts, train.nodes)
         return np.asarray(machine.predict(test.texts))
 

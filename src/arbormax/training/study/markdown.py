@@ -24,6 +24,7 @@ _ARM_TITLES = {
     "bag": "bag of words",
     "tfidf": "TF-IDF",
     "minilm": "MiniLM-L6",
+    "blend": "MiniLM-L6 with TF-IDF",
     "svc": "TF-IDF + LinearSVC",
 }
 MAIN = "bilstm"
@@ -38,7 +39,7 @@ _PAPER_MEASURES = {
 
 _USUAL = {  # what a study has when nobody says what it is to have
     (arm, head): 0
-    for arm in ("bilstm", "lstm", "bag", "tfidf", "minilm", "svc")
+    for arm in ("bilstm", "lstm", "bag", "tfidf", "minilm", "blend", "svc")
     for head in (("svc",) if arm == "svc" else ("flat", "hierarchical", "shared"))
 }
 

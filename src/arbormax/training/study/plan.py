@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from arbormax.data.datasets import NAMES
+from arbormax.data.datasets.paper import SOURCES
 from arbormax.errors import InputError, OptionError, did_you_mean
 from arbormax.training.config import TrainConfig, checked
+from arbormax.training.study.files import tree_named
 
 Point = Mapping[str, Any]  # the tried settings of one training: a dotted name and its value
-SVC = "svc"
+SVC, BLEND = "svc", "blend"
 
 
 class Arm(BaseModel):
@@ -23,16 +25,21 @@ class Arm(BaseModel):
 
     `early`: the number of epochs is chosen too, from the course of the measures over the epochs. Where a schedule falls
     to zero at the last epoch, that would be another course, so `epochs` stands in the grid or is fixed.
+
+    The arm `blend` trains nothing: its probabilities are a weighted mean of those of the arms `of`, with `weights` in
+    its grid. The arms that it is made of `keep` their probabilities in a file of their own.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(pattern=r"^[\w.]+(-[a-z]+)*$")
-    encoder: str  # of arbormax, or "svc": TF-IDF with scikit-learn's LinearSVC
+    encoder: str  # of arbormax, or "svc": TF-IDF with scikit-learn's LinearSVC, or "blend"
     heads: tuple[Literal["flat", "hierarchical", "shared", "svc"], ...] = ("flat", "hierarchical", "shared")
     preset: str | None = None
     settings: dict[str, Any] = {}  # of training; a dotted name is one of the encoder's own
     grid: dict[str, list[Any]] = {}
+    of: tuple[str, ...] = ()
+    keep: bool = False
     early: bool = True
     seeds: int = Field(10, ge=1)
     tree: Literal["paper", "deep"] = "paper"
@@ -43,10 +50,28 @@ class Arm(BaseModel):
         for name, values in self.grid.items():
             if not values:
                 raise ValueError(f"the grid of {self.name} has no value for {name}")
-        for head in self.heads if self.encoder != SVC else ():
+        if len({slug(point) for point in self.points}) < len(self.points):
+            raise ValueError(f"the grid of {self.name} has the same point twice")
+        if (self.encoder == SVC) != (self.heads == (SVC,)):
+            raise ValueError(f"the encoder svc has the head svc, and no other has; found {', '.join(self.heads)}")
+        if self.encoder in (SVC, BLEND) and self.early:
+            raise ValueError(f"{self.name} has no epochs to choose from: it needs early false")
+        if (self.encoder == BLEND) != bool(self.of):
+            raise ValueError("the encoder blend is made of other arms (of), and no other encoder is")
+        if self.encoder == BLEND:
+            self._check_blend()
+        for head in self.heads if self.encoder not in (SVC, BLEND) else ():
             for point in self.points:
                 self.config(head, point, 0)
         return self
+
+    def _check_blend(self) -> None:
+        if self.settings or self.preset or set(self.grid) != {"weights"}:
+            raise ValueError(f"{self.name} is a blend, of which weights alone are tried, in its grid")
+        for weights in self.grid["weights"]:
+            numbers = isinstance(weights, list) and all(isinstance(w, (int, float)) and w >= 0 for w in weights)
+            if not numbers or len(weights) != len(self.of) or abs(sum(weights) - 1) > 1e-6:
+                raise ValueError(f"weights of {self.name} are {len(self.of)} numbers that sum to 1, found {weights}")
 
     @property
     def points(self) -> list[dict[str, Any]]:
@@ -57,7 +82,7 @@ class Arm(BaseModel):
         """The settings of one training."""
         flat = {**self.settings, **point}
         options = {name.partition(".")[2]: value for name, value in flat.items() if name.startswith("encoder_options.")}
-        given = {name: value for name, value in flat.items() if "." not in name}
+        given = {name: value for name, value in flat.items() if not name.startswith("encoder_options.")}
         config = TrainConfig.make(
             self.preset, encoder=self.encoder, encoder_options=options, head=head, seed=seed, **{**given, **more}
         )
@@ -71,17 +96,31 @@ class Study(BaseModel):
 
     dataset: str
     folds: int = Field(4, ge=2)
-    arms: tuple[Arm, ...] = Field(min_length=1)
+    arms: tuple[Arm, ...]
     rows: int | None = Field(None, ge=1)  # train on so many texts only
     about: str = ""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.dataset not in NAMES:
-            raise ValueError(f"no dataset is named {self.dataset!r}{did_you_mean(self.dataset, NAMES)}")
+        if self.dataset not in SOURCES:
+            near = did_you_mean(self.dataset, SOURCES)
+            raise ValueError(f"studies are of {', '.join(SOURCES)}; found {self.dataset!r}{near}")
+        if not self.arms:
+            raise ValueError("a study has one arm or more, found none")
         names = [arm.name for arm in self.arms]
         if len(set(names)) < len(names):
             raise ValueError(f"each arm has a name of its own, found {', '.join(names)}")
+        for arm in self.arms:
+            tree_named(self.dataset, arm.tree)  # raises
+            for name in arm.of:
+                member = self.arm(name)
+                if member.early or not member.keep or member.tree != arm.tree or member.seeds < arm.seeds:
+                    raise ValueError(
+                        f"{arm.name} can be made of arms that keep their probabilities, have early false, the same "
+                        f"tree and no fewer seeds; {name} does not"
+                    )
+                if missing := set(arm.heads) - set(member.heads):
+                    raise ValueError(f"{arm.name} needs the heads {', '.join(sorted(missing))} of {name}")
         return self
 
     @classmethod
@@ -97,7 +136,10 @@ class Study(BaseModel):
             raise InputError(f"{path} is not JSON: {error}") from error
         if not isinstance(values, dict):
             raise InputError(f"{path} holds no JSON object")
-        return checked(cls, values, str(path))
+        try:
+            return checked(cls, values, "a study")
+        except OptionError as error:
+            raise OptionError(f"{path}: {error}") from None
 
     def arm(self, name: str) -> Arm:
         for arm in self.arms:
@@ -108,7 +150,10 @@ class Study(BaseModel):
 
     def only(self, names: list[str]) -> Self:
         """The study with these arms alone."""
-        return self.model_copy(update={"arms": tuple(self.arm(name) for name in names)})
+        if not names:
+            raise OptionError(f"name one arm or more of {', '.join(arm.name for arm in self.arms)}")
+        wanted = [part for name in names for part in (*self.arm(name).of, name)]
+        return self.model_copy(update={"arms": tuple(self.arm(name) for name in dict.fromkeys(wanted))})
 
     def quick(self) -> Self:
         """A small study that takes minutes on two cores: how it goes, not what comes out."""
@@ -145,4 +190,6 @@ def slug(point: Point) -> str:
     >>> slug({"encoder_options.hidden": 150, "learning_rate": 1e-4})
     '-hidden150-learning_rate0.0001'
     """
-    return "".join(f"-{name.rpartition('.')[2]}{value}" for name, value in point.items())
+    values = {name: "_".join(map(str, value)) if isinstance(value, list) else value for name, value in point.items()}
+    told = "".join(f"-{name.rpartition('.')[2]}{value}" for name, value in values.items())
+    return re.sub(r"[^\w.-]", "_", told)

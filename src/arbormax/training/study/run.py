@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -78,38 +78,39 @@ def run_studies(
     groups = [_Group(study, arm, head, results) for study in studies for arm, head in study.groups()]
     for group in groups:
         group.check()
+    results.mkdir(parents=True, exist_ok=True)
     total = sum(group.size for group in groups)
     told = progress or (lambda *_: None)
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     failed: dict[str, BaseException] = {}
     running: dict[Future[None], tuple[_Group, Job]] = {}
+    done = total - sum(group.left for group in groups)
     with _executor(machine, results, command) as pool:
         try:
-            waiting = [(group, job) for group in groups for job in group.folds()]
-            for group in groups:
-                waiting += [(group, job) for job in group.tests()]
-            done = total - sum(group.left for group in groups)
-            while waiting or running:
-                is_late = deadline is not None and time.monotonic() >= deadline
-                while waiting and not is_late and len(running) < machine.workers:
-                    group, job = waiting.pop(0)
-                    told(job.file, done, total)
-                    running[pool.submit(_work, job)] = (group, job)
-                if not running:
-                    break
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    group, job = running.pop(future)
-                    if (error := future.exception()) is not None:
-                        if isinstance(error, TrainingInterrupted):
-                            raise error
-                        failed[job.file] = error
-                        continue
-                    done += 1
-                    if job.choice is None:
-                        waiting += [(group, test) for test in group.tests()]
+            for is_blend in (False, True):  # a blend is made of what the other arms leave
+                wave = [group for group in groups if bool(group.parts) == is_blend]
+                waiting = [(group, job) for group in wave for job in group.folds()]
+                waiting += [(group, job) for group in wave for job in group.tests()]
+                while waiting or running:
+                    is_late = deadline is not None and time.monotonic() >= deadline
+                    while waiting and not is_late and len(running) < machine.workers:
+                        group, job = waiting.pop(0)
+                        told(job.file, done, total)
+                        running[pool.submit(_work, job)] = (group, job)
+                    if not running:
+                        break
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        group, job = running.pop(future)
+                        if (error := future.exception()) is not None:
+                            failed[job.file] = _survived(error, job)
+                            continue
+                        done += 1
+                        if job.choice is None:
+                            waiting += [(group, test) for test in group.tests()]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+    done = total - sum(group.left for group in groups)  # a fold that was made again may have found its runs there
     told("finished" if not failed else "finished, with failures", done, total)
     if failed:
         first, error = next(iter(failed.items()))
@@ -118,27 +119,37 @@ def run_studies(
     return done == total
 
 
+def _survived(error: BaseException, job: Job) -> BaseException:
+    """The error of one training, where the others can go on."""
+    if isinstance(error, TrainingInterrupted):
+        raise error
+    if isinstance(error, BrokenExecutor):
+        raise StudyError(
+            f"{job.file}: a worker was ended from outside, for want of memory perhaps; what is finished is kept, and "
+            "the same call goes on"
+        ) from error
+    return error
+
+
 class _Group:
     """An arm with a head: its folds, their choice, its measurements."""
 
     def __init__(self, study: Study, arm: Arm, head: str, results: Path) -> None:
         self.study, self.arm, self.head, self.results = study, arm, head, results
+        self.parts = [_Group(study, study.arm(name), head, results) for name in arm.of]  # of a blend
         self.size = len(arm.points) * study.folds + arm.seeds
         self._begun = False  # whether the measurements were handed out
 
     def check(self) -> None:
         """Raise where something finished is of other settings."""
-        for job in self._all_folds():
-            job.record(self.results)
-        if (choice := self.choice()) is not None:
-            for job in self._all_tests(choice):
-                job.record(self.results)
+        _ = self.left
 
     @property
     def left(self) -> int:
         """How many trainings are not finished."""
-        folds, choice = len(self.folds()), self.choice()
-        return folds + (self.arm.seeds if choice is None else len(self._unfinished(self._all_tests(choice))))
+        choice = self.choice()
+        jobs = [*self._all_folds(), *([] if choice is None else self._all_tests(choice))]
+        return self.size - len(jobs) + len(self._unfinished(jobs))
 
     def folds(self) -> list[Job]:
         """The trainings of cross-validation that are not finished."""
@@ -147,7 +158,7 @@ class _Group:
     def tests(self) -> list[Job]:
         """The measurements that are not finished, once, and only when all folds are."""
         choice = None if self._begun else self.choice()
-        if choice is None:
+        if choice is None or any(part.left for part in self.parts):
             return []
         self._begun = True
         path = self.results / self.study.dataset / "choices" / f"{self.arm.name}-{self.head}.json"
@@ -163,20 +174,44 @@ class _Group:
         return self._unfinished(self._all_tests(choice))
 
     def choice(self) -> Choice | None:
+        """What the folds choose, when all of them are finished."""
         records = [job.record(self.results) for job in self._all_folds()]
         finished = [record for record in records if record is not None]
-        return choose(self.arm, finished, self.study.folds) if len(finished) == len(records) else None
+        is_whole = finished and len(finished) == len(records)
+        return choose(self.arm, finished, self.study.folds) if is_whole else None
 
     def _all_folds(self) -> list[Job]:
+        chosen = [part.choice() for part in self.parts]
+        if None in chosen:
+            return []  # not before its parts have chosen
         return [
-            Job(self.study, self.arm, self.head, point, fold=fold)
+            Job(self.study, self.arm, self.head, point, fold=fold, members=self._members(chosen, fold=fold))
             for point in self.arm.points
             for fold in range(self.study.folds)
         ]
 
     def _all_tests(self, choice: Choice) -> list[Job]:
-        seeds = range(self.arm.seeds)
-        return [Job(self.study, self.arm, self.head, choice.point, seed=seed, choice=choice) for seed in seeds]
+        jobs = []
+        for seed in range(self.arm.seeds):
+            members = self._members([part.choice() for part in self.parts], seed=seed)
+            jobs.append(Job(self.study, self.arm, self.head, choice.point, seed=seed, choice=choice, members=members))
+        return jobs
+
+    def _members(self, chosen: Sequence[Choice | None], fold: int | None = None, seed: int = 0) -> tuple[Job, ...]:
+        """The trainings that a blend is made of."""
+        return tuple(
+            Job(
+                self.study,
+                part.arm,
+                self.head,
+                choice.point,
+                fold=fold,
+                seed=seed,
+                choice=choice if fold is None else None,
+            )
+            for part, choice in zip(self.parts, chosen, strict=True)
+            if choice is not None
+        )
 
     def _unfinished(self, jobs: list[Job]) -> list[Job]:
         return [job for job in jobs if job.record(self.results) is None]

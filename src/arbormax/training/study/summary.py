@@ -27,6 +27,7 @@ ARMS = (
     "tfidf",
     "minilm",
     "minilm-deep",
+    "blend",
     "svc",
 )  # the order in tables; others come after
 HEADS = ("flat", "hierarchical", "shared", "svc")

@@ -1,0 +1,253 @@
+"""What a study may be, what cross-validation chooses, and where the files of a study are looked for."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arbormax.data.datasets import MissingDataError
+from arbormax.errors import InputError, OptionError
+from arbormax.training import TrainConfig
+from arbormax.training.study import Arm, Study, choose
+from arbormax.training.study.choose import course
+from arbormax.training.study.files import located, training_texts, tree_named
+from arbormax.training.study.jobs import Job
+from small_study import BAG, LABELS, LSTM, ONE_BAG, SVC, put_split, put_vectors, study
+
+PAPER = Path(__file__).parents[2] / "experiments" / "paper"
+ARM = Arm(name="bag", encoder="bag", grid={"learning_rate": [0.1, 0.2]}, settings={"schedule": "constant"})
+
+
+def fold(number, rate, macro_f1, accuracy=None):
+    """A fold's record with these curves."""
+    pairs = zip(macro_f1, accuracy or macro_f1, strict=True)
+    curve = [{"epoch": epoch, "macro_f1": f1, "accuracy": acc} for epoch, (f1, acc) in enumerate(pairs, start=1)]
+    return {"fold": number, "point": {"learning_rate": rate}, "curve": curve}
+
+
+def loaded(tmp_path, values):
+    path = tmp_path / "r8.json"
+    path.write_text(values if isinstance(values, str) else json.dumps(values), "utf-8")
+    return Study.load(path)
+
+
+# The choice
+
+
+def test_the_choice_is_the_best_mean_over_the_folds_at_its_best_epoch():
+    records = [
+        fold(1, 0.1, [0.1, 0.9, 0.2], [0.3, 0.4, 0.5]),
+        fold(0, 0.2, [0.5, 0.6, 0.7]),
+        fold(0, 0.1, [0.3, 0.1, 0.4], [0.5, 0.6, 0.7]),
+        fold(1, 0.2, [0.5, 0.6, 0.5]),
+    ]
+    choice = choose(ARM, records, 2)
+    assert (choice.point, choice.epochs) == ({"learning_rate": 0.2}, 2)  # the single best epoch, 0.9, is of the other
+    assert (choice.macro_f1, choice.accuracy) == pytest.approx((0.6, 0.6))
+    assert [score["epochs"] for score in choice.scores] == [2, 2]
+    assert [score["macro_f1"] for score in choice.scores] == pytest.approx([0.5, 0.6])
+    assert [score["accuracy"] for score in choice.scores] == pytest.approx([0.5, 0.6])
+    assert json.loads(json.dumps(choice.to_dict()))["point"] == {"learning_rate": 0.2}
+
+
+def test_a_fold_that_stopped_early_stays_where_it_stopped():
+    table = course([fold(0, 0.1, [0.8, 0.2])["curve"], fold(1, 0.1, [0.1, 0.2, 0.3, 0.7])["curve"]], "macro_f1")
+    np.testing.assert_array_equal(table, [[0.8, 0.2, 0.2, 0.2], [0.1, 0.2, 0.3, 0.7]])
+    arm = ARM.model_copy(update={"grid": {"learning_rate": [0.1]}})
+    choice = choose(arm, [fold(0, 0.1, [0.8, 0.2]), fold(1, 0.1, [0.1, 0.2, 0.3, 0.9])], 2)
+    assert (choice.epochs, choice.macro_f1) == (4, pytest.approx(0.55))
+
+
+def test_without_early_the_last_epoch_is_taken():
+    arm = ARM.model_copy(update={"early": False})
+    records = [fold(n, rate, curve) for n in (0, 1) for rate, curve in ((0.1, [0.9, 0.3]), (0.2, [0.1, 0.4]))]
+    choice = choose(arm, records, 2)
+    assert (choice.point, choice.epochs, choice.macro_f1) == ({"learning_rate": 0.2}, 2, pytest.approx(0.4))
+
+
+def test_of_equal_ones_the_earlier_is_chosen():
+    records = [fold(n, rate, [0.1, 0.5, 0.5]) for n in (0, 1) for rate in (0.2, 0.1)]
+    choice = choose(ARM, records, 2)
+    assert (choice.point, choice.epochs) == ({"learning_rate": 0.1}, 2)
+
+
+def test_a_missing_fold_is_an_error():
+    with pytest.raises(InputError, match=r"bag has 1 of 2 folds at \{'learning_rate': 0.2\}"):
+        choose(ARM, [fold(0, 0.1, [0.5]), fold(1, 0.1, [0.5]), fold(1, 0.2, [0.5])], 2)
+
+
+# The plan
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"dataset": "r88", "arms": [BAG]}, "found 'r88'; did you mean 'r8'"),
+        ({"dataset": "icd10cm", "arms": [BAG]}, "studies are of trec, 20ng, r8, r52; found 'icd10cm'"),
+        ({"arms": [BAG]}, "needs the option 'dataset'$"),
+        ({"dataset": "r8", "arms": []}, "one arm or more"),
+        ({"dataset": "r8", "arms": [BAG], "fold": 3}, "no option 'fold'; did you mean 'folds'"),
+        ({"dataset": "r8", "arms": [BAG], "folds": 1}, "folds: .* 2, found 1"),
+        ({"dataset": "r8", "arms": [BAG, SVC, BAG]}, "a name of its own, found bag, svc, bag"),
+        ({"dataset": "r8", "arms": [{"name": "bag"}]}, r"needs the option 'arms\.0\.encoder'"),
+        ({"dataset": "r8", "arms": [{**BAG, "setings": {}}]}, r"'arms\.0\.setings'; did you mean 'settings'"),
+        ({"dataset": "r8", "arms": [BAG, {**SVC, "tree": "deep"}]}, "no tree of r8 is named 'deep'"),
+        ({"dataset": "r8", "arms": [{**BAG, "heads": ["flet"]}]}, r"arms\.0\.heads\.0: .*found 'flet'"),
+        ({"dataset": "r8", "arms": [{**BAG, "name": "../bag"}]}, r"arms\.0\.name: .*found '\.\./bag'"),
+        ({"dataset": "r8", "arms": [{**BAG, "encoder": "bug"}]}, "'bug'.*did you mean 'bag'"),
+        ({"dataset": "r8", "arms": [{**BAG, "preset": "papr"}]}, "did you mean 'paper'"),
+        ({"dataset": "r8", "arms": [{**BAG, "settings": {"epoch": 3}}]}, "no option 'epoch'; did you mean 'epochs'"),
+        ({"dataset": "r8", "arms": [{**BAG, "settings": {"encoder_options.dims": 3}}]}, "did you mean 'dim'"),
+        ({"dataset": "r8", "arms": [{**BAG, "settings": {"encoder_option.dim": 3}}]}, "no option 'encoder_option.dim'"),
+        ({"dataset": "r8", "arms": [{**BAG, "settings": {"gamma": 1.0}}]}, "gamma speaks of siblings"),
+        ({"dataset": "r8", "arms": [{**BAG, "grid": {"epochs": []}}]}, "the grid of bag has no value for epochs"),
+        ({"dataset": "r8", "arms": [{**BAG, "grid": {"epochs": [1, 0]}}]}, "epochs: .*found 0"),
+        ({"dataset": "r8", "arms": [{**BAG, "grid": {"epochs": [2, 2]}}]}, "the same point twice"),
+        ({"dataset": "r8", "arms": [{**BAG, "heads": ["svc"]}]}, "the head svc, and no other has; found svc"),
+        ({"dataset": "r8", "arms": [{**SVC, "heads": ["flat"]}]}, "the head svc, and no other has; found flat"),
+        ({"dataset": "r8", "arms": [{**SVC, "early": True}]}, "svc has no epochs to choose from: it needs early false"),
+    ],
+)
+def test_what_is_wrong_in_a_study_is_told_with_its_file(tmp_path, values, told):
+    with pytest.raises(OptionError, match=told) as caught:
+        loaded(tmp_path, values)
+    assert str(caught.value).startswith(f"{tmp_path / 'r8.json'}: ")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_file_that_holds_no_study_is_told(tmp_path):
+    with pytest.raises(InputError, match=r"r8\.json is not JSON"):
+        loaded(tmp_path, '{"dataset": ')
+    with pytest.raises(InputError, match=r"r8\.json holds no JSON object"):
+        loaded(tmp_path, "[]")
+    with pytest.raises(InputError, match=r"there is no study in .*r52\.json: run this in a clone"):
+        Study.load(tmp_path / "r52.json")
+
+
+def test_a_study_read_is_the_one_written(tmp_path):
+    assert loaded(tmp_path, {"dataset": "r8", "folds": 2, "arms": [BAG, SVC]}) == study()
+
+
+def test_only_keeps_the_named_arms_once_each(tmp_path):
+    plan = study(BAG, SVC, LSTM)
+    assert [arm.name for arm in plan.only(["lstm", "bag", "lstm"]).arms] == ["lstm", "bag"]
+    with pytest.raises(OptionError, match="arms of r8 are bag, svc, lstm; found 'bga'; did you mean 'bag'"):
+        plan.only(["bga"])
+    with pytest.raises(OptionError, match="name one arm or more of bag, svc, lstm"):
+        plan.only([])
+
+
+def test_points_are_all_of_the_grid_with_a_file_each():
+    arm = Arm(**{**BAG, "grid": {"encoder_options.dim": [4, 8], "tau": [0.0]}, "heads": ["hierarchical"]})
+    assert arm.points == [{"encoder_options.dim": 4, "tau": 0.0}, {"encoder_options.dim": 8, "tau": 0.0}]
+    names = [Job(study(arm), arm, "hierarchical", point, fold=1).file for point in arm.points]
+    assert names == [f"r8/folds/bag-hierarchical-dim{dim}-tau0.0-fold1.json" for dim in (4, 8)]
+
+
+def test_a_value_with_a_slash_stays_in_one_file_name():
+    plan = study(ONE_BAG)
+    job = Job(plan, plan.arms[0], "flat", {"encoder_options.model": "maker/model"}, fold=0)
+    assert job.file.startswith("r8/folds/bag-flat-modelmaker")
+    assert job.file.count("/") == 2
+
+
+@pytest.mark.parametrize("count", [8, 20, 100])
+def test_a_study_of_some_rows_has_every_label(tmp_path, monkeypatch, count):
+    monkeypatch.setenv("ARBORMAX_DATA", str(tmp_path))
+    put_split(tmp_path, "train", 96)
+    plan = study(ONE_BAG, rows=count)
+    _, train = training_texts(plan, plan.arms[0])
+    assert len(train) == min(count, 96)
+    assert len(set(train.nodes.tolist())) == len(LABELS)
+
+
+def test_the_quick_study_is_small():
+    quick = Study.load(PAPER / "trec.json").quick()
+    (arm,) = quick.arms
+    assert (arm.name, arm.heads, arm.points, arm.seeds) == ("bilstm", ("flat", "hierarchical"), [{}], 1)
+    assert (quick.folds, quick.rows) == (2, 2000)
+    config = arm.config("flat", {}, 0)
+    assert (config.epochs, config.schedule, config.encoder_options["vectors"]) == (8, "constant", "glove.6B")
+    with pytest.raises(OptionError, match="found 'bilstm'"):
+        study(BAG).quick()
+
+
+# The paper's protocol
+
+
+@pytest.mark.parametrize("name", ["trec", "20ng", "r8", "r52"])
+@pytest.mark.parametrize("encoder", ["bilstm", "lstm"])
+def test_the_studies_hold_the_protocol_of_the_paper(name, encoder):
+    plan = Study.load(PAPER / f"{name}.json")
+    arm = plan.arm(encoder)
+    assert (plan.dataset, plan.folds, plan.rows, arm.encoder, arm.tree) == (name, 4, None, encoder, "paper")
+    assert set(arm.heads) == {"flat", "hierarchical", "shared"}
+    assert arm.seeds >= 10
+    hidden = set()
+    for head in arm.heads:
+        for point in arm.points:
+            config = arm.config(head, point, 3)
+            options = config.options
+            assert (config.encoder, config.head, config.seed) == (encoder, head, 3)
+            assert (config.learning_rate, config.head_learning_rate, config.schedule) == (1e-3, 1e-3, "constant")
+            assert (config.warmup, config.weight_decay, config.batch_size, config.clip) == (0.0, 0.0, 10, 5.0)
+            assert (options.dropout, options.tokens, options.vectors) == (0.5, "whitespace", "glove.6B")
+            hidden.add(options.hidden)
+    assert hidden == {100, 150}
+    job = Job(plan, arm, "flat", arm.points[0], fold=0)
+    assert job.config.patience == arm.config("flat", arm.points[0], 0).patience
+
+
+@pytest.mark.parametrize("name", ["trec", "20ng", "r8", "r52"])
+def test_the_number_of_epochs_is_chosen_only_where_the_rate_stays(name):
+    for arm in Study.load(PAPER / f"{name}.json").arms:
+        if arm.early:
+            assert {arm.config(head, point, 0).schedule for head in arm.heads for point in arm.points} == {"constant"}
+
+
+def test_the_deeper_tree_has_the_classes_of_the_paper_in_their_order():
+    assert tree_named("r52", "deep").classes == tree_named("r52", "paper").classes
+    with pytest.raises(OptionError, match="no tree of r8 is named 'deep'"):
+        tree_named("r8", "deep")
+
+
+# Word vectors and models
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("ARBORMAX_DATA", str(tmp_path))
+    return tmp_path
+
+
+def vectors_of(**options):
+    return located(TrainConfig.make(encoder="lstm", encoder_options={"vectors": "glove.6B", **options})).encoder_options
+
+
+def test_the_best_vectors_that_are_there_are_taken(root):
+    for name in ("glove.6B.100d.subset.npz", "glove.6B.100d.txt", "glove.6B.300d.txt"):
+        path = put_vectors(root, name)
+        assert vectors_of(hidden=4) == {"hidden": 4, "vectors": str(path)}
+    (root / "glove" / "glove.6B.300d.txt").unlink()
+    (root / "glove" / "glove.6B.zip").write_bytes(b"")
+    assert vectors_of() == {"vectors": str(root / "glove" / "glove.6B.zip"), "dim": 300}
+
+
+def test_vectors_that_are_not_there_are_told_with_their_places(root):
+    with pytest.raises(MissingDataError) as caught:
+        vectors_of()
+    for name in ("glove.6B.300d.txt", "glove.6B.100d.txt", "glove.6B.100d.subset.npz"):
+        assert str(root / "glove" / name) in str(caught.value)
+
+
+def test_vectors_named_by_their_file_stay(root):
+    assert vectors_of(vectors="/some/where.txt") == {"vectors": "/some/where.txt"}
+
+
+def test_a_model_below_models_is_taken_else_the_name_stays(root):
+    config = TrainConfig.make(encoder="transformer", encoder_options={"model": "maker/small"})
+    assert located(config) == config
+    (root / "models" / "small").mkdir(parents=True)
+    assert located(config).encoder_options == {"model": str(root / "models" / "small")}
+    assert config.encoder_options == {"model": "maker/small"}
