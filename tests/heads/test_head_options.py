@@ -106,11 +106,6 @@ def test_features_that_are_whole_numbers_are_refused(kind):
         make(kind)(torch.zeros(2, D, dtype=torch.int64))
 
 
-def test_sparse_gradients_are_refused_clearly():
-    with pytest.raises(OptionError, match=r"sparse=True.*not in this version; use sparse=False"):
-        am.HierarchicalSoftmax(D, TREE, sparse=True)
-
-
 @every_head
 @pytest.mark.parametrize("target_kind", ["class", "node"])
 @pytest.mark.parametrize("wrong", [-1, N])

@@ -72,11 +72,14 @@ class TreeIndex:
     depth: int
     leaves: Tensor  # (C,)
     parent: Tensor  # (N,), the root's own is 0
+    class_of: Tensor  # (N,) -1 off leaves
     first_child: Tensor  # (N,) 0 on leaves
+    num_children: Tensor  # (N,)
     node_depth: Tensor  # (N,)
     group_start: Tensor  # (N,) first column of the node's sibling group
     group_size: Tensor  # (N,)
     leaf_counts: Tensor  # (N,)
+    path_width: float  # the siblings on the path to a class, all steps together, mean over the classes
     levels: tuple[int, ...]  # the number of nodes at depth 1, 2, …
     lifts: tuple[Tensor, ...]  # for depth 2, 3, …: each node's parent as a position in the level above
     leaf_paths: tuple[Tensor, Tensor] | None  # the columns on the way to each class, and where each class's begin
@@ -126,13 +129,18 @@ def _rows(table: Windows, rows_B: Tensor) -> Windows:
     )
 
 
-def _compute_windows(index: TreeIndex, nodes_B: Tensor) -> list[Windows]:
+def path_nodes(index: TreeIndex, nodes_B: Tensor) -> list[Tensor]:
+    """For depth 1, 2, …: (B,) the node on the way to each of these nodes, the root past the path's end."""
     path = []
     for depth in range(index.depth, 0, -1):
         here = index.node_depth.index_select(0, nodes_B) == depth  # not [nodes_B], where -1 would be the last node
         path.append(torch.where(here, nodes_B, 0))
         nodes_B = torch.where(here, index.parent[nodes_B], nodes_B)
-    path.reverse()
+    return path[::-1]
+
+
+def _compute_windows(index: TreeIndex, nodes_B: Tensor) -> list[Windows]:
+    path = path_nodes(index, nodes_B)
     windows = []
     for first, last, width in index.slabs:
         nodes_BK = torch.stack(path[first - 1 : last], dim=-1)
@@ -163,11 +171,14 @@ def _build(tax: Taxonomy, device: torch.device) -> TreeIndex:
         depth=tax.depth,
         leaves=tensor(tax.leaves),
         parent=tensor(np.maximum(tax.parent, 0)),
+        class_of=tensor(tax.class_of),
+        num_children=tensor(tax.num_children),
         first_child=tensor(np.where(tax.is_leaf, 0, tax.child_start[:-1])),
         node_depth=tensor(tax.node_depth),
         group_start=tensor(group_start),
         group_size=tensor(group_size),
         leaf_counts=tensor(tax.leaf_counts),
+        path_width=float((tax.num_children * tax.leaf_counts).sum() / tax.num_leaves),
         levels=tuple(level_sizes.tolist()),
         lifts=tuple(tensor(tax.parent[starts[d] : starts[d + 1]] - starts[d - 1]) for d in range(2, tax.depth + 1)),
         leaf_paths=_leaf_paths(tax, tensor),

@@ -111,7 +111,7 @@ def hierarchical_cross_entropy(
     loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum(0)
     if sums:
         return loss if reduction == "sum" else loss / _count(row_B, counted_B)
-    return _reduce(loss, _item_weights(row_B, target_kind, weight, index), counted_B, reduction, batch)
+    return reduced(loss, item_weights(row_B, target_kind, weight, index), counted_B, reduction, batch)
 
 
 def _usual_loss(logits: Tensor, target: Tensor, ignore_index: int, index: TreeIndex) -> Tensor | None:
@@ -187,8 +187,8 @@ def flat_cross_entropy(
         return loss.reshape(batch) if reduction == "none" else loss
     row_B, counted_B = mask_target(row_B, index.num_nodes, target_kind, ignore_index)
     loss_B = -flat_node_log_probs(logits_BC, tax).gather(1, row_B.unsqueeze(1)).squeeze(1)
-    weight_B = _item_weights(row_B, target_kind, weight, index)
-    return _reduce(loss_B, weight_B, counted_B, reduction, batch)
+    weight_B = item_weights(row_B, target_kind, weight, index)
+    return reduced(loss_B, weight_B, counted_B, reduction, batch)
 
 
 def check_options(reduction: str, target_kind: str, label_smoothing: float = 0.0, gamma: float = 0.0) -> None:
@@ -224,10 +224,24 @@ def _weighted_steps(
     nodes_BK = windows.nodes
     logp_BKS = steps_BX.view(*nodes_BK.shape, windows.width).log_softmax(-1)
     logp_BK = logp_BKS.gather(-1, windows.position.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    loss_BK = -logp_BK
+    mean_BK = None
     if smoothing:
         padded_BKS = windows.padding.view(logp_BKS.shape) < 0
         mean_BK = logp_BKS.masked_fill(padded_BKS, 0.0).sum(-1) / index.group_size[nodes_BK]
+    return step_losses(logp_BK, mean_BK, nodes_BK, smoothing, gamma, node_weights).masked_fill(past_end_BK, 0.0)
+
+
+def step_losses(
+    logp_BK: Tensor,
+    mean_BK: Tensor | None,
+    nodes_BK: Tensor,
+    smoothing: float,
+    gamma: float,
+    node_weights: Tensor | None,
+) -> Tensor:
+    """(B, K) from the log-probability of each step's node given its parent, and with `smoothing` its siblings' mean."""
+    loss_BK = -logp_BK
+    if mean_BK is not None:
         loss_BK = (1.0 - smoothing) * loss_BK - smoothing * mean_BK
     if gamma:
         rest_BK = -torch.expm1(logp_BK)
@@ -236,10 +250,10 @@ def _weighted_steps(
         loss_BK = loss_BK * rest_BK.masked_fill(certain_BK, 1.0).pow(gamma).masked_fill(certain_BK, 0.0)
     if node_weights is not None:
         loss_BK = loss_BK * node_weights[nodes_BK]
-    return loss_BK.masked_fill(past_end_BK, 0.0)
+    return loss_BK
 
 
-def _item_weights(row_B: Tensor, kind: TargetKind, weight: Tensor | None, index: TreeIndex) -> Tensor | None:
+def item_weights(row_B: Tensor, kind: TargetKind, weight: Tensor | None, index: TreeIndex) -> Tensor | None:
     if weight is None:
         return None
     if kind == "class":
@@ -253,7 +267,7 @@ def _item_weights(row_B: Tensor, kind: TargetKind, weight: Tensor | None, index:
     return (totals_N / index.leaf_counts)[row_B]
 
 
-def _reduce(
+def reduced(
     loss_B: Tensor, weight_B: Tensor | None, counted_B: Tensor | None, reduction: Reduction, batch: torch.Size
 ) -> Tensor:
     if counted_B is not None:

@@ -16,8 +16,13 @@ from arbormax.functional import (
     sibling_log_priors,
 )
 from arbormax.functional._checks import Reduction, TargetKind
+from arbormax.functional._index import tree_index
+from arbormax.functional.best import best_leaves
+from arbormax.functional.paths import path_cross_entropy, prefers_paths
 from arbormax.heads.base import TreeHead, check_taxonomy, linear
 from arbormax.taxonomy import Taxonomy
+
+_DEEP = 50  # classes for each of the k asked for, below which a search has little to leave out
 
 
 class HierarchicalSoftmax(TreeHead):
@@ -40,8 +45,7 @@ class HierarchicalSoftmax(TreeHead):
     def __init__(
         self, in_features: int, tax: Taxonomy, bias: bool = True, sparse: bool = False, **options: Any
     ) -> None:
-        if sparse:
-            raise OptionError("sparse=True, row-sparse weight gradients, is not in this version; use sparse=False")
+        self.sparse = sparse
         super().__init__(in_features, tax, check_taxonomy(tax).num_nodes - 1, bias, **options)
         self.register_buffer("log_priors", torch.zeros_like(self.weight[:, 0]).detach())
 
@@ -72,20 +76,40 @@ class HierarchicalSoftmax(TreeHead):
         self._check_features(h)
         if tau:
             self._check_priors()
-        return hierarchical_cross_entropy(
-            linear(h, self.weight, self.bias),
-            target,
-            self.taxonomy,
-            reduction=reduction,
-            target_kind=target_kind,
-            ignore_index=ignore_index,
-            weight=weight,
-            label_smoothing=label_smoothing,
-            gamma=gamma,
-            node_weights=node_weights,
-            log_priors=self.log_priors if tau else None,
-            tau=tau,
-        )
+        options: dict[str, Any] = {
+            "reduction": reduction,
+            "target_kind": target_kind,
+            "ignore_index": ignore_index,
+            "weight": weight,
+            "label_smoothing": label_smoothing,
+            "gamma": gamma,
+            "node_weights": node_weights,
+            "log_priors": self.log_priors if tau else None,
+            "tau": tau,
+        }
+        if h.layout == torch.strided and (self.sparse or prefers_paths(tree_index(self.taxonomy, h.device))):
+            return path_cross_entropy(h, self.weight, self.bias, target, self.taxonomy, sparse=self.sparse, **options)
+        return hierarchical_cross_entropy(linear(h, self.weight, self.bias), target, self.taxonomy, **options)
+
+    def topk(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """(..., k) log-probabilities of the k most probable leaves, falling, and their classes; ties by class order.
+
+        On a large tree only the branches that may hold one of them are looked at, and the answer has no gradients.
+        """
+        self._check_features(h)
+        if h.layout == torch.strided and 1 <= k <= self.out_features and not torch.compiler.is_compiling():
+            index = tree_index(self.taxonomy, h.device)
+            features = h.reshape(-1, h.shape[-1])
+            if len(features) and k * _DEEP <= self.out_features and prefers_paths(index):
+                found = best_leaves(features, self.weight, self.bias, self.taxonomy, k)
+                if found is not None:
+                    return found[0].view(*h.shape[:-1], k), found[1].view(*h.shape[:-1], k)
+        return super().topk(h, k)
+
+    def predict(self, h: Tensor) -> Tensor:
+        if torch.compiler.is_compiling() or not prefers_paths(tree_index(self.taxonomy, h.device)):
+            return super().predict(h)
+        return self.topk(h, 1)[1].squeeze(-1)
 
     def set_priors(self, class_counts: ArrayLike, smoothing: float = 0.0) -> None:
         """Remember each class's number of training items, for the `tau` of the loss; saved with the weights."""

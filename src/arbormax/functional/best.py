@@ -1,0 +1,97 @@
+"""The most probable leaves of a large tree without a look at most of it.
+
+A child is never more probable than its parent, so that a node below the k-th best leaf found so far has no leaf worth a
+look. B items, F nodes at the edge of what was looked at, Z their children, k leaves.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from arbormax.functional._index import TreeIndex, tree_index
+from arbormax.kernels import path_torch
+from arbormax.taxonomy import Taxonomy
+
+_CELLS = 1 << 22  # numbers in the arrays of one round, about
+_SHARE = 0.25  # of the tree: who has looked at so much of it looks at all of it
+
+
+def best_leaves(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, k: int) -> tuple[Tensor, Tensor] | None:
+    """(B, k) log-probabilities, falling, and classes of the best leaves for (B, D) features; ties by class order.
+
+    None where the probabilities are so even that scoring all leaves is faster. No gradients.
+    """
+    index = tree_index(tax, h.device)
+    at_once = max(1, int(_CELLS // (k * index.path_width)))
+    parts = []
+    with torch.no_grad():
+        if not bool(torch.isfinite(h).all()):
+            return None  # what is no number has no order
+        for start in range(0, len(h), at_once):
+            found = _search(h[start : start + at_once], rows, bias, index, k)
+            if found is None:
+                return None
+            parts.append(found)
+    return torch.cat([logp for logp, _ in parts]), torch.cat([classes for _, classes in parts])
+
+
+def _search(h: Tensor, rows: Tensor, bias: Tensor | None, index: TreeIndex, k: int) -> tuple[Tensor, Tensor] | None:
+    items, device = len(h), h.device
+    wide = torch.promote_types(torch.promote_types(h.dtype, rows.dtype), torch.float32)
+    best = torch.full((items, k), -torch.inf, dtype=wide, device=device)
+    classes = torch.full((items, k), index.num_leaves, device=device)
+    item_F = torch.arange(items, device=device)
+    node_F, logp_F = torch.zeros_like(item_F), torch.zeros(items, dtype=wide, device=device)
+    seen, rounds, width = 0, 0, k
+    while len(item_F):
+        # the best few nodes of each item go on, more of them when it is not enough to go down to the leaves
+        order_F = _order(item_F, logp_F, node_F)
+        item_F, node_F, logp_F = item_F[order_F], node_F[order_F], logp_F[order_F]
+        chosen_F = _rank(item_F, items) < width
+        item, parent_logp = item_F[chosen_F], logp_F[chosen_F]
+        parent = node_F[chosen_F]
+        start = index.first_child[parent] - 1
+        logp_Z, cells = path_torch.group_log_probs(h, rows, bias, item, start, index.num_children[parent])
+        logp_Z = logp_Z + parent_logp[cells.step]
+        item_Z, node_Z = item[cells.step], cells.row + 1
+        worth_Z = logp_Z >= best[:, -1][item_Z]
+        item_Z, node_Z, logp_Z = item_Z[worth_Z], node_Z[worth_Z], logp_Z[worth_Z]
+        is_leaf_Z = index.num_children[node_Z] == 0
+        best, classes = _merge(best, classes, item_Z[is_leaf_Z], index.class_of[node_Z[is_leaf_Z]], logp_Z[is_leaf_Z])
+        inner_Z = ~is_leaf_Z
+        item_F = torch.cat([item_F[~chosen_F], item_Z[inner_Z]])
+        node_F = torch.cat([node_F[~chosen_F], node_Z[inner_Z]])
+        logp_F = torch.cat([logp_F[~chosen_F], logp_Z[inner_Z]])
+        worth_F = logp_F >= best[:, -1][item_F]
+        item_F, node_F, logp_F = item_F[worth_F], node_F[worth_F], logp_F[worth_F]
+        seen += len(cells.row)
+        rounds += 1
+        if rounds >= index.depth:
+            width *= 2
+        if seen > _SHARE * items * index.num_nodes:
+            return None
+    return best, classes
+
+
+def _merge(best: Tensor, classes: Tensor, item_Z: Tensor, class_Z: Tensor, logp_Z: Tensor) -> tuple[Tensor, Tensor]:
+    """The k best of those known and those found."""
+    items, k = best.shape
+    item = torch.cat([torch.arange(items, device=best.device).repeat_interleave(k), item_Z])
+    all_classes, logp = torch.cat([classes.flatten(), class_Z]), torch.cat([best.flatten(), logp_Z])
+    order = _order(item, logp, all_classes)
+    order = order[_rank(item[order], items) < k]
+    return logp[order].view(items, k), all_classes[order].view(items, k)
+
+
+def _order(item: Tensor, logp: Tensor, last: Tensor) -> Tensor:
+    """By item, then from the most probable down, then by the last."""
+    order = last.argsort(stable=True)
+    order = order[logp[order].argsort(stable=True, descending=True)]
+    return order[item[order].argsort(stable=True)]
+
+
+def _rank(item: Tensor, items: int) -> Tensor:
+    """The place of each entry among those of its item, which stand together."""
+    counts = torch.bincount(item, minlength=items)
+    return torch.arange(len(item), device=item.device) - (counts.cumsum(0) - counts)[item]

@@ -1,0 +1,161 @@
+"""The loss on a large tree: the softmaxes on the paths of a batch, and no look at the rest of the tree.
+
+B batch, D features, M rows, K steps of a path.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from arbormax.errors import OptionError
+from arbormax.functional._checks import Reduction, TargetKind, check_target, check_weights, mask_target
+from arbormax.functional._index import TreeIndex, path_nodes, tree_index
+from arbormax.functional.losses import check_options, item_weights, reduced, step_losses
+from arbormax.kernels import path_torch
+from arbormax.taxonomy import Taxonomy
+
+# Where the two ways cross (benchmarks/scale.py): below, one dense product is faster than the look-ups.
+_ROWS, _RATIO = 2048, 8
+
+
+def prefers_paths(index: TreeIndex) -> bool:
+    """Whether the tree is so large that its paths are a small part of it."""
+    rows = index.num_nodes - 1
+    return rows >= _ROWS and rows >= _RATIO * index.path_width
+
+
+def path_cross_entropy(
+    h: Tensor,
+    rows: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    tax: Taxonomy,
+    *,
+    sparse: bool = False,
+    reduction: Reduction = "mean",
+    target_kind: TargetKind = "class",
+    ignore_index: int = -100,
+    weight: Tensor | None = None,
+    label_smoothing: float = 0.0,
+    gamma: float = 0.0,
+    node_weights: Tensor | None = None,
+    log_priors: Tensor | None = None,
+    tau: float = 0.0,
+) -> Tensor:
+    """`hierarchical_cross_entropy` of the logits `h @ rows.T + bias`, of which only those on the paths are computed.
+
+    Time and memory follow the paths, not the number of classes. With `sparse` the gradients of `rows` (M, D) and
+    `bias` (M,) are sparse tensors of the rows on the paths.
+
+    >>> from arbormax import Taxonomy
+    >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
+    >>> path_cross_entropy(torch.zeros(2, 3), torch.zeros(5, 3), None, torch.tensor([0, 2]), tax, reduction="none")
+    tensor([1.3863, 0.6931])
+    """
+    index = tree_index(tax, h.device)
+    check_options(reduction, target_kind, label_smoothing, gamma)
+    if tau and log_priors is None:
+        raise OptionError("tau adjusts the logits by the training frequencies of siblings: give them as log_priors")
+    batch = h.shape[:-1]
+    wide = torch.promote_types(torch.promote_types(h.dtype, rows.dtype), torch.float32)
+    if weight is not None:
+        weight = check_weights(weight, index.num_leaves, "weight", h.device, wide)
+    if node_weights is not None:
+        node_weights = check_weights(node_weights, index.num_nodes, "node_weights", h.device, wide)
+    limit = index.num_leaves if target_kind == "class" else index.num_nodes
+    row_B, counted_B = mask_target(check_target(target, batch, target_kind), limit, target_kind, ignore_index)
+    nodes_B = row_B if target_kind == "node" else index.leaves.index_select(0, row_B)
+    nodes_BK = torch.stack(path_nodes(index, nodes_B.masked_fill(~counted_B, 0)), dim=-1)
+    start_BK, size_BK = index.group_start[nodes_BK], index.group_size[nodes_BK]
+    size_BK = torch.where((nodes_BK > 0) & (size_BK > 1), size_BK, 0)  # an only child is certain
+    offset = tau * log_priors.to(wide) if tau and log_priors is not None else None
+    logp_BK, mean_BK, _ = path_steps(
+        h.reshape(-1, h.shape[-1]), rows, bias, offset, start_BK, size_BK, nodes_BK - 1 - start_BK, sparse
+    )
+    smoothed_BK = mean_BK if label_smoothing else None
+    loss_BK = step_losses(logp_BK, smoothed_BK, nodes_BK, label_smoothing, gamma, node_weights)
+    return reduced(loss_BK.sum(1), item_weights(row_B, target_kind, weight, index), counted_B, reduction, batch)
+
+
+@torch.library.custom_op("arbormax::path_steps", mutates_args=())
+def path_steps(
+    h: Tensor,
+    rows: Tensor,
+    bias: Tensor | None,
+    offset: Tensor | None,
+    start: Tensor,
+    size: Tensor,
+    place: Tensor,
+    sparse: bool,  # noqa: ARG001 - of the gradients
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(B, K) each: the log-probability of every step's node given its parent, its siblings' mean, and log Σ exp."""
+    return path_torch.log_probs(h, rows, bias, offset, start, size, place)
+
+
+@path_steps.register_fake
+def _(h: Tensor, rows: Tensor, bias: Any, offset: Any, start: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
+    wide = torch.promote_types(torch.promote_types(h.dtype, rows.dtype), torch.float32)
+    made = [start.new_empty(start.shape, dtype=wide) for _ in range(3)]
+    return made[0], made[1], made[2]
+
+
+@torch.library.custom_op("arbormax::path_steps_backward", mutates_args=())
+def path_steps_backward(
+    own_grad: Tensor,
+    mean_grad: Tensor,
+    h: Tensor,
+    rows: Tensor,
+    bias: Tensor | None,
+    offset: Tensor | None,
+    start: Tensor,
+    size: Tensor,
+    place: Tensor,
+    log_total: Tensor,
+    sparse: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of the features, the rows and the bias."""
+    found = path_torch.gradients(own_grad, mean_grad, h, rows, bias, offset, start, size, place, log_total)
+    of_rows, of_bias = found.weight.to(rows.dtype), found.bias.to(rows.dtype)
+    if sparse:
+        return (
+            found.h.to(h.dtype),
+            _row_sparse(found.rows, of_rows, rows.shape),
+            _row_sparse(found.rows, of_bias, rows.shape[:1]),
+        )
+    return (
+        found.h.to(h.dtype),
+        torch.zeros_like(rows).index_copy_(0, found.rows, of_rows),
+        rows.new_zeros(len(rows)).index_copy_(0, found.rows, of_bias),
+    )
+
+
+def _row_sparse(at: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
+    return torch.sparse_coo_tensor(at.unsqueeze(0), values, shape, check_invariants=False, is_coalesced=True)
+
+
+@path_steps_backward.register_fake
+def _(own_grad: Tensor, mean_grad: Any, h: Tensor, rows: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
+    if not rest[-1]:
+        return torch.empty_like(h), torch.empty_like(rows), rows.new_empty(rows.shape[:1])
+    at = rows.new_empty((1,), dtype=torch.int64)  # how many rows there will be, a graph does not ask
+    of_rows, of_bias = rows.new_empty((1, rows.shape[1])), rows.new_empty((1,))
+    return torch.empty_like(h), _row_sparse(at, of_rows, rows.shape), _row_sparse(at, of_bias, rows.shape[:1])
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    *given, ctx.sparse = inputs
+    ctx.save_for_backward(*given, output[2])
+
+
+def _backward(ctx: Any, own_grad: Tensor, mean_grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    h, rows, bias, offset, start, size, place, log_total = ctx.saved_tensors
+    grad_h, grad_rows, grad_bias = path_steps_backward(
+        own_grad, mean_grad, h, rows, bias, offset, start, size, place, log_total, ctx.sparse
+    )
+    return grad_h, grad_rows, None if bias is None else grad_bias, None, None, None, None, None
+
+
+path_steps.register_autograd(_backward, setup_context=_setup)

@@ -1,0 +1,162 @@
+"""The softmaxes on the paths of a batch, in plain torch: the reference of every other implementation.
+
+B items, D features, M rows of the weight, K steps of a path, Z = the cells of all steps, one for each sibling of each
+step of each item, R distinct rows among them. A step is a sibling group, `start` and `size` in rows, and the place
+in it of the path's own node; a step of size 0 is none. The cells are a sparse (B, M) matrix: its values are dot
+products of features and rows, and both gradients are products with it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+with warnings.catch_warnings():  # torch says once that its sparse matrices may change; the tests would tell
+    warnings.simplefilter("ignore")
+    torch.sparse_csr_tensor([0, 0], [], [], (1, 1), dtype=torch.float32)
+
+
+class Cells(NamedTuple):
+    """All siblings of all steps, item by item."""
+
+    step: Tensor  # (Z,) which of the B * K steps a cell belongs to
+    row: Tensor  # (Z,) of the weight
+    starts: Tensor  # (B + 1,) where each item's cells begin
+    sizes: Tensor  # (B * K,)
+
+
+def cells_of(start_BK: Tensor, size_BK: Tensor) -> Cells:
+    sizes = size_BK.reshape(-1)
+    ends = sizes.cumsum(0)
+    step_Z = torch.repeat_interleave(sizes)
+    shift = start_BK.reshape(-1) - (ends - sizes)
+    row_Z = torch.arange(len(step_Z), device=sizes.device) + shift.index_select(0, step_Z)
+    starts = F.pad(ends.view(size_BK.shape)[:, -1], (1, 0))
+    return Cells(step_Z, row_Z, starts, sizes)
+
+
+def log_probs(
+    h_BD: Tensor,
+    weight_MD: Tensor,
+    bias_M: Tensor | None,
+    offset_M: Tensor | None,
+    start_BK: Tensor,
+    size_BK: Tensor,
+    place_BK: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(B, K) each: log-probability of the path's node given its parent, the mean of its siblings', and log Σ exp.
+
+    A step that is none has zeros.
+    """
+    cells = cells_of(start_BK, size_BK)
+    logits_Z = _logits(h_BD, weight_MD, (bias_M, offset_M), cells)
+    top = torch.segment_reduce(logits_Z, "max", lengths=cells.sizes, unsafe=True)
+    is_step = cells.sizes > 0
+    top = top.masked_fill(~is_step, 0.0)
+    rest_Z = logits_Z - top.index_select(0, cells.step)
+    total = torch.zeros_like(top).index_add_(0, cells.step, rest_Z.exp())
+    log_total = total.masked_fill_(~is_step, 1.0).log_()
+    own = (cells.sizes.cumsum(0) - cells.sizes + place_BK.reshape(-1)).masked_fill(~is_step, 0)
+    own_logit = rest_Z.index_select(0, own) if len(rest_Z) else torch.zeros_like(top)
+    own_logp = (own_logit - log_total).masked_fill_(~is_step, 0.0)
+    sums = torch.zeros_like(top).index_add_(0, cells.step, rest_Z)
+    mean_logp = (sums / cells.sizes.clamp(min=1) - log_total).masked_fill_(~is_step, 0.0)
+    shape = start_BK.shape
+    return own_logp.view(shape), mean_logp.view(shape), (log_total + top).view(shape)
+
+
+def group_log_probs(
+    h_BD: Tensor, weight_MD: Tensor, bias_M: Tensor | None, item_F: Tensor, start_F: Tensor, size_F: Tensor
+) -> tuple[Tensor, Cells]:
+    """(Z,) log-probability of every row of F sibling groups given its parent, for the item of each; items rise."""
+    ends = size_F.cumsum(0)
+    step_Z = torch.repeat_interleave(size_F)
+    row_Z = torch.arange(len(step_Z), device=h_BD.device) + (start_F - ends + size_F).index_select(0, step_Z)
+    counts = torch.zeros(len(h_BD), dtype=torch.int64, device=h_BD.device).index_add_(0, item_F, size_F)
+    cells = Cells(step_Z, row_Z, F.pad(counts.cumsum(0), (1, 0)), size_F)
+    logits_Z = _logits(h_BD, weight_MD, (bias_M,), cells)
+    top = torch.segment_reduce(logits_Z, "max", lengths=size_F, unsafe=True)
+    rest_Z = logits_Z.sub_(top.index_select(0, step_Z))
+    total = torch.zeros_like(top).index_add_(0, step_Z, rest_Z.exp())
+    return rest_Z.sub_(total.log_().index_select(0, step_Z)), cells
+
+
+class Gradients(NamedTuple):
+    """Of the features, and of the rows that any item's path goes by."""
+
+    h: Tensor  # (B, D)
+    rows: Tensor  # (R,) rising
+    weight: Tensor  # (R, D)
+    bias: Tensor  # (R,)
+
+
+def gradients(
+    own_grad_BK: Tensor,
+    mean_grad_BK: Tensor,
+    h_BD: Tensor,
+    weight_MD: Tensor,
+    bias_M: Tensor | None,
+    offset_M: Tensor | None,
+    start_BK: Tensor,
+    size_BK: Tensor,
+    place_BK: Tensor,
+    log_total_BK: Tensor,
+) -> Gradients:
+    """The gradients of what `log_probs` gives; the logits are computed again, which is cheaper than to keep them."""
+    cells = cells_of(start_BK, size_BK)
+    wide = log_total_BK.dtype
+    logits_Z = _logits(h_BD, weight_MD, (bias_M, offset_M), cells)
+    prob_Z = logits_Z.sub_(log_total_BK.reshape(-1).index_select(0, cells.step)).exp_()
+    own_grad, mean_grad = own_grad_BK.reshape(-1).to(wide), mean_grad_BK.reshape(-1).to(wide)
+    share = mean_grad / cells.sizes.clamp(min=1)
+    grad_Z = share.index_select(0, cells.step) - prob_Z.mul_((own_grad + mean_grad).index_select(0, cells.step))
+    is_step = cells.sizes > 0
+    own = (cells.sizes.cumsum(0) - cells.sizes + place_BK.reshape(-1))[is_step]
+    grad_Z.index_add_(0, own, own_grad[is_step])
+
+    order_Z = cells.row.argsort()
+    rows_R, counts_R = torch.unique_consecutive(cells.row.index_select(0, order_Z), return_counts=True)
+    item_Z = cells.step.index_select(0, order_Z) // start_BK.shape[1]
+    sorted_Z = grad_Z.index_select(0, order_Z)
+    grad_RD = _weighted_sums(h_BD.to(wide), item_Z, counts_R.cumsum(0) - counts_R, sorted_Z)
+    which_Z = torch.repeat_interleave(counts_R)
+    grad_R = torch.zeros(len(rows_R), dtype=wide, device=h_BD.device).index_add_(0, which_Z, sorted_Z)
+    rows_of, weight = cells.row, weight_MD
+    if weight.dtype is not wide:  # only the rows in use, in the wider type
+        rows_of, weight = torch.empty_like(cells.row), weight_MD.index_select(0, rows_R).to(wide)
+        rows_of[order_Z] = which_Z
+    grad_BD = _weighted_sums(weight, rows_of, cells.starts[:-1], grad_Z)
+    return Gradients(grad_BD, rows_R, grad_RD, grad_R)
+
+
+def _logits(h_BD: Tensor, weight_MD: Tensor, added: tuple[Tensor | None, ...], cells: Cells) -> Tensor:
+    """(Z,) in float32 or wider; `added` are (M,) vectors."""
+    wide = torch.promote_types(torch.promote_types(h_BD.dtype, weight_MD.dtype), torch.float32)
+    rows_Z, weight = cells.row, weight_MD
+    if weight.dtype is not wide:
+        rows_R, rows_Z = torch.unique(cells.row, return_inverse=True)
+        weight = weight_MD.index_select(0, rows_R).to(wide)
+    # sampled: the products at the cells alone, read straight from the rows of the weight
+    empty = torch.sparse_csr_tensor(
+        cells.starts,
+        rows_Z,
+        torch.zeros(len(rows_Z), dtype=wide, device=h_BD.device),
+        (len(h_BD), len(weight)),
+        check_invariants=False,
+    )
+    logits_Z: Tensor = torch.sparse.sampled_addmm(empty, h_BD.to(wide), weight.t()).values()
+    for vector_M in added:
+        if vector_M is not None:
+            logits_Z.add_(vector_M.index_select(0, cells.row))
+    return logits_Z
+
+
+def _weighted_sums(table_XD: Tensor, row_Z: Tensor, starts: Tensor, weight_Z: Tensor) -> Tensor:
+    """(len(starts), D) Σ weight · table[row] over each run of cells."""
+    if not len(starts) or not len(row_Z):
+        return table_XD.new_zeros(len(starts), table_XD.shape[1])
+    return F.embedding_bag(row_Z, table_XD, starts, mode="sum", per_sample_weights=weight_Z)

@@ -1,0 +1,73 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import arbormax as am
+from arbormax import Taxonomy
+from arbormax.functional import best
+from arbormax.functional.best import best_leaves
+from arbormax.heads.base import TreeHead
+from strategies import taxonomies
+
+
+def large() -> Taxonomy:
+    return Taxonomy.from_parents([-1, *(node // 13 for node in range(13 + 13**2 + 13**3))])
+
+
+@given(tax=taxonomies(max_nodes=40), seed=st.integers(0, 2**16), scale=st.sampled_from([0.0, 1.0, 20.0]))
+def test_the_best_leaves_are_those_of_all_leaves_sorted(tax, seed, scale):
+    torch.manual_seed(seed)
+    head = am.HierarchicalSoftmax(3, tax, init="torch").double()
+    with torch.no_grad():
+        head.weight.mul_(scale)
+    h = torch.randn(4, 3, dtype=torch.float64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(best, "_SHARE", float("inf"))
+        patch.setattr(best, "_CELLS", 1)  # an item at a time
+        for k in {1, min(3, tax.num_leaves), tax.num_leaves}:
+            logp, classes = best_leaves(h, head.weight, head.bias, tax, k)
+            expected_logp, expected = TreeHead.topk(head, h, k)
+            torch.testing.assert_close(logp, expected_logp)
+            clear = (expected_logp.diff(dim=1).abs() > 1e-9).all(1)
+            assert torch.equal(classes[clear], expected[clear])
+
+
+def test_ties_go_by_class_order():
+    tax = large()
+    head = am.HierarchicalSoftmax(3, tax, init="zeros")
+    with torch.no_grad():  # one subtree stands out, its leaves are alike
+        head.weight[0], head.weight[13] = 9.0, 9.0
+    logp, classes = head.topk(torch.ones(2, 3), 4)
+    assert torch.equal(classes, torch.arange(4).expand(2, 4))
+    assert (logp == logp[0, 0]).all()
+
+
+def test_a_trained_head_is_searched_and_an_even_one_is_scored(monkeypatch):
+    tax = large()
+    head = am.HierarchicalSoftmax(8, tax, init="torch")
+    h = torch.randn(5, 8)
+    even = head.topk(h, 5)
+    with torch.no_grad():
+        head.weight.mul_(50)
+    assert best_leaves(h, head.weight, head.bias, tax, 5) is not None
+    sure = TreeHead.topk(head, h, 5)
+    monkeypatch.setattr(type(head), "forward", None)  # scores all leaves
+    logp, classes = head.topk(h, 5)
+    torch.testing.assert_close(logp, sure[0])
+    assert torch.equal(classes, sure[1])
+    assert torch.equal(head.predict(h), sure[1][:, 0])
+    assert even[0].shape == (5, 5)
+
+
+def test_shapes_gradients_and_odd_input():
+    tax = large()
+    head = am.HierarchicalSoftmax(8, tax)
+    logp, classes = head.topk(torch.randn(2, 3, 8), 2)
+    assert logp.shape == classes.shape == (2, 3, 2)
+    assert head.topk(torch.randn(0, 8), 2)[1].shape == (0, 2)
+    assert head.predict(torch.randn(8)).shape == ()
+    with pytest.raises(am.errors.OptionError, match="k lies between"):
+        head.topk(torch.randn(1, 8), 0)
+    nan = torch.full((1, 8), torch.nan)
+    assert head.topk(nan, 2)[0].isnan().all()

@@ -1,0 +1,214 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import arbormax as am
+from arbormax import Taxonomy
+from arbormax import functional as AF
+from arbormax.errors import InputError, OptionError
+from arbormax.functional._index import tree_index
+from arbormax.functional.paths import path_cross_entropy, prefers_paths
+from strategies import taxonomies
+
+seeds = st.integers(0, 2**16)
+TREE = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", {"c": ["u", "v", "w"]}], "o": ["only"], "early": []})
+D = 3
+
+
+def large() -> Taxonomy:
+    """2,379 nodes below the root, of which a path meets 39."""
+    return Taxonomy.from_parents([-1, *(node // 13 for node in range(13 + 13**2 + 13**3))])
+
+
+def draw(tax, seed, batch=5, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(tax.num_nodes - 1, D, generator=generator).to(dtype).requires_grad_()
+    bias = torch.randn(tax.num_nodes - 1, generator=generator).to(dtype).requires_grad_()
+    h = torch.randn(batch, D, generator=generator).to(dtype).requires_grad_()
+    nodes = torch.randint(tax.num_nodes, (batch,), generator=generator)
+    options = {
+        "weight": torch.rand(tax.num_leaves, generator=generator) + 0.1,
+        "node_weights": torch.rand(tax.num_nodes, generator=generator),
+        "log_priors": AF.sibling_log_priors(torch.randint(1, 50, (tax.num_leaves,), generator=generator).numpy(), tax),
+    }
+    return (h, rows, bias), nodes, options
+
+
+def by_paths(parts, target, tax, **options):
+    return path_cross_entropy(*parts, target, tax, **options)
+
+
+def dense(parts, target, tax, sparse=False, **options):
+    h, rows, bias = parts
+    logits = torch.nn.functional.linear(h, rows, bias)
+    return AF.hierarchical_cross_entropy(logits, target, tax, **options)
+
+
+def with_gradients(loss, parts, *given, **options):
+    for part in parts:
+        part.grad = None
+    value = loss(parts, *given, **options)
+    value.sum().backward()
+    return [value.detach(), *(part.grad.to_dense() for part in parts)]
+
+
+OPTIONS = {
+    "none": {},
+    "weight": {"weight": ...},
+    "smoothing": {"label_smoothing": 0.2},
+    "focus": {"gamma": 2.0},
+    "small focus": {"gamma": 0.5},
+    "node weights": {"node_weights": ...},
+    "priors": {"log_priors": ..., "tau": 1.5},
+    "all": {"weight": ..., "label_smoothing": 0.1, "gamma": 1.5, "node_weights": ..., "log_priors": ..., "tau": 0.5},
+}
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("option", OPTIONS)
+@given(tax=taxonomies(), seed=seeds)
+def test_values_and_gradients_are_those_of_the_dense_loss(option, sparse, tax, seed):
+    parts, nodes, drawn = draw(tax, seed)
+    options = {name: drawn[name] if value is ... else value for name, value in OPTIONS[option].items()}
+    for kind, target in (("node", nodes), ("class", nodes % tax.num_leaves)):
+        for reduction in ("none", "sum", "mean"):
+            how = {"target_kind": kind, "reduction": reduction, **options}
+            expected = with_gradients(dense, parts, target, tax, **how)
+            torch.testing.assert_close(with_gradients(by_paths, parts, target, tax, sparse=sparse, **how), expected)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_ignored_items_count_for_nothing(sparse):
+    parts, _, _ = draw(TREE, 0, batch=3)
+    target = torch.tensor([1, -100, 4])
+    expected = with_gradients(dense, parts, target, TREE)
+    torch.testing.assert_close(with_gradients(by_paths, parts, target, TREE, sparse=sparse), expected)
+    every = torch.full((3,), -100)
+    value, *gradients = with_gradients(by_paths, parts, every, TREE, sparse=sparse, reduction="sum")
+    assert value == 0
+    assert not any(gradient.any() for gradient in gradients)
+
+
+@pytest.mark.parametrize("tax", [TREE, Taxonomy.from_nested({"a": [{"b": ["c"]}]}), Taxonomy.from_nested(["x", "y"])])
+def test_empty_batches_leading_dimensions_and_missing_bias(tax):
+    (h, rows, _), _, _ = draw(tax, 1, batch=6)
+    target = torch.arange(6).view(2, 3) % tax.num_leaves
+    found = path_cross_entropy(h.view(2, 3, D), rows, None, target, tax, reduction="none")
+    torch.testing.assert_close(
+        found, AF.hierarchical_cross_entropy((h @ rows.T).view(2, 3, -1), target, tax, reduction="none")
+    )
+    empty = path_cross_entropy(h[:0], rows, None, target.flatten()[:0], tax, reduction="sum", sparse=True)
+    empty.backward()
+    assert empty == 0
+
+
+def test_a_sparse_gradient_has_the_rows_on_the_paths_and_no_other():
+    tax = large()
+    (h, rows, bias), _, _ = draw(tax, 2, batch=2)
+    path_cross_entropy(h, rows, bias, torch.tensor([0, 5]), tax, sparse=True).backward()
+    assert rows.grad.is_sparse
+    assert rows.grad._nnz() == rows.grad.coalesce()._nnz() == 39
+    node, siblings = int(tax.leaves[0]), set()
+    while node:
+        node = int(tax.parent[node])
+        siblings |= {int(child) - 1 for child in tax.children(node)}
+    assert set(rows.grad.coalesce().indices()[0].tolist()) == siblings
+    assert torch.equal(bias.grad.coalesce().indices(), rows.grad.coalesce().indices())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_half_precision_errs_no_more_than_the_dense_loss(dtype, monkeypatch):
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)  # its bfloat16 products do not run on every CPU
+    tax = large()
+    parts, nodes, _ = draw(tax, 3, batch=64, dtype=dtype)
+    exact = [part.detach().double().requires_grad_() for part in parts]
+    truth = with_gradients(dense, exact, nodes, tax, target_kind="node")
+    theirs = with_gradients(dense, parts, nodes, tax, target_kind="node")
+    ours = with_gradients(by_paths, parts, nodes, tax, target_kind="node")
+    assert ours[0].dtype is torch.float32
+    for own, other, right in zip(ours, theirs, truth, strict=True):
+        slack = 1e-6 * right.abs().max()
+        assert (own.double() - right).abs().max() <= 1.01 * (other.double() - right).abs().max() + slack
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_it_is_one_graph_for_a_compiler(sparse):
+    tax = large()
+    parts, nodes, _ = draw(tax, 4)
+    compiled = torch.compile(by_paths, fullgraph=True, backend="aot_eager")
+    how = {"target_kind": "node", "sparse": sparse, "label_smoothing": 0.1}
+    expected = with_gradients(by_paths, parts, nodes, tax, **how)
+    torch.testing.assert_close(with_gradients(compiled, parts, nodes, tax, **how), expected)
+    assert parts[1].grad.is_sparse is sparse
+
+
+def test_the_operators_keep_what_torch_asks_of_them():
+    parts, nodes, _ = draw(TREE, 5)
+    index = tree_index(TREE, torch.device("cpu"))
+    start, size = index.group_start[nodes].unsqueeze(1), index.group_size[nodes].unsqueeze(1)
+    size = torch.where(nodes.unsqueeze(1) > 0, size, 0)
+    given_ = (*parts, None, start, size, nodes.unsqueeze(1) - 1 - start, False)
+    torch.library.opcheck(torch.ops.arbormax.path_steps, given_)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        ({"tau": 1.0}, OptionError, "give them as log_priors"),
+        ({"gamma": -1.0}, OptionError, "gamma is at least 0"),
+        ({"label_smoothing": 2.0}, OptionError, "between 0 and 1"),
+        ({"reduction": "avg"}, OptionError, "reduction is one of"),
+        ({"weight": torch.ones(3)}, InputError, "weight has one value"),
+    ],
+)
+def test_misuse_is_told(options, error, told):
+    parts, _, _ = draw(TREE, 6)
+    with pytest.raises(error, match=told):
+        by_paths(parts, torch.zeros(5, dtype=torch.int64), TREE, **options)
+    with pytest.raises(InputError, match="target 99 at position 0"):
+        by_paths(parts, torch.full((5,), 99), TREE)
+
+
+def test_a_head_goes_by_paths_where_the_tree_is_large(monkeypatch):
+    tax = large()
+    assert prefers_paths(tree_index(tax, torch.device("cpu")))
+    assert not prefers_paths(tree_index(TREE, torch.device("cpu")))
+    star = Taxonomy.from_parents([-1, *[0] * 5000])
+    assert not prefers_paths(tree_index(star, torch.device("cpu")))
+    head, h, y = am.HierarchicalSoftmax(D, tax), torch.randn(4, D), torch.arange(4)
+    expected = -head(h).gather(1, y.unsqueeze(1)).mean()
+    monkeypatch.setattr("arbormax.heads.hierarchical.linear", None)  # no product with all rows
+    torch.testing.assert_close(head.loss(h, y), expected)
+
+
+@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adagrad, torch.optim.SparseAdam])
+def test_a_sparse_head_trains_with_optimisers_that_know_sparse_gradients(make):
+    tax = large()
+    head = am.HierarchicalSoftmax(D, tax, sparse=True)
+    before = head.weight.detach().clone()
+    optimiser = make(list(head.parameters()), lr=0.1)
+    h, y = torch.randn(8, D), torch.zeros(8, dtype=torch.int64)
+    losses = []
+    for _ in range(5):
+        optimiser.zero_grad()
+        loss = head.loss(h, y)
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0]
+    touched = (head.weight.detach() != before).any(1)
+    assert touched.sum() == 39  # the siblings on one path
+
+
+def test_sparse_and_dense_gradients_make_the_same_step():
+    tax = large()
+    torch.manual_seed(0)
+    one, other = am.HierarchicalSoftmax(D, tax, sparse=True), am.HierarchicalSoftmax(D, tax)
+    other.load_state_dict(one.state_dict())
+    h, y = torch.randn(8, D), torch.arange(8)
+    for head in (one, other):
+        head.loss(h, y, label_smoothing=0.1).backward()
+        torch.optim.SGD(head.parameters(), lr=0.5).step()
+    torch.testing.assert_close(one.weight, other.weight)
+    torch.testing.assert_close(one.bias, other.bias)
