@@ -163,6 +163,10 @@ class ModelOptions:
     hxe_alpha: Annotated[float | None, typer.Option(help="Bertinetto's level weights.", rich_help_panel=TRAINING)] = (
         None
     )
+    sparse_head: Annotated[
+        bool | None,
+        typer.Option("--sparse-head", help="Update the rows on the paths only.", rich_help_panel=TRAINING),
+    ] = None
 
     def config(self) -> TrainConfig:
         """The settings, checked; what was not given is left to the encoder."""

@@ -29,7 +29,8 @@ class HierarchicalSoftmax(TreeHead):
     """One softmax over the children of every parent, all fed by the same features.
 
     P(leaf) is the product of the conditionals on its path; (C + P - 1)(D + 1) parameters. Row j of the weight belongs
-    to node j + 1.
+    to node j + 1. With `sparse`, `loss` gives the weight and the bias gradients on the rows of the paths alone, for
+    `torch.optim.SparseAdam`, SGD or Adagrad.
 
     >>> import arbormax as am
     >>> tax = am.Taxonomy.from_nested({"animal": ["cat", "dog"], "plant": ["oak"]})
@@ -87,6 +88,8 @@ class HierarchicalSoftmax(TreeHead):
             "log_priors": self.log_priors if tau else None,
             "tau": tau,
         }
+        if self.sparse and h.layout != torch.strided:
+            raise OptionError("sparse=True takes dense features: with sparse ones every row has a gradient")
         if h.layout == torch.strided and (self.sparse or prefers_paths(tree_index(self.taxonomy, h.device))):
             return path_cross_entropy(h, self.weight, self.bias, target, self.taxonomy, sparse=self.sparse, **options)
         return hierarchical_cross_entropy(linear(h, self.weight, self.bias), target, self.taxonomy, **options)

@@ -86,6 +86,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         gamma: float = 0.0,
         tau: float = 0.0,
         hxe_alpha: float | None = None,
+        sparse_head: bool = False,
         seed: int = 0,
         accelerator: str = "auto",
         devices: int | str = 1,
@@ -115,6 +116,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.gamma = gamma
         self.tau = tau
         self.hxe_alpha = hxe_alpha
+        self.sparse_head = sparse_head
         self.seed = seed
         self.accelerator = accelerator
         self.devices = devices

@@ -68,6 +68,9 @@ class TrainConfig(BaseModel):
     gamma: float = Field(0.0, ge=0, description="focal loss at every step; hierarchical head only")
     tau: float = Field(0.0, ge=0, description="logit adjustment by sibling frequencies; hierarchical head only")
     hxe_alpha: float | None = Field(None, ge=0, description="Bertinetto's level weights; hierarchical head only")
+    sparse_head: bool = Field(
+        False, description="a step touches the head's rows on the paths only, for very many classes; hierarchical only"
+    )
 
     @classmethod
     def make(cls, preset: str | None = None, **given: Any) -> Self:
@@ -120,7 +123,8 @@ class TrainConfig(BaseModel):
 def sibling_options(config: TrainConfig) -> list[str]:
     """The options in use that only a softmax per group of siblings can follow."""
     used = [name for name in ("label_smoothing", "gamma", "tau") if getattr(config, name)]
-    return used + (["hxe_alpha"] if config.hxe_alpha is not None else [])
+    used += ["hxe_alpha"] if config.hxe_alpha is not None else []
+    return used + (["sparse_head"] if config.sparse_head else [])
 
 
 def checked(kind: type[M], values: Mapping[str, Any], what: str = "training") -> M:

@@ -35,7 +35,8 @@ class TextModel(nn.Module):
     def __init__(self, encoder: Encoder, taxonomy: Taxonomy, config: TrainConfig) -> None:
         super().__init__()
         self.encoder = encoder
-        self.head: TreeHead = HEADS[config.head](encoder.out_features, taxonomy)  # type: ignore[call-arg]
+        options = {"sparse": True} if config.sparse_head else {}
+        self.head: TreeHead = HEADS[config.head](encoder.out_features, taxonomy, **options)  # type: ignore[arg-type]
         self.config = config
 
     @classmethod

@@ -112,20 +112,27 @@ class TrainingModule(pl.LightningModule):
         config = self.config
         assert config.learning_rate is not None
         assert config.adam_epsilon is not None
-        rare = {id(parameter): parameter for parameter in self.model.encoder.sparse_parameters()}
-        encoder = [p for p in self.model.encoder.parameters() if id(p) not in rare and p.requires_grad]
+        rare = list(self.model.encoder.sparse_parameters())
+        known = {id(parameter) for parameter in rare}
+        encoder = [p for p in self.model.encoder.parameters() if id(p) not in known and p.requires_grad]
         head = list(self.model.head.parameters())
-        groups: list[dict[str, Any]] = [{"params": head, "lr": config.head_learning_rate}]
-        if config.head_learning_rate == config.learning_rate:  # one group is one kernel
-            head += encoder
-        elif encoder:
+        sparse: list[dict[str, Any]] = [{"params": rare, "lr": config.learning_rate}] if rare else []
+        groups: list[dict[str, Any]] = []
+        if config.sparse_head:
+            sparse.append({"params": head, "lr": config.head_learning_rate})
+        elif config.head_learning_rate == config.learning_rate:  # one group is one kernel
+            encoder = head + encoder
+        else:
+            groups.append({"params": head, "lr": config.head_learning_rate})
+        if encoder:
             groups.append({"params": encoder, "lr": config.learning_rate})
+        parts: list[Optimizer] = [torch.optim.SparseAdam(sparse)] if sparse else []
         # AdamW without decay is Adam. A fused one would unscale gradients itself, after they were clipped.
-        optimiser: Optimizer = torch.optim.AdamW(
-            groups, eps=config.adam_epsilon, weight_decay=config.weight_decay, fused=config.precision != "16-mixed"
-        )
-        if rare:
-            optimiser = Together(optimiser, torch.optim.SparseAdam(list(rare.values()), lr=config.learning_rate))
+        if groups:
+            fused = config.precision != "16-mixed"
+            dense = torch.optim.AdamW(groups, eps=config.adam_epsilon, weight_decay=config.weight_decay, fused=fused)
+            parts.insert(0, dense)
+        optimiser = parts[0] if len(parts) == 1 else Together(*parts)
         if config.schedule == "constant" and not config.warmup:
             return optimiser
         # Counted here: Lightning's own estimate sets up the loader too early to take its place up after a restart.

@@ -86,8 +86,8 @@ class Job:
             return None
         record = read_json(path)
         config = record.get("config")
-        before = {"tree": record.get("tree"), **(config if isinstance(config, dict) else {})}
-        now = {"tree": self.arm.tree, **self.settings}
+        before = {"tree": record.get("tree"), **_chosen(config if isinstance(config, dict) else {})}
+        now = {"tree": self.arm.tree, **_chosen(self.settings)}
         if differing := [name for name in {**now, **before} if before.get(name) != now.get(name)]:
             raise OptionError(
                 f"{path} was made with other settings ({', '.join(differing)}): remove it, or write the results "
@@ -196,6 +196,12 @@ class Job:
         terms = TfidfVectorizer(ngram_range=(1, given.pop("ngrams", 2)), sublinear_tf=given.pop("sublinear", False))
         machine = make_pipeline(terms, LinearSVC(**given)).fit(train.texts, train.nodes)
         return np.asarray(machine.predict(test.texts))
+
+
+def _chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that are not the usual ones: a later version may know more, and have them as they were before."""
+    usual = TrainConfig.make().model_dump(mode="json")
+    return {name: value for name, value in settings.items() if name not in usual or value != usual[name]}
 
 
 def circumstances(hardware: Hardware) -> dict[str, Any]:

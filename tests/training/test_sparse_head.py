@@ -1,0 +1,62 @@
+"""Training with row-sparse gradients of the head, beside a dense encoder."""
+
+import numpy as np
+import pytest
+import torch
+
+from arbormax import Taxonomy
+from arbormax.data.examples import Examples
+from arbormax.errors import OptionError
+from arbormax.training import TrainConfig, fit, load_model, save_model
+
+TREE = Taxonomy.from_parents([-1, *(node // 13 for node in range(13 + 13**2 + 13**3))])
+NODES = np.repeat(TREE.leaves[:8], 6)
+TEXTS = [f"word{node} number{i % 3}" for i, node in enumerate(NODES)]
+DATA = Examples(TEXTS, NODES)
+
+
+def settings(**given):
+    return TrainConfig.make(**{"encoder": "lstm", "epochs": 12, "batch_size": 8, "validation": 0.0, "seed": 1, **given})
+
+
+@pytest.mark.parametrize("encoder", ["lstm", "bag"])
+@pytest.mark.parametrize("rates", [{}, {"learning_rate": 0.02, "head_learning_rate": 0.05}])
+def test_it_learns_and_leaves_the_rows_off_the_paths_alone(encoder, rates):
+    config = settings(encoder=encoder, sparse_head=True, clip=5.0, **{"learning_rate": 0.02, **rates})
+    before = fit(settings(encoder=encoder, sparse_head=True, epochs=1, learning_rate=1e-12), TREE, DATA).model
+    model = fit(config, TREE, DATA).model
+    touched = (model.head.weight - before.head.weight).abs().amax(1) > 1e-6
+    assert touched.sum() == 39  # the siblings on the path to the first thirteen classes
+    logp = torch.cat(list(model.node_log_probs(TEXTS)))[:, torch.tensor(TREE.leaves)]
+    assert (TREE.leaves[logp.argmax(1).numpy()] == NODES).mean() > 0.9
+
+
+def test_a_stopped_run_with_a_sparse_head_ends_with_the_same_weights(tmp_path):
+    import pytorch_lightning as pl
+
+    class Stop(pl.Callback):
+        def on_train_batch_start(self, trainer, *_):
+            if trainer.global_step == 9:
+                raise InterruptedError
+
+    config = settings(sparse_head=True, epochs=3)
+    whole = fit(config, TREE, DATA).model
+    with pytest.raises(InterruptedError):
+        fit(config, TREE, DATA, folder=tmp_path, callbacks=[Stop()], every_steps=4)
+    resumed = fit(config, TREE, DATA, folder=tmp_path, resume=True).model
+    for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_model_with_a_sparse_head_is_saved_and_loaded(tmp_path):
+    model = fit(settings(sparse_head=True, epochs=1), TREE, DATA).model
+    loaded = load_model(save_model(model, tmp_path / "model", {}))
+    assert loaded.head.sparse
+    assert torch.equal(loaded.head.weight, model.head.weight)
+
+
+def test_what_cannot_be_sparse_says_so():
+    with pytest.raises(OptionError, match="sparse_head speaks of siblings and needs head='hierarchical'"):
+        settings(sparse_head=True, head="flat").resolved()
+    with pytest.raises(OptionError, match="sparse=True takes dense features"):
+        fit(settings(encoder="tfidf", sparse_head=True, epochs=1), TREE, DATA)
