@@ -41,7 +41,7 @@ class Arm(BaseModel):
     of: tuple[str, ...] = ()
     keep: bool = False
     early: bool = True
-    seeds: int = Field(10, ge=1)
+    seeds: int = Field(10, ge=0)  # 0: cross-validation alone
     tree: Literal["paper", "deep"] = "paper"
     device: Literal["any", "cpu"] = "any"  # cpu: not worth a GPU
 
