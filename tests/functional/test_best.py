@@ -12,7 +12,7 @@ from strategies import taxonomies
 
 
 def large() -> Taxonomy:
-    return Taxonomy.from_parents([-1, *(node // 13 for node in range(13 + 13**2 + 13**3))])
+    return Taxonomy.from_parents([-1, *(node // 17 for node in range(17 + 17**2 + 17**3))])
 
 
 @given(tax=taxonomies(max_nodes=40), seed=st.integers(0, 2**16), scale=st.sampled_from([0.0, 1.0, 20.0]))
@@ -37,7 +37,7 @@ def test_ties_go_by_class_order():
     tax = large()
     head = am.HierarchicalSoftmax(3, tax, init="zeros")
     with torch.no_grad():  # one subtree stands out, its leaves are alike
-        head.weight[0], head.weight[13] = 9.0, 9.0
+        head.weight[0], head.weight[17] = 9.0, 9.0
     logp, classes = head.topk(torch.ones(2, 3), 4)
     assert torch.equal(classes, torch.arange(4).expand(2, 4))
     assert (logp == logp[0, 0]).all()
@@ -54,7 +54,7 @@ def test_a_trained_head_is_searched_and_an_even_one_is_scored(monkeypatch):
     sure = TreeHead.topk(head, h, 5)
     monkeypatch.setattr(type(head), "forward", None)  # scores all leaves
     logp, classes = head.topk(h, 5)
-    torch.testing.assert_close(logp, sure[0])
+    torch.testing.assert_close(logp, sure[0], rtol=1e-4, atol=1e-4)
     assert torch.equal(classes, sure[1])
     assert torch.equal(head.predict(h), sure[1][:, 0])
     assert even[0].shape == (5, 5)

@@ -9,7 +9,7 @@ from arbormax.data.examples import Examples
 from arbormax.errors import OptionError
 from arbormax.training import TrainConfig, fit, load_model, save_model
 
-TREE = Taxonomy.from_parents([-1, *(node // 13 for node in range(13 + 13**2 + 13**3))])
+TREE = Taxonomy.from_parents([-1, *(node // 17 for node in range(17 + 17**2 + 17**3))])
 NODES = np.repeat(TREE.leaves[:8], 6)
 TEXTS = [f"word{node} number{i % 3}" for i, node in enumerate(NODES)]
 DATA = Examples(TEXTS, NODES)
@@ -26,7 +26,7 @@ def test_it_learns_and_leaves_the_rows_off_the_paths_alone(encoder, rates):
     before = fit(settings(encoder=encoder, sparse_head=True, epochs=1, learning_rate=1e-12), TREE, DATA).model
     model = fit(config, TREE, DATA).model
     touched = (model.head.weight - before.head.weight).abs().amax(1) > 1e-6
-    assert touched.sum() == 39  # the siblings on the path to the first thirteen classes
+    assert touched.sum() == 51  # the siblings on the path to the first seventeen classes
     logp = torch.cat(list(model.node_log_probs(TEXTS)))[:, torch.tensor(TREE.leaves)]
     assert (TREE.leaves[logp.argmax(1).numpy()] == NODES).mean() > 0.9
 

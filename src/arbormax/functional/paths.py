@@ -17,14 +17,14 @@ from arbormax.functional.losses import check_options, item_weights, reduced, ste
 from arbormax.kernels import path_torch
 from arbormax.taxonomy import Taxonomy
 
-# Where the two ways cross (benchmarks/scale.py): below, one dense product is faster than the look-ups.
-_ROWS, _RATIO = 2048, 8
+# Below so many rows of the tree, or rows for each on a path, one dense product is faster than the look-ups.
+_ROWS, _ROWS_OF_GPU, _RATIO = 4096, 1 << 15, 8
 
 
 def prefers_paths(index: TreeIndex) -> bool:
     """Whether the tree is so large that its paths are a small part of it."""
     rows = index.num_nodes - 1
-    return rows >= _ROWS and rows >= _RATIO * index.path_width
+    return rows >= (_ROWS if index.leaves.is_cpu else _ROWS_OF_GPU) and rows >= _RATIO * index.path_width
 
 
 def path_cross_entropy(
