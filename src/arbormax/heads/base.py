@@ -80,7 +80,15 @@ class TreeHead(nn.Module, ABC):
         """(..., k) log-probabilities of the k most probable leaves, falling, and their classes; ties by class order."""
         if not 1 <= k <= self.out_features:
             raise OptionError(f"k lies between 1 and the {self.out_features} classes, not {k}")
-        logp, classes = self.forward(h).sort(dim=-1, descending=True, stable=True)
+        logp = self.forward(h)
+        if not torch.compiler.is_compiling():
+            best, classes = logp.detach().topk(k)
+            if bool(((logp.detach() >= best[..., -1:]).sum(-1) == k).all()):  # no leaf outside is as good as the last
+                classes = classes.sort(dim=-1).values
+                order = logp.detach().gather(-1, classes).argsort(dim=-1, descending=True, stable=True)
+                classes = classes.gather(-1, order)
+                return logp.gather(-1, classes), classes
+        logp, classes = logp.sort(dim=-1, descending=True, stable=True)
         return logp[..., :k], classes[..., :k]
 
     def _check_features(self, h: Tensor) -> None:

@@ -1,0 +1,189 @@
+"""Trees with very many classes: a step of the loss, with and without its optimiser, and the five best leaves.
+
+The contenders of a tree take turns, and the table gives medians and how many times faster than `nn.Linear` + cross
+entropy they are. `sparse` heads have row-sparse gradients. A step with its optimiser is Adam for dense gradients,
+SparseAdam for sparse ones. Rows are appended to benchmarks/results/scale.csv.
+
+    python benchmarks/scale.py                     # all trees, two threads
+    python benchmarks/scale.py --tree icd10cm --threads 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import arbormax as am
+import trees
+from arbormax.heads.base import TreeHead
+from common import append, circumstances
+from heads import hierarchicalsoftmax
+
+# tree, batch, turns, batch of the slow peer (None: not run; it would take minutes a step)
+TREES: dict[str, tuple[Callable[[], am.Taxonomy], int, int, int | None]] = {
+    "r52": (trees.r52, 256, 200, 256),
+    "icd10cm": (trees.icd10cm, 256, 7, 8),
+    "100^3": (lambda: trees.balanced(100, 3), 64, 3, None),
+}
+COLUMNS = (
+    *("tree", "classes", "batch", "features", "threads"),
+    *("contender", "median_ms", "faster", "accuracy", "same"),
+)
+FLAT, OURS, PEER = "Linear + cross entropy", "HierarchicalSoftmax, sparse", "hierarchicalsoftmax"
+
+
+def contenders(tax: am.Taxonomy, features: int, batch: int, peer_batch: int | None) -> dict[str, Callable[[], None]]:
+    """A function for each contender that runs forward and backward once."""
+    h = torch.randn(batch, features, requires_grad=True)
+    y = torch.randint(tax.num_leaves, (batch,))
+    flat = nn.Linear(features, tax.num_leaves)
+    adaptive = nn.AdaptiveLogSoftmaxWithLoss(features, tax.num_leaves, cutoffs=[max(1, tax.num_leaves // 10)])
+    dense, sparse = (am.HierarchicalSoftmax(features, tax, init="torch", sparse=sparse) for sparse in (False, True))
+    losses: dict[str, tuple[nn.Module, Callable[[], Tensor]]] = {
+        FLAT: (flat, lambda: F.cross_entropy(flat(h), y)),
+        "AdaptiveLogSoftmaxWithLoss": (adaptive, lambda: adaptive(h, y).loss),
+        "HierarchicalSoftmax": (dense, lambda: dense.loss(h, y)),
+        OURS: (sparse, lambda: sparse.loss(h, y)),
+    }
+    runs = {name: _step(h, module, loss) for name, (module, loss) in losses.items()}
+    for name, kind in ((FLAT, torch.optim.Adam), (OURS, torch.optim.SparseAdam)):
+        module, loss = losses[name]
+        runs[f"{name}, with optimiser"] = _step(h, module, loss, kind(list(module.parameters()), lr=1e-3))
+    if peer_batch is not None:
+        peer, peer_loss, peer_y = hierarchicalsoftmax(tax, features, y[:peer_batch])
+        runs[PEER] = _step(h, peer, lambda: peer_loss(peer(h[:peer_batch]), peer_y))
+    return runs
+
+
+def _step(
+    h: Tensor, module: nn.Module, loss: Callable[[], Tensor], optimiser: torch.optim.Optimizer | None = None
+) -> Callable[[], None]:
+    parameters = [h, *module.parameters()]
+
+    def run() -> None:
+        for parameter in parameters:
+            parameter.grad = None
+        loss().backward()
+        if optimiser is not None:
+            optimiser.step()
+
+    return run
+
+
+def measure(runs: dict[str, Callable[[], None]], turns: int) -> dict[str, float]:
+    """The median seconds of every contender; they take turns, the slow peer one."""
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(-1, turns):  # the first is not counted
+        for name, run in runs.items():
+            if name == PEER and seconds[name] and turns < 100:
+                continue
+            start = time.perf_counter()
+            run()
+            if turn >= 0 or name == PEER:
+                seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+class Task:
+    """Features that tell their class with noise: a code for each digit of its path."""
+
+    def __init__(self, tax: am.Taxonomy, features: int, classes: int) -> None:
+        self.tax, self.features = tax, features
+        self.digits = round(tax.num_leaves ** (1 / tax.depth))
+        self.codes = torch.randn(tax.depth, self.digits, features)
+        self.classes = torch.randperm(tax.num_leaves)[:classes]
+
+    def draw(self, batch: int) -> tuple[Tensor, Tensor]:
+        y = self.classes[torch.randint(len(self.classes), (batch,))]
+        h = 1.6 * torch.randn(batch, self.features)
+        rest = y
+        for level in reversed(range(self.tax.depth)):
+            h = h + self.codes[level][rest % self.digits]
+            rest = rest // self.digits
+        return h / self.features**0.5, y
+
+
+def best_of(tax: am.Taxonomy, features: int, batch: int, turns: int, steps: int) -> list[dict[str, Any]]:
+    """Five best leaves by search and by scoring all leaves, of an untrained and of a trained head."""
+    torch.manual_seed(0)
+    task = Task(tax, features, classes=20_000)
+    head = am.HierarchicalSoftmax(features, tax, sparse=True)
+    optimiser = torch.optim.SparseAdam(list(head.parameters()), lr=0.02)
+    rows = []
+    for name, count in (("untrained", 0), ("trained", steps)):
+        for _ in range(count):
+            h, y = task.draw(1024)
+            optimiser.zero_grad()
+            head.loss(h, y).backward()
+            optimiser.step()
+        h, y = task.draw(batch)
+        with torch.no_grad():
+            seconds: dict[str, list[float]] = {"search": [], "all leaves": []}
+            for _ in range(turns):
+                for way, topk in (("search", head.topk), ("all leaves", lambda h, k: TreeHead.topk(head, h, k))):
+                    start = time.perf_counter()
+                    logp, classes = topk(h, 5)
+                    seconds[way].append(time.perf_counter() - start)
+                    if way == "search":
+                        searched = logp, classes
+            torch.testing.assert_close(searched[0], logp, rtol=1e-4, atol=1e-4)
+            accuracy = float((classes[:, 0] == y).float().mean())
+        medians = {way: statistics.median(times) for way, times in seconds.items()}
+        times = medians["all leaves"] / medians["search"]
+        print(
+            f"top 5 of {tax.num_leaves:,}, {name} (accuracy {accuracy:.2f}): {medians['search'] * 1e3:.1f} ms by "
+            f"search, {medians['all leaves'] * 1e3:.0f} ms by all leaves: {times:.1f} × faster"
+        )
+        same = bool((searched[1] == classes).all())
+        rows += [
+            {"contender": f"top 5 by {way}, {name}", "median_ms": round(s * 1e3, 2), "accuracy": accuracy, "same": same}
+            for way, s in medians.items()
+        ]
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tree", choices=TREES, action="append", help="only this tree; may be given more than once")
+    parser.add_argument("--features", type=int, default=300)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=400, help="of training before the search for the best leaves")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "scale.csv")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    rows: list[dict[str, Any]] = []
+    for name in args.tree or TREES:
+        build, batch, turns, peer_batch = TREES[name]
+        tax = build()
+        torch.manual_seed(0)
+        shared = {"tree": name, "classes": tax.num_leaves, "features": args.features, "threads": args.threads}
+        print(f"\n{name}: {tax}, B {batch}, D {args.features}, {args.threads} threads", flush=True)
+        medians = measure(contenders(tax, args.features, batch, peer_batch), turns)
+        for contender, seconds in medians.items():
+            against = f"{FLAT}, with optimiser" if contender.endswith("optimiser") else FLAT
+            faster = medians[against] / seconds
+            size = peer_batch if contender == PEER else batch
+            print(f"{contender:45} B {size:4} {seconds * 1e3:10.2f} ms {faster:9.2f} × as fast as flat", flush=True)
+            rows.append(
+                {**shared, "batch": size, "contender": contender, "median_ms": round(seconds * 1e3, 3)}
+                | {"faster": round(faster, 2)}
+            )
+        if name == "100^3":
+            best = best_of(tax, args.features, batch, turns, args.steps)
+            rows += [{**shared, "batch": batch, **row} for row in best]
+    print(f"\npeak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB")
+    stamp = circumstances("torch", "hierarchicalsoftmax")
+    append(args.out, [{**{column: row.get(column, "") for column in COLUMNS}, **stamp} for row in rows])
+
+
+if __name__ == "__main__":
+    main()
