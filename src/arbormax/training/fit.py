@@ -145,6 +145,8 @@ def fit(
     a run that was never stopped.
     """
     config = config.resolved(len(train))
+    if config.sparse_head and hardware.several:
+        raise OptionError("sparse_head trains on one device: torch cannot sum its gradients over several")
     check_examples(train, taxonomy, "train")
     if valid is not None:
         check_examples(valid, taxonomy, "validate")
