@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("--tree", choices=TREES, action="append", help="only this tree; may be given more than once")
     parser.add_argument("--features", type=int, default=300)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=400, help="of training before the search for the best leaves")
+    parser.add_argument("--steps", type=int, default=120, help="of training before the search for the best leaves")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "scale.csv")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

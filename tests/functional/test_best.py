@@ -69,5 +69,28 @@ def test_shapes_gradients_and_odd_input():
     assert head.predict(torch.randn(8)).shape == ()
     with pytest.raises(am.errors.OptionError, match="k lies between"):
         head.topk(torch.randn(1, 8), 0)
+    with pytest.raises(am.errors.InputError, match="expected a tensor, found list"):
+        head.predict([0.0])
     nan = torch.full((1, 8), torch.nan)
     assert head.topk(nan, 2)[0].isnan().all()
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_no_numbers_still_name_a_class(value):
+    tax = large()
+    head, h = am.HierarchicalSoftmax(8, tax), torch.randn(3, 8)
+    with torch.no_grad():
+        head.bias[3] = value
+    assert torch.equal(head.predict(h), head(h).argmax(-1))
+    assert head.topk(h, 2)[0].isnan().all()
+
+
+def test_a_search_that_comes_to_nothing_ends_before_the_round_that_is_too_much(monkeypatch):
+    tax = large()
+    head, looked = am.HierarchicalSoftmax(8, tax, init="zeros"), []
+    scored = best.path_torch.group_log_probs
+    monkeypatch.setattr(
+        best.path_torch, "group_log_probs", lambda *given: looked.append(int(given[-1].sum())) or scored(*given)
+    )
+    assert best_leaves(torch.randn(3, 8), head.weight, head.bias, tax, 1) is None
+    assert sum(looked) <= best._SHARE * 3 * tax.num_nodes

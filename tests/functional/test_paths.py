@@ -103,6 +103,15 @@ def test_empty_batches_leading_dimensions_and_missing_bias(tax):
     assert empty == 0
 
 
+@pytest.mark.parametrize("tax", [TREE, large()])
+def test_large_logits_have_the_gradients_of_the_dense_loss(tax):
+    (h, rows, _), _, _ = draw(tax, 7, dtype=torch.float32)
+    for size in (1e4, 1e8):
+        parts, target = (h, rows, torch.full_like(rows[:, 0], size).detach().requires_grad_()), torch.arange(5)
+        expected = with_gradients(dense, parts, target, tax, label_smoothing=0.1)
+        torch.testing.assert_close(with_gradients(by_paths, parts, target, tax, label_smoothing=0.1), expected)
+
+
 def test_a_sparse_gradient_has_the_rows_on_the_paths_and_no_other():
     tax = large()
     (h, rows, bias), _, _ = draw(tax, 2, batch=2)
@@ -148,8 +157,13 @@ def test_the_operators_keep_what_torch_asks_of_them():
     index = tree_index(TREE, torch.device("cpu"))
     start, size = index.group_start[nodes].unsqueeze(1), index.group_size[nodes].unsqueeze(1)
     size = torch.where(nodes.unsqueeze(1) > 0, size, 0)
-    given_ = (*parts, None, start, size, nodes.unsqueeze(1) - 1 - start, False)
-    torch.library.opcheck(torch.ops.arbormax.path_steps, given_)
+    place = nodes.unsqueeze(1) - 1 - start
+    torch.library.opcheck(torch.ops.arbormax.path_steps, (*parts, None, start, size, place, False))
+    h, *others = (part.detach() for part in parts)
+    grad = torch.ones(5, 1, dtype=torch.float64)
+    for features in (h, h.t().contiguous().t()):  # whatever their strides
+        given_ = (grad, grad, features, *others, None, start, size, place, grad, False)
+        torch.library.opcheck(torch.ops.arbormax.path_steps_backward, given_)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +182,8 @@ def test_misuse_is_told(options, error, told):
         by_paths(parts, torch.zeros(5, dtype=torch.int64), TREE, **options)
     with pytest.raises(InputError, match="target 99 at position 0"):
         by_paths(parts, torch.full((5,), 99), TREE)
+    with pytest.raises(InputError, match="one row per non-root node, so 12, found 11"):
+        path_cross_entropy(parts[0], parts[1][:-1], None, torch.zeros(5, dtype=torch.int64), TREE)
 
 
 def test_a_head_goes_by_paths_where_the_tree_is_large(monkeypatch):
@@ -176,10 +192,46 @@ def test_a_head_goes_by_paths_where_the_tree_is_large(monkeypatch):
     assert not prefers_paths(tree_index(TREE, torch.device("cpu")))
     star = Taxonomy.from_parents([-1, *[0] * 5000])
     assert not prefers_paths(tree_index(star, torch.device("cpu")))
+    larger = Taxonomy.from_parents([-1, *(node // 33 for node in range(33 + 33**2 + 33**3))])
+    assert not prefers_paths(tree_index(larger, torch.device("meta")))  # no sparse products there
     head, h, y = am.HierarchicalSoftmax(D, tax), torch.randn(4, D), torch.arange(4)
     expected = -head(h).gather(1, y.unsqueeze(1)).mean()
     monkeypatch.setattr("arbormax.heads.hierarchical.linear", None)  # no product with all rows
     torch.testing.assert_close(head.loss(h, y), expected)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # by torch itself, where it makes jvp ready
+def test_torch_func_finds_the_derivatives_of_a_large_head():
+    tax = large()
+    head, h, y = am.HierarchicalSoftmax(D, tax).double(), torch.randn(4, D, dtype=torch.float64), torch.arange(4)
+    h.requires_grad_()
+    (expected,) = torch.autograd.grad(head.loss(h, y), h)
+    torch.testing.assert_close(torch.func.grad(head.loss)(h, y), expected)
+    _, slope = torch.func.jvp(lambda features: head.loss(features, y), (h,), (torch.ones_like(h),))
+    torch.testing.assert_close(slope, expected.sum())
+    assert torch.equal(torch.vmap(head.predict)(h), head.predict(h))
+    assert torch.equal(torch.vmap(lambda item: head.topk(item, 2)[1])(h), head.topk(h, 2)[1])
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_priors_have_gradients_too(sparse):
+    parts, nodes, options = draw(TREE, 8)
+    found = []
+    for loss in (dense, by_paths):
+        priors = options["log_priors"].double().clone().requires_grad_()
+        loss(parts, nodes, TREE, target_kind="node", log_priors=priors, tau=0.5, sparse=sparse).backward()
+        found.append(priors.grad.to_dense())
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_default_device_does_not_matter(sparse):
+    head = am.HierarchicalSoftmax(D, large(), sparse=sparse)
+    h, y = torch.randn(4, D), torch.arange(4)
+    with torch.device("meta"):
+        head.loss(h, y).backward()
+        classes = head.predict(h)
+    assert {tensor.device.type for tensor in (head.weight.grad, head.bias.grad, classes)} == {"cpu"}
 
 
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adagrad, torch.optim.SparseAdam])

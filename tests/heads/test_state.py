@@ -168,6 +168,8 @@ def test_a_head_on_meta_holds_nothing(kind, way):
     h = torch.empty(2, D, dtype=torch.float64, device="meta")
     assert head(h).shape == (2, TREE.num_leaves)
     assert head.loss(h, torch.empty(2, dtype=torch.int64, device="meta")).shape == ()
+    assert head.predict(h).shape == (2,)
+    assert head.topk(h, 3)[1].shape == (2, 3)
 
 
 @every_head

@@ -8,6 +8,8 @@ from arbormax import Taxonomy
 from arbormax.data.examples import Examples
 from arbormax.errors import OptionError
 from arbormax.training import Hardware, TrainConfig, fit, load_model, save_model
+from arbormax.training.model import TextModel
+from arbormax.training.module import TrainingModule
 
 TREE = Taxonomy.from_parents([-1, *(node // 17 for node in range(17 + 17**2 + 17**3))])
 NODES = np.repeat(TREE.leaves[:8], 6)
@@ -29,6 +31,12 @@ def test_it_learns_and_leaves_the_rows_off_the_paths_alone(encoder, rates):
     assert touched.sum() == 51  # the siblings on the path to the first seventeen classes
     logp = torch.cat(list(model.node_log_probs(TEXTS)))[:, torch.tensor(TREE.leaves)]
     assert (TREE.leaves[logp.argmax(1).numpy()] == NODES).mean() > 0.9
+
+
+def test_every_optimiser_has_the_epsilon_that_was_set():
+    config = settings(encoder="bag", sparse_head=True, schedule="constant", adam_epsilon=0.5).resolved()
+    optimiser = TrainingModule(TextModel.new(TEXTS, TREE, config), "class").configure_optimizers()
+    assert [group["eps"] for group in optimiser.param_groups] == [0.5] * len(optimiser.param_groups)
 
 
 def test_a_stopped_run_with_a_sparse_head_ends_with_the_same_weights(tmp_path):

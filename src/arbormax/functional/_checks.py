@@ -34,6 +34,11 @@ def _reads_values(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
+def is_transformed() -> bool:
+    """Whether torch.func is at work on eager code: batched values cannot be read, and not every operator is known."""
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()  # noqa: SLF001
+
+
 def _assert_later(condition: Tensor, message: str) -> None:
     """Fail on the device, without waiting for it."""
     if condition.device.type != "meta":

@@ -14,20 +14,18 @@ from arbormax.kernels import path_torch
 from arbormax.taxonomy import Taxonomy
 
 _CELLS = 1 << 22  # numbers in the arrays of one round, about
-_SHARE = 0.25  # of the tree: who has looked at so much of it looks at all of it
+_SHARE = 0.05  # of the tree: who has looked at so much of it looks at all of it
 
 
 def best_leaves(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, k: int) -> tuple[Tensor, Tensor] | None:
     """(B, k) log-probabilities, falling, and classes of the best leaves for (B, D) features; ties by class order.
 
-    None where the probabilities are so even that scoring all leaves is faster. No gradients.
+    None where the probabilities are so even that scoring all leaves is faster, or no numbers. No gradients.
     """
     index = tree_index(tax, h.device)
     at_once = max(1, int(_CELLS // (k * index.path_width)))
     parts = []
     with torch.no_grad():
-        if not bool(torch.isfinite(h).all()):
-            return None  # what is no number has no order
         for start in range(0, len(h), at_once):
             found = _search(h[start : start + at_once], rows, bias, index, k)
             if found is None:
@@ -51,8 +49,13 @@ def _search(h: Tensor, rows: Tensor, bias: Tensor | None, index: TreeIndex, k: i
         chosen_F = _rank(item_F, items) < width
         item, parent_logp = item_F[chosen_F], logp_F[chosen_F]
         parent = node_F[chosen_F]
-        start = index.first_child[parent] - 1
-        logp_Z, cells = path_torch.group_log_probs(h, rows, bias, item, start, index.num_children[parent])
+        start, size = index.first_child[parent] - 1, index.num_children[parent]
+        seen += int(size.sum())
+        if seen > _SHARE * items * index.num_nodes:
+            return None
+        logp_Z, cells = path_torch.group_log_probs(h, rows, bias, item, start, size)
+        if bool(logp_Z.isnan().any()):
+            return None  # what is no number has no order
         logp_Z = logp_Z + parent_logp[cells.step]
         item_Z, node_Z = item[cells.step], cells.row + 1
         worth_Z = logp_Z >= best[:, -1][item_Z]
@@ -65,12 +68,9 @@ def _search(h: Tensor, rows: Tensor, bias: Tensor | None, index: TreeIndex, k: i
         logp_F = torch.cat([logp_F[~chosen_F], logp_Z[inner_Z]])
         worth_F = logp_F >= best[:, -1][item_F]
         item_F, node_F, logp_F = item_F[worth_F], node_F[worth_F], logp_F[worth_F]
-        seen += len(cells.row)
         rounds += 1
         if rounds >= index.depth:
             width *= 2
-        if seen > _SHARE * items * index.num_nodes:
-            return None
     return best, classes
 
 

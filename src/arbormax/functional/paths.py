@@ -5,26 +5,28 @@ B batch, D features, M rows, K steps of a path.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from arbormax.errors import OptionError
+from arbormax.errors import InputError, OptionError
 from arbormax.functional._checks import Reduction, TargetKind, check_target, check_weights, mask_target
 from arbormax.functional._index import TreeIndex, path_nodes, tree_index
 from arbormax.functional.losses import check_options, item_weights, reduced, step_losses
 from arbormax.kernels import path_torch
 from arbormax.taxonomy import Taxonomy
 
-# Below so many rows of the tree, or rows for each on a path, one dense product is faster than the look-ups.
-_ROWS, _ROWS_OF_GPU, _RATIO = 4096, 1 << 15, 8
+# Below so many rows of the tree, or rows for each on a path, one dense product is faster than the look-ups; devices of
+# other kinds may have no sparse products at all.
+_ROWS, _RATIO = {"cpu": 4096, "cuda": 1 << 15}, 8
 
 
 def prefers_paths(index: TreeIndex) -> bool:
     """Whether the tree is so large that its paths are a small part of it."""
     rows = index.num_nodes - 1
-    return rows >= (_ROWS if index.leaves.is_cpu else _ROWS_OF_GPU) and rows >= _RATIO * index.path_width
+    return rows >= _ROWS.get(index.leaves.device.type, inf) and rows >= _RATIO * index.path_width
 
 
 def path_cross_entropy(
@@ -56,6 +58,8 @@ def path_cross_entropy(
     tensor([1.3863, 0.6931])
     """
     index = tree_index(tax, h.device)
+    if len(rows) != index.num_nodes - 1:  # the sparse product would read past their end
+        raise InputError(f"expected one row per non-root node, so {index.num_nodes - 1}, found {len(rows)}")
     check_options(reduction, target_kind, label_smoothing, gamma)
     if tau and log_priors is None:
         raise OptionError("tau adjusts the logits by the training frequencies of siblings: give them as log_priors")
@@ -133,16 +137,18 @@ def path_steps_backward(
 
 
 def _row_sparse(at: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
-    return torch.sparse_coo_tensor(at.unsqueeze(0), values, shape, check_invariants=False, is_coalesced=True)
+    options: dict[str, Any] = {"device": values.device, "check_invariants": False, "is_coalesced": True}
+    return torch.sparse_coo_tensor(at.unsqueeze(0), values, shape, **options)
 
 
 @path_steps_backward.register_fake
 def _(own_grad: Tensor, mean_grad: Any, h: Tensor, rows: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
+    of_h = h.new_empty(h.shape)  # not `empty_like`: whatever the strides of h, its gradient has its own
     if not rest[-1]:
-        return torch.empty_like(h), torch.empty_like(rows), rows.new_empty(rows.shape[:1])
+        return of_h, torch.empty_like(rows), rows.new_empty(rows.shape[:1])
     at = rows.new_empty((1,), dtype=torch.int64)  # how many rows there will be, a graph does not ask
     of_rows, of_bias = rows.new_empty((1, rows.shape[1])), rows.new_empty((1,))
-    return torch.empty_like(h), _row_sparse(at, of_rows, rows.shape), _row_sparse(at, of_bias, rows.shape[:1])
+    return of_h, _row_sparse(at, of_rows, rows.shape), _row_sparse(at, of_bias, rows.shape[:1])
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -155,7 +161,8 @@ def _backward(ctx: Any, own_grad: Tensor, mean_grad: Tensor, _: Tensor) -> tuple
     grad_h, grad_rows, grad_bias = path_steps_backward(
         own_grad, mean_grad, h, rows, bias, offset, start, size, place, log_total, ctx.sparse
     )
-    return grad_h, grad_rows, None if bias is None else grad_bias, None, None, None, None, None
+    added = [None if vector is None else grad_bias for vector in (bias, offset)]
+    return grad_h, grad_rows, *added, None, None, None, None
 
 
 path_steps.register_autograd(_backward, setup_context=_setup)

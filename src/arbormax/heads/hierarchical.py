@@ -15,7 +15,7 @@ from arbormax.functional import (
     node_log_probs,
     sibling_log_priors,
 )
-from arbormax.functional._checks import Reduction, TargetKind
+from arbormax.functional._checks import Reduction, TargetKind, is_transformed
 from arbormax.functional._index import tree_index
 from arbormax.functional.best import best_leaves
 from arbormax.functional.paths import path_cross_entropy, prefers_paths
@@ -23,6 +23,8 @@ from arbormax.heads.base import TreeHead, check_taxonomy, linear
 from arbormax.taxonomy import Taxonomy
 
 _DEEP = 50  # classes for each of the k asked for, below which a search has little to leave out
+_ITEMS = 256  # that are searched for together
+_SCORES = 1 << 26  # of all nodes for some items, in memory at once
 
 
 class HierarchicalSoftmax(TreeHead):
@@ -90,7 +92,7 @@ class HierarchicalSoftmax(TreeHead):
         }
         if self.sparse and h.layout != torch.strided:
             raise OptionError("sparse=True takes dense features: with sparse ones every row has a gradient")
-        if h.layout == torch.strided and (self.sparse or prefers_paths(tree_index(self.taxonomy, h.device))):
+        if h.layout == torch.strided and (self.sparse or self._prefers_paths(h)):
             return path_cross_entropy(h, self.weight, self.bias, target, self.taxonomy, sparse=self.sparse, **options)
         return hierarchical_cross_entropy(linear(h, self.weight, self.bias), target, self.taxonomy, **options)
 
@@ -101,16 +103,25 @@ class HierarchicalSoftmax(TreeHead):
         """
         self._check_features(h)
         if h.layout == torch.strided and 1 <= k <= self.out_features and not torch.compiler.is_compiling():
-            index = tree_index(self.taxonomy, h.device)
             features = h.reshape(-1, h.shape[-1])
-            if len(features) and k * _DEEP <= self.out_features and prefers_paths(index):
-                found = best_leaves(features, self.weight, self.bias, self.taxonomy, k)
-                if found is not None:
-                    return found[0].view(*h.shape[:-1], k), found[1].view(*h.shape[:-1], k)
+            if len(features) and k * _DEEP <= self.out_features and self._prefers_paths(h):
+                with torch.no_grad():
+                    parts = [self._searched(part, k) for part in torch.split(features, _ITEMS)]
+                logp, classes = (torch.cat(found).view(*h.shape[:-1], k) for found in zip(*parts, strict=True))
+                return logp, classes
         return super().topk(h, k)
 
+    def _searched(self, features: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        found = best_leaves(features, self.weight, self.bias, self.taxonomy, k)
+        if found is not None:
+            return found
+        at_once = max(1, _SCORES // self.taxonomy.num_nodes)
+        parts = [super(HierarchicalSoftmax, self).topk(part, k) for part in torch.split(features, at_once)]
+        return torch.cat([logp for logp, _ in parts]), torch.cat([classes for _, classes in parts])
+
     def predict(self, h: Tensor) -> Tensor:
-        if torch.compiler.is_compiling() or not prefers_paths(tree_index(self.taxonomy, h.device)):
+        self._check_features(h)
+        if torch.compiler.is_compiling() or not self._prefers_paths(h):
             return super().predict(h)
         return self.topk(h, 1)[1].squeeze(-1)
 
@@ -124,6 +135,12 @@ class HierarchicalSoftmax(TreeHead):
         self._primed = False
         if "log_priors" in self._buffers:
             self.log_priors.zero_()
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + (", sparse=True" if self.sparse else "")
+
+    def _prefers_paths(self, h: Tensor) -> bool:
+        return prefers_paths(tree_index(self.taxonomy, h.device)) and not is_transformed()
 
     def _logits(self, h: Tensor) -> Tensor:
         """(..., M) logits, in memory with the batch as the inner dimension, as the functions like it."""

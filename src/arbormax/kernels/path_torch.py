@@ -17,7 +17,7 @@ from torch import Tensor
 
 with warnings.catch_warnings():  # torch says once that its sparse matrices may change; the tests would tell
     warnings.simplefilter("ignore")
-    torch.sparse_csr_tensor([0, 0], [], [], (1, 1), dtype=torch.float32)
+    torch.sparse_csr_tensor([0, 0], [], [], (1, 1), dtype=torch.float32, device="cpu")
 
 
 class Cells(NamedTuple):
@@ -50,23 +50,21 @@ def log_probs(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(B, K) each: log-probability of the path's node given its parent, the mean of its siblings', and log Σ exp.
 
-    A step that is none has zeros.
+    The last is of the logits below the largest of the step: large ones would drown it. A step that is none has zeros.
     """
     cells = cells_of(start_BK, size_BK)
-    logits_Z = _logits(h_BD, weight_MD, (bias_M, offset_M), cells)
-    top = torch.segment_reduce(logits_Z, "max", lengths=cells.sizes, unsafe=True)
+    rest_Z = _below_largest(_logits(h_BD, weight_MD, (bias_M, offset_M), cells), cells)
     is_step = cells.sizes > 0
-    top = top.masked_fill(~is_step, 0.0)
-    rest_Z = logits_Z - top.index_select(0, cells.step)
-    total = torch.zeros_like(top).index_add_(0, cells.step, rest_Z.exp())
+    none = rest_Z.new_zeros(len(is_step))
+    total = none.index_add(0, cells.step, rest_Z.exp())
     log_total = total.masked_fill_(~is_step, 1.0).log_()
     own = (cells.sizes.cumsum(0) - cells.sizes + place_BK.reshape(-1)).masked_fill(~is_step, 0)
-    own_logit = rest_Z.index_select(0, own) if len(rest_Z) else torch.zeros_like(top)
+    own_logit = rest_Z.index_select(0, own) if len(rest_Z) else none
     own_logp = (own_logit - log_total).masked_fill_(~is_step, 0.0)
-    sums = torch.zeros_like(top).index_add_(0, cells.step, rest_Z)
+    sums = none.index_add(0, cells.step, rest_Z)
     mean_logp = (sums / cells.sizes.clamp(min=1) - log_total).masked_fill_(~is_step, 0.0)
     shape = start_BK.shape
-    return own_logp.view(shape), mean_logp.view(shape), (log_total + top).view(shape)
+    return own_logp.view(shape), mean_logp.view(shape), log_total.view(shape)
 
 
 def group_log_probs(
@@ -78,10 +76,8 @@ def group_log_probs(
     row_Z = torch.arange(len(step_Z), device=h_BD.device) + (start_F - ends + size_F).index_select(0, step_Z)
     counts = torch.zeros(len(h_BD), dtype=torch.int64, device=h_BD.device).index_add_(0, item_F, size_F)
     cells = Cells(step_Z, row_Z, F.pad(counts.cumsum(0), (1, 0)), size_F)
-    logits_Z = _logits(h_BD, weight_MD, (bias_M,), cells)
-    top = torch.segment_reduce(logits_Z, "max", lengths=size_F, unsafe=True)
-    rest_Z = logits_Z.sub_(top.index_select(0, step_Z))
-    total = torch.zeros_like(top).index_add_(0, step_Z, rest_Z.exp())
+    rest_Z = _below_largest(_logits(h_BD, weight_MD, (bias_M,), cells), cells)
+    total = rest_Z.new_zeros(len(size_F)).index_add_(0, step_Z, rest_Z.exp())
     return rest_Z.sub_(total.log_().index_select(0, step_Z)), cells
 
 
@@ -109,8 +105,8 @@ def gradients(
     """The gradients of what `log_probs` gives; the logits are computed again, which is cheaper than to keep them."""
     cells = cells_of(start_BK, size_BK)
     wide = log_total_BK.dtype
-    logits_Z = _logits(h_BD, weight_MD, (bias_M, offset_M), cells)
-    prob_Z = logits_Z.sub_(log_total_BK.reshape(-1).index_select(0, cells.step)).exp_()
+    rest_Z = _below_largest(_logits(h_BD, weight_MD, (bias_M, offset_M), cells), cells)
+    prob_Z = rest_Z.sub_(log_total_BK.reshape(-1).index_select(0, cells.step)).exp_()
     own_grad, mean_grad = own_grad_BK.reshape(-1).to(wide), mean_grad_BK.reshape(-1).to(wide)
     share = mean_grad / cells.sizes.clamp(min=1)
     grad_Z = share.index_select(0, cells.step) - prob_Z.mul_((own_grad + mean_grad).index_select(0, cells.step))
@@ -146,6 +142,7 @@ def _logits(h_BD: Tensor, weight_MD: Tensor, added: tuple[Tensor | None, ...], c
         rows_Z,
         torch.zeros(len(rows_Z), dtype=wide, device=h_BD.device),
         (len(h_BD), len(weight)),
+        device=h_BD.device,  # or it would go to the default device
         check_invariants=False,
     )
     logits_Z: Tensor = torch.sparse.sampled_addmm(empty, h_BD.to(wide), weight.t()).values()
@@ -153,6 +150,12 @@ def _logits(h_BD: Tensor, weight_MD: Tensor, added: tuple[Tensor | None, ...], c
         if vector_M is not None:
             logits_Z.add_(vector_M.index_select(0, cells.row))
     return logits_Z
+
+
+def _below_largest(logits_Z: Tensor, cells: Cells) -> Tensor:
+    """The logits, in place, less the largest of their step."""
+    largest = torch.segment_reduce(logits_Z, "max", lengths=cells.sizes, unsafe=True)
+    return logits_Z.sub_(largest.index_select(0, cells.step))
 
 
 def _weighted_sums(table_XD: Tensor, row_Z: Tensor, starts: Tensor, weight_Z: Tensor) -> Tensor:

@@ -126,7 +126,7 @@ class TrainingModule(pl.LightningModule):
             groups.append({"params": head, "lr": config.head_learning_rate})
         if encoder:
             groups.append({"params": encoder, "lr": config.learning_rate})
-        parts: list[Optimizer] = [torch.optim.SparseAdam(sparse)] if sparse else []
+        parts: list[Optimizer] = [torch.optim.SparseAdam(sparse, eps=config.adam_epsilon)] if sparse else []
         # AdamW without decay is Adam. A fused one would unscale gradients itself, after they were clipped.
         if groups:
             fused = config.precision != "16-mixed"
