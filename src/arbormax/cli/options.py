@@ -165,7 +165,11 @@ class ModelOptions:
     )
     sparse_head: Annotated[
         bool | None,
-        typer.Option("--sparse-head", help="Update the rows on the paths only.", rich_help_panel=TRAINING),
+        typer.Option(
+            "--sparse-head",
+            help="Update the head's rows on the paths only.",
+            rich_help_panel=TRAINING,
+        ),
     ] = None
 
     def config(self) -> TrainConfig:

@@ -27,7 +27,8 @@ def reproduce(
         bool, typer.Option("--quick", help="Small and in minutes: 2,000 texts, two folds, one seed; shows how it goes.")
     ] = False,
     arms: Annotated[
-        str | None, typer.Option(metavar="A,B", help="These arms of the study alone, such as bilstm,svc.")
+        str | None,
+        typer.Option(metavar="A,B", help="These arms alone, such as bilstm,svc; blend brings those it is made of."),
     ] = None,
     study: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the studies, a JSON file each.")] = PLACE,
     out: Annotated[

@@ -33,7 +33,8 @@ _SPOKEN = (
     (r"\bpass format=, one of", "pass --input-format, one of"),
     (r"\bepochs_from=[\"'](\w+)[\"']", r"--epochs-from \1"),
     (r"\binner_classes=[\"'](\w+)[\"']", r"--inner-classes \1"),
-    (r"\b(head|encoding|layout)=[\"']([\w-]+)[\"']", r"--\1 \2"),
+    (r"\bsparse_head\b", "--sparse-head"),
+    (r"\b(head|encoder|encoding|layout)=[\"']([\w-]+)[\"']", r"--\1 \2"),
     (r"\b(delimiter|encoding|separator|layout|head|validation|taxonomy)=(?=['\"\w])", r"--\1 "),
     (r"\b(delimiter|encoding|header|quoting|separator|layout|taxonomy|root|study)=", r"--\1"),
 )

@@ -115,6 +115,10 @@ class TrainConfig(BaseModel):
     def check(self) -> None:
         """Raise for what no single field can tell."""
         self.options  # noqa: B018 - raises
+        if self.sparse_head and (self.head != "hierarchical" or self.encoder == "tfidf"):
+            is_head = self.head != "hierarchical"
+            found = f"head='{self.head}'" if is_head else "encoder='tfidf', whose features are sparse"
+            raise OptionError(f"sparse_head needs head='hierarchical' and dense features; found {found}")
         if self.head != "hierarchical" and (spoken := sibling_options(self)):
             speak, need = ("speaks", "needs") if len(spoken) == 1 else ("speak", "need")
             raise OptionError(f"{', '.join(spoken)} {speak} of siblings and {need} head='hierarchical'")
@@ -123,8 +127,7 @@ class TrainConfig(BaseModel):
 def sibling_options(config: TrainConfig) -> list[str]:
     """The options in use that only a softmax per group of siblings can follow."""
     used = [name for name in ("label_smoothing", "gamma", "tau") if getattr(config, name)]
-    used += ["hxe_alpha"] if config.hxe_alpha is not None else []
-    return used + (["sparse_head"] if config.sparse_head else [])
+    return used + (["hxe_alpha"] if config.hxe_alpha is not None else [])
 
 
 def checked(kind: type[M], values: Mapping[str, Any], what: str = "training") -> M:

@@ -33,10 +33,9 @@ class Choice:
 
 
 def course(curves: Sequence[Sequence[Mapping[str, float]]], measure: str) -> np.ndarray:
-    """(folds, epochs) a measure on every fold; one that stopped early stays where it stopped."""
-    longest = max(map(len, curves))
-    rows = [[epoch[measure] for epoch in curve] for curve in curves]
-    return np.array([row + [row[-1]] * (longest - len(row)) for row in rows])
+    """(folds, epochs) a measure on every fold, for the epochs that all of them came to before they stopped early."""
+    shortest = min(map(len, curves))
+    return np.array([[epoch[measure] for epoch in curve[:shortest]] for curve in curves])
 
 
 def choose(arm: Arm, records: Sequence[Mapping[str, Any]], folds: int) -> Choice:
@@ -49,7 +48,7 @@ def choose(arm: Arm, records: Sequence[Mapping[str, Any]], folds: int) -> Choice
         mean = {name: course(curves, name).mean(0) for name in ("macro_f1", "accuracy")}
         epoch = int(mean["macro_f1"].argmax()) if arm.early else -1
         found = {name: float(values[epoch]) for name, values in mean.items()}
-        scores.append({"point": dict(point), "epochs": max(curves, key=len)[epoch]["epoch"], **found})
+        scores.append({"point": dict(point), "epochs": min(curves, key=len)[epoch]["epoch"], **found})
     best = max(scores, key=lambda score: score["macro_f1"])
     return Choice(**best, scores=tuple(scores))
 

@@ -37,6 +37,13 @@ _PAPER_MEASURES = {
     "accuracy": "accuracy",
 }
 
+_VERDICT_MEASURES = {**_PAPER_MEASURES, "hf": "hF", "mistake_severity": "mistake severity"}
+
+_VERDICTS = {
+    "hierarchical": ("macro_f1", "accuracy", "hf", "mistake_severity"),
+    "shared": ("macro_f1", "accuracy"),
+}
+
 _USUAL = {  # what a study has when nobody says what it is to have
     (arm, head): 0
     for arm in ("bilstm", "lstm", "bag", "tfidf", "minilm", "blend", "svc")
@@ -83,7 +90,12 @@ def page(
         f"one run, without a spread. Made by `{command}`.",
         "Measures are in points of a hundred, mean ± standard deviation over the seeds; mistake severity is in levels "
         "of the tree and NLL in nats, and of both less is better. Intervals are 95 % intervals of a paired bootstrap "
-        "over seeds and test items. “Better” and “worse” are said only where the interval leaves out zero.",
+        "over seeds and test items. “Better” and “worse” are said only where the interval leaves out zero. The "
+        "measures are [defined here](measures.md), the heads [here](heads.md), the protocol [here]"
+        "(../experiments/paper/README.md). Macro averages go over the classes in truth or prediction, so that rare "
+        "classes, which a resample may lack, pull an interval off its centre. Scores of cross-validation are on random "
+        "parts of the training split, the best of the settings tried: a little too good, and on 20 Newsgroups, whose "
+        "test split is later in time, far from the test score.",
         overview(results, differences, planned),
     ]
     if "differences" in figures:
@@ -162,8 +174,12 @@ def overview(results: Results, differences: Differences, planned: Mapping[str, P
         )
     ours = [row for dataset in DATASETS for row in rows(results, dataset) if row.arm == MAIN]
     seeds = sorted({len(row.seeds) for row in ours if row.head in ("flat", "hierarchical")})
-    told = f"; ours: {_seeds_told(seeds)}" if seeds else ""
-    return f"Test macro-F1 of a BiLSTM with a flat and a hierarchical softmax{told}.\n\n{_table(head, lines)}"
+    told = f" over {_seeds_told(seeds)}" if seeds else ""
+    about = (
+        f"Test macro-F1 of a BiLSTM with a flat and a hierarchical softmax, in points of a hundred; the paper's are "
+        f"one run each, ours mean ± standard deviation{told}."
+    )
+    return f"{about}\n\n{_table(head, lines)}"
 
 
 # Tables
@@ -260,10 +276,10 @@ def verdicts(table: Sequence[Row], dataset: str, found: ArmDifferences | None) -
     """What the intervals say of macro-F1 and accuracy, and how far our means are from the paper's macro-F1."""
     told = []
     for head in ("hierarchical", "shared"):
-        for name in ("macro_f1", "accuracy"):
+        for name in _VERDICTS[head]:
             difference = found.get(head, name) if found else None
-            if difference:
-                told.append(f"{_capital(_sentence(difference))} ({_common(found, head)}).")
+            if found and difference:
+                told.append(f"{_capital(_sentence(difference, len(found.seeds[head])))} ({_common(found, head)}).")
         if not found or not found.seeds.get(head):
             told.append(f"{head.capitalize()} against flat: {_why_no_interval(table, MAIN, head)}.")
     if found and not found.current:
@@ -273,7 +289,8 @@ def verdicts(table: Sequence[Row], dataset: str, found: ArmDifferences | None) -
         row = _row(table, MAIN, head)
         if row and "macro_f1" in row.mean:
             gap = _gap(100 * row.mean["macro_f1"], theirs["macro_f1"])
-            told.append(f"Our {head} BiLSTM's mean macro-F1 is {gap} the paper's {theirs['macro_f1']:.1f}.")
+            mean = "mean macro-F1" if len(row.seeds) > 1 else "macro-F1"
+            told.append(f"Our {head} BiLSTM's {mean} is {gap} the paper's {theirs['macro_f1']:.1f}.")
     return "\n".join(f"- {sentence}" for sentence in told)
 
 
@@ -298,7 +315,9 @@ def headline_text(results: Results, dataset: str, table: Sequence[Row], planned:
         f"On the test split: macro-F1 {_points(row, 'macro_f1')}, accuracy {_points(row, 'accuracy')} ({_seeds(row)})."
     )
     if best["arm"] == "svc":
-        told.append("It is TF-IDF + LinearSVC itself: no trained network did better in cross-validation.")
+        others = [choice for choice in results.choices[dataset] if choice["arm"] != "svc"]
+        if others:
+            told.append("It is TF-IDF + LinearSVC itself: no network that was tried did better in cross-validation.")
     elif svc is None:
         told.append(f"TF-IDF + LinearSVC: {NOT_RUN}.")
     else:
@@ -310,7 +329,7 @@ def headline_text(results: Results, dataset: str, table: Sequence[Row], planned:
         told.append(f"Against TF-IDF + LinearSVC: {', '.join(sides)}.")
     state = PAPER[dataset].best_accuracy
     gap = _gap(100 * row.mean["accuracy"], state)
-    told.append(f"Its accuracy is {gap} the {state:.1f} that the paper names as the state of the art then.")
+    told.append(f"The accuracy of {title} is {gap} the {state:.1f} that the paper names as the state of the art then.")
     return " ".join(told)
 
 
@@ -375,9 +394,11 @@ def _why_no_interval(table: Sequence[Row], arm: str, head: str) -> str:
     return "no interval yet" if set(one.seeds) & set(flat.seeds) else "no common seeds"
 
 
-def _sentence(difference: Difference) -> str:
-    title = _PAPER_MEASURES[difference.measure]
-    where = f"{_interval(difference)} points"
+def _sentence(difference: Difference, seeds: int) -> str:
+    title = _VERDICT_MEASURES[difference.measure]
+    where = _interval(difference) + ("" if difference.measure in LOWER_IS_BETTER else " points")
+    if seeds == 1:  # an interval over items alone knows nothing of other trainings
+        return f"one training of each head differs by {where} in {title}, {difference.head} − {difference.baseline}"
     if difference.verdict == "no clear difference":
         return f"no clear difference between {difference.head} and flat in {title}, {where}"
     return f"{difference.head} is {difference.verdict} than flat in {title}, {where}"
@@ -388,7 +409,7 @@ def _headline_cell(best: Record | None, table: Sequence[Row]) -> str:
         return NOT_RUN
     title, row = config_title(best["arm"], best["head"]), _row(table, best["arm"], best["head"])
     if row is None:
-        return f"{title}: {NOT_RUN}"
+        return f"{title}: test {NOT_RUN}"
     return f"{title}: {_points(row, 'macro_f1')} / {_points(row, 'accuracy')}"
 
 

@@ -21,6 +21,7 @@ from arbormax.taxonomy.formats._text import write_whole
 from arbormax.training.callbacks import TrainingInterrupted
 from arbormax.training.fit import Hardware
 from arbormax.training.study.choose import Choice, choose
+from arbormax.training.study.files import training_texts
 from arbormax.training.study.jobs import Job
 from arbormax.training.study.plan import Arm, Study
 
@@ -78,6 +79,9 @@ def run_studies(
     groups = [_Group(study, arm, head, results) for study in studies for arm, head in study.groups()]
     for group in groups:
         group.check()
+    for group in groups:
+        if group.left:
+            group.look_for_files()
     results.mkdir(parents=True, exist_ok=True)
     total = sum(group.size for group in groups)
     told = progress or (lambda *_: None)
@@ -143,6 +147,12 @@ class _Group:
     def check(self) -> None:
         """Raise where something finished is of other settings."""
         _ = self.left
+
+    def look_for_files(self) -> None:
+        """Raise where training texts or word vectors are not there, before anything runs."""
+        training_texts(self.study, self.arm)
+        for job in self._all_folds()[:1]:
+            _ = job.settings
 
     @property
     def left(self) -> int:

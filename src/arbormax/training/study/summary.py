@@ -244,7 +244,7 @@ class MeanCurve(NamedTuple):
 def mean_curves(
     results: Results, dataset: str, arm: str, head: str, point: Mapping[str, Any], measure: str = "macro_f1"
 ) -> MeanCurve | None:
-    """The mean over the folds of one setting; a fold that stopped early keeps its last value. None without folds."""
+    """The mean over the folds of one setting; as far as all of them came. None without folds."""
     mine = [r for r in results.folds.get(dataset, ()) if (r["arm"], r["head"]) == (arm, head)]
     curves = curves_of(mine, point)
     if not curves:
