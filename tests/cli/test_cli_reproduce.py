@@ -38,7 +38,7 @@ def test_a_study_is_run_and_told_in_tables(run, studies, tmp_path):
     assert "bag of words," in told.out
     assert "Best by cross-validated macro-F1" in told.out
     assert "TF-IDF + LinearSVC" in told.out
-    assert told.err == f"written: {tmp_path / 'out'}\n"
+    assert told.err.endswith(f"written: {tmp_path / 'out'}\n")
     assert len(records(tmp_path / "out", "runs")) == 5
     command = records(tmp_path / "out", "runs")["runs/svc-svc-seed0.json"]["command"]
     assert shlex.split(command) == ["arbormax", *map(str, words)]
@@ -115,11 +115,22 @@ def test_a_fault_of_the_study_is_told_with_its_file(refused, studies):
     assert f"{studies / 'r8.json'}: a study has no option 'arms.0.seed'; did you mean 'seeds'" in told
 
 
-def test_missing_texts_are_told_with_their_place(refused, studies, tmp_path):
+def test_missing_texts_are_told_with_their_place(run, refused, studies, tmp_path, monkeypatch):
     (tmp_path / "data" / "r8" / "test.tsv").unlink()
-    told = refused("reproduce", "r8", "--study", studies, "--arms", "svc", *CPU, lines=None)
-    assert str(tmp_path / "data" / "r8" / "r8-test-all-terms.txt") in told
-    assert "arbormax data fetch r8" in told
+    told = run("reproduce", "r8", "--study", studies, "--arms", "svc", *CPU)
+    assert told.code == 2
+    assert str(tmp_path / "data" / "r8" / "r8-test-all-terms.txt") in told.err
+    assert "arbormax data fetch r8" in told.err
+    monkeypatch.setenv("ARBORMAX_DATA", str(tmp_path / "empty"))  # found out before anything runs
+    assert "r8-train-all-terms.txt" in refused(
+        "reproduce", "r8", "--study", studies, "--out", tmp_path / "n", *CPU, lines=None
+    )
+    assert not (tmp_path / "n").exists()
+
+
+def test_the_results_are_a_folder(refused, studies, tmp_path):
+    (tmp_path / "n.csv").write_text("", "utf-8")
+    assert "n.csv is a file" in refused("reproduce", "r8", "--study", studies, "--out", tmp_path / "n.csv", *CPU)
 
 
 def test_records_of_another_study_are_refused(refused, run, studies):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,6 +59,7 @@ def reproduce(
     studies = [_asked(Study.load(study / f"{name}.json"), quick, arms) for name in names]
     results = out or study / ("quick" if quick else "results")
     machine = Machine(workers, accelerator, devices)
+    logging.getLogger("arbormax").setLevel(logging.WARNING)  # the same word vectors, for every training
     with show.stages("reproduce") as progress, trouble.going_on(results, trouble.command_line(ctx)):
         finished = run_studies(
             studies,
@@ -65,12 +67,17 @@ def reproduce(
             machine=machine,
             minutes=minutes,
             command=trouble.command_line(ctx),
-            progress=progress,
+            progress=progress if show.on_terminal() else _say,
         )
     _tell(studies, results, quick, json)
     if not finished:
         show.say("Not finished in the time given: the same command goes on.")
     show.say(f"written: {results}")
+
+
+def _say(stage: str, done: int, total: int) -> None:
+    """Progress for a log: a line for every training."""
+    show.say(f"{done} of {total} trainings done: {stage}")
 
 
 def _asked(study: Study, quick: bool, arms: str | None) -> Study:

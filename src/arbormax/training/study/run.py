@@ -76,6 +76,8 @@ def run_studies(
 
     Every finished training is a file below `results`, so that a call that is started again goes on where it was.
     """
+    if results.exists() and not results.is_dir():
+        raise OptionError(f"{results} is a file: the results of a study are a folder")
     groups = [_Group(study, arm, head, results) for study in studies for arm, head in study.groups()]
     for group in groups:
         group.check()
