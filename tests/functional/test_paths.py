@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import arbormax as am
@@ -67,6 +67,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("option", OPTIONS)
+@settings(max_examples=40)
 @given(tax=taxonomies(), seed=seeds)
 def test_values_and_gradients_are_those_of_the_dense_loss(option, sparse, tax, seed):
     parts, nodes, drawn = draw(tax, seed)
