@@ -49,6 +49,7 @@ bench: $(VENV)/.bench  ## run the benchmarks and append to benchmarks/results
 	$(BIN)/python benchmarks/taxonomy.py
 	$(BIN)/python benchmarks/heads.py
 	$(BIN)/python benchmarks/train.py
+	$(BIN)/python benchmarks/scale.py
 
 results: $(VENV)/.user  ## write docs/results.md, its figures and the README's table from experiments/paper/results
 	$(BIN)/python experiments/paper/tables.py
