@@ -30,7 +30,7 @@ from arbormax.training.fit import Hardware, fit
 from arbormax.training.folds import fold_of
 from arbormax.training.study.choose import Choice
 from arbormax.training.study.files import located, texts_to_measure, training_texts
-from arbormax.training.study.plan import BLEND, SVC, Arm, Study, slug
+from arbormax.training.study.plan import BLEND, SVC, Arm, Study, slug, titles
 
 _FOLD_SEED = 0  # all arms and heads have the same folds
 _PACKAGES = ("torch", "pytorch-lightning", "scikit-learn", "transformers")
@@ -107,14 +107,7 @@ class Job:
             if self.choice is None
             else self._on_test(self.choice, taxonomy, train, hardware, results)
         )
-        named = {
-            "dataset": self.study.dataset,
-            "arm": self.arm.name,
-            "encoder": self.arm.encoder,
-            "head": self.head,
-            "tree": self.arm.tree,
-            "seed": self.seed,
-        }
+        named = {**titles(self.study, self.arm, self.head), "seed": self.seed}
         record = {**named, **found, "config": self.settings, **circumstances(hardware), "command": command}
         write_whole(path, (json.dumps(record) + "\n").encode())
         shutil.rmtree(self._state(results), ignore_errors=True)

@@ -184,6 +184,17 @@ class Study(BaseModel):
                 yield arm, head
 
 
+def titles(study: Study, arm: Arm, head: str) -> dict[str, str]:
+    """What every record and choice begins with."""
+    return {
+        "dataset": study.dataset,
+        "arm": arm.name,
+        "encoder": arm.encoder,
+        "head": head,
+        "tree": arm.tree,
+    }
+
+
 def slug(point: Point) -> str:
     """A point as a part of a file's name.
 

@@ -23,7 +23,7 @@ from arbormax.training.fit import Hardware
 from arbormax.training.study.choose import Choice, choose
 from arbormax.training.study.files import training_texts
 from arbormax.training.study.jobs import Job
-from arbormax.training.study.plan import Arm, Study
+from arbormax.training.study.plan import Arm, Study, titles
 
 Progress = Callable[[str, int, int], None]
 
@@ -175,13 +175,7 @@ class _Group:
         self._begun = True
         path = self.results / self.study.dataset / "choices" / f"{self.arm.name}-{self.head}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        named = {
-            "dataset": self.study.dataset,
-            "arm": self.arm.name,
-            "encoder": self.arm.encoder,
-            "head": self.head,
-            "tree": self.arm.tree,
-        }
+        named = titles(self.study, self.arm, self.head)
         write_whole(path, (json.dumps({**named, **choice.to_dict()}, indent=1) + "\n").encode())
         return self._unfinished(self._all_tests(choice))
 
