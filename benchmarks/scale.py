@@ -6,6 +6,7 @@ SparseAdam for sparse ones. Rows are appended to benchmarks/results/scale.csv.
 
     python benchmarks/scale.py                     # all trees, two threads
     python benchmarks/scale.py --tree icd10cm --threads 1
+    python benchmarks/scale.py --crossing          # from which size on the paths are faster than one dense product
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from torch import Tensor, nn
 
 import arbormax as am
 import trees
+from arbormax.functional import hierarchical_cross_entropy
+from arbormax.functional.paths import path_cross_entropy
 from arbormax.heads.base import TreeHead
 from common import append, circumstances
 from heads import hierarchicalsoftmax
@@ -93,6 +96,29 @@ def measure(runs: dict[str, Callable[[], None]], turns: int) -> dict[str, float]
     return {name: statistics.median(times) for name, times in seconds.items()}
 
 
+def crossing(features: int) -> None:
+    """Time of the loss by paths over that of the dense loss, on trees of growing size."""
+    print("rows  on a path  batch  paths / dense  with sparse gradients")
+    for branching, depth in ((16, 2), (8, 3), (32, 2), (11, 3), (48, 2), (16, 3), (70, 2), (22, 3)):
+        tax = trees.balanced(branching, depth)
+        for batch in (32, 256):
+            found = measure(_both_ways(tax, features, batch), turns=9)
+            paths, sparse = found["paths"] / found["dense"], found["sparse"] / found["dense"]
+            print(f"{tax.num_nodes - 1:5} {branching * depth:9} {batch:6} {paths:14.2f} {sparse:14.2f}", flush=True)
+
+
+def _both_ways(tax: am.Taxonomy, features: int, batch: int) -> dict[str, Callable[[], None]]:
+    head = am.HierarchicalSoftmax(features, tax)
+    h = torch.randn(batch, features, requires_grad=True)
+    y = torch.randint(tax.num_leaves, (batch,))
+    parts = head.weight, head.bias
+    return {
+        "dense": _step(h, head, lambda: hierarchical_cross_entropy(F.linear(h, *parts), y, tax)),
+        "paths": _step(h, head, lambda: path_cross_entropy(h, *parts, y, tax)),
+        "sparse": _step(h, head, lambda: path_cross_entropy(h, *parts, y, tax, sparse=True)),
+    }
+
+
 class Task:
     """Features that tell their class with noise: a code for each digit of its path."""
 
@@ -156,10 +182,14 @@ def main() -> None:
     parser.add_argument("--tree", choices=TREES, action="append", help="only this tree; may be given more than once")
     parser.add_argument("--features", type=int, default=300)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--crossing", action="store_true", help="compare the two ways on small trees, and stop")
     parser.add_argument("--steps", type=int, default=120, help="of training before the search for the best leaves")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "scale.csv")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    if args.crossing:
+        crossing(args.features)
+        return
     rows: list[dict[str, Any]] = []
     for name in args.tree or TREES:
         build, batch, turns, peer_batch = TREES[name]

@@ -2,6 +2,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import library
 
 import arbormax as am
 from arbormax import Taxonomy
@@ -159,12 +160,12 @@ def test_the_operators_keep_what_torch_asks_of_them():
     start, size = index.group_start[nodes].unsqueeze(1), index.group_size[nodes].unsqueeze(1)
     size = torch.where(nodes.unsqueeze(1) > 0, size, 0)
     place = nodes.unsqueeze(1) - 1 - start
-    torch.library.opcheck(torch.ops.arbormax.path_steps, (*parts, None, start, size, place, False))
+    library.opcheck(torch.ops.arbormax.path_steps, (*parts, None, start, size, place, False))
     h, *others = (part.detach() for part in parts)
     grad = torch.ones(5, 1, dtype=torch.float64)
     for features in (h, h.t().contiguous().t()):  # whatever their strides
         given_ = (grad, grad, features, *others, None, start, size, place, grad, False)
-        torch.library.opcheck(torch.ops.arbormax.path_steps_backward, given_)
+        library.opcheck(torch.ops.arbormax.path_steps_backward, given_)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 
 from arbormax.errors import InputError, OptionError
 from arbormax.functional._checks import Reduction, TargetKind, check_target, check_weights, mask_target
@@ -84,7 +84,7 @@ def path_cross_entropy(
     return reduced(loss_BK.sum(1), item_weights(row_B, target_kind, weight, index), counted_B, reduction, batch)
 
 
-@torch.library.custom_op("arbormax::path_steps", mutates_args=())
+@library.custom_op("arbormax::path_steps", mutates_args=())
 def path_steps(
     h: Tensor,
     rows: Tensor,
@@ -106,7 +106,7 @@ def _(h: Tensor, rows: Tensor, bias: Any, offset: Any, start: Tensor, *_: Any) -
     return made[0], made[1], made[2]
 
 
-@torch.library.custom_op("arbormax::path_steps_backward", mutates_args=())
+@library.custom_op("arbormax::path_steps_backward", mutates_args=())
 def path_steps_backward(
     own_grad: Tensor,
     mean_grad: Tensor,

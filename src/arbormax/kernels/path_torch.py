@@ -29,14 +29,13 @@ class Cells(NamedTuple):
     sizes: Tensor  # (B * K,)
 
 
-def cells_of(start_BK: Tensor, size_BK: Tensor) -> Cells:
-    sizes = size_BK.reshape(-1)
-    ends = sizes.cumsum(0)
+def cells_of(start: Tensor, size: Tensor, count_B: Tensor) -> Cells:
+    """The cells of steps in the order of their items, of which each has so many."""
+    sizes = size.reshape(-1)
     step_Z = torch.repeat_interleave(sizes)
-    shift = start_BK.reshape(-1) - (ends - sizes)
+    shift = start.reshape(-1) - (sizes.cumsum(0) - sizes)
     row_Z = torch.arange(len(step_Z), device=sizes.device) + shift.index_select(0, step_Z)
-    starts = F.pad(ends.view(size_BK.shape)[:, -1], (1, 0))
-    return Cells(step_Z, row_Z, starts, sizes)
+    return Cells(step_Z, row_Z, F.pad(count_B.cumsum(0), (1, 0)), sizes)
 
 
 def log_probs(
@@ -52,7 +51,7 @@ def log_probs(
 
     The last is of the logits below the largest of the step: large ones would drown it. A step that is none has zeros.
     """
-    cells = cells_of(start_BK, size_BK)
+    cells = cells_of(start_BK, size_BK, size_BK.sum(1))
     rest_Z = _below_largest(_logits(h_BD, weight_MD, (bias_M, offset_M), cells), cells)
     is_step = cells.sizes > 0
     none = rest_Z.new_zeros(len(is_step))
@@ -71,14 +70,11 @@ def group_log_probs(
     h_BD: Tensor, weight_MD: Tensor, bias_M: Tensor | None, item_F: Tensor, start_F: Tensor, size_F: Tensor
 ) -> tuple[Tensor, Cells]:
     """(Z,) log-probability of every row of F sibling groups given its parent, for the item of each; items rise."""
-    ends = size_F.cumsum(0)
-    step_Z = torch.repeat_interleave(size_F)
-    row_Z = torch.arange(len(step_Z), device=h_BD.device) + (start_F - ends + size_F).index_select(0, step_Z)
-    counts = torch.zeros(len(h_BD), dtype=torch.int64, device=h_BD.device).index_add_(0, item_F, size_F)
-    cells = Cells(step_Z, row_Z, F.pad(counts.cumsum(0), (1, 0)), size_F)
+    count_B = torch.zeros(len(h_BD), dtype=torch.int64, device=h_BD.device).index_add_(0, item_F, size_F)
+    cells = cells_of(start_F, size_F, count_B)
     rest_Z = _below_largest(_logits(h_BD, weight_MD, (bias_M,), cells), cells)
-    total = rest_Z.new_zeros(len(size_F)).index_add_(0, step_Z, rest_Z.exp())
-    return rest_Z.sub_(total.log_().index_select(0, step_Z)), cells
+    total = rest_Z.new_zeros(len(size_F)).index_add_(0, cells.step, rest_Z.exp())
+    return rest_Z.sub_(total.log_().index_select(0, cells.step)), cells
 
 
 class Gradients(NamedTuple):
@@ -103,7 +99,7 @@ def gradients(
     log_total_BK: Tensor,
 ) -> Gradients:
     """The gradients of what `log_probs` gives; the logits are computed again, which is cheaper than to keep them."""
-    cells = cells_of(start_BK, size_BK)
+    cells = cells_of(start_BK, size_BK, size_BK.sum(1))
     wide = log_total_BK.dtype
     rest_Z = _below_largest(_logits(h_BD, weight_MD, (bias_M, offset_M), cells), cells)
     prob_Z = rest_Z.sub_(log_total_BK.reshape(-1).index_select(0, cells.step)).exp_()
