@@ -94,3 +94,12 @@ def test_a_search_that_comes_to_nothing_ends_before_the_round_that_is_too_much(m
     )
     assert best_leaves(torch.randn(3, 8), head.weight, head.bias, tax, 1) is None
     assert sum(looked) <= best._SHARE * 3 * tax.num_nodes
+
+
+def test_a_tie_that_is_found_late_still_goes_by_class_order(monkeypatch):
+    monkeypatch.setattr(best, "_SHARE", float("inf"))
+    tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "w"]}, classes=["z", "w", "x", "y"])  # b comes after a
+    head = am.HierarchicalSoftmax(3, tax, init="zeros")
+    for k in (1, 2):
+        _, classes = best_leaves(torch.ones(1, 3), head.weight, head.bias, tax, k)
+        assert classes.tolist() == [list(range(k))]
