@@ -21,6 +21,7 @@ _TABLE_CELLS = 1 << 19  # up to here the windows of all nodes are looked up in a
 _LEVELS = 2  # levels up to which, and columns per cell of a path up to which, masked levels are cheaper than windows
 _LEVEL_RATIO = 2
 _PATH_RATIO = 32  # leaf paths are listed while they are this many times longer than the tree at most
+_MATRIX_CELLS = 1 << 14  # up to here sums along the paths are a matrix product
 _SLAB_CELLS = 1 << 12  # padding that is cheaper than one more round of kernels
 
 
@@ -83,6 +84,7 @@ class TreeIndex:
     levels: tuple[int, ...]  # the number of nodes at depth 1, 2, …
     lifts: tuple[Tensor, ...]  # for depth 2, 3, …: each node's parent as a position in the level above
     leaf_paths: tuple[Tensor, Tensor] | None  # the columns on the way to each class, and where each class's begin
+    path_matrix: Tensor | None  # (C, M) float32, 1 on the way to each class, in a small tree
     siblings: Buckets  # all groups, over columns
     siblings_back: Tensor | None  # (M,) where each column stands in bucket order
     folds: tuple[Fold, ...]  # for depth K - 1 up to 1
@@ -182,6 +184,7 @@ def _build(tax: Taxonomy, device: torch.device) -> TreeIndex:
         levels=tuple(level_sizes.tolist()),
         lifts=tuple(tensor(tax.parent[starts[d] : starts[d + 1]] - starts[d - 1]) for d in range(2, tax.depth + 1)),
         leaf_paths=_leaf_paths(tax, tensor),
+        path_matrix=tensor(_path_matrix(tax)) if tax.num_leaves * tax.num_nodes <= _MATRIX_CELLS else None,
         siblings=Buckets(None if in_order else tensor(order), shapes),
         siblings_back=None if in_order else tensor(np.argsort(order)),
         folds=folds,
@@ -249,6 +252,19 @@ def _leaf_paths(tax: Taxonomy, tensor: Callable[[np.ndarray], Tensor]) -> tuple[
         nodes = tax.parent[nodes]
         nodes, at = nodes[nodes > 0], at[nodes > 0]
     return tensor(columns), tensor(starts)
+
+
+def _path_matrix(tax: Taxonomy) -> np.ndarray:
+    matrix, rows, nodes = (
+        np.zeros((tax.num_leaves, tax.num_nodes - 1), np.float32),
+        np.arange(tax.num_leaves),
+        tax.leaves,
+    )
+    while len(nodes):
+        matrix[rows, nodes - 1] = 1.0
+        nodes = tax.parent[nodes]
+        rows, nodes = rows[nodes > 0], nodes[nodes > 0]
+    return matrix
 
 
 def _folds(tax: Taxonomy, tensor: Callable[[np.ndarray], Tensor]) -> tuple[tuple[Fold, ...], Tensor]:

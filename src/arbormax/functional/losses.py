@@ -73,7 +73,7 @@ def hierarchical_cross_entropy(
     index = tree_index(tax, logits.device)
     is_default = not (label_smoothing or gamma or tau) and weight is None and node_weights is None
     if is_default and reduction == "mean" and target_kind == "class":
-        mean = _usual_loss(logits, target, ignore_index, index)
+        mean = usual_loss(logits, target, ignore_index, index)
         if mean is not None:
             return mean
     batch = logits.shape[:-1]
@@ -114,7 +114,7 @@ def hierarchical_cross_entropy(
     return reduced(loss, item_weights(row_B, target_kind, weight, index), counted_B, reduction, batch)
 
 
-def _usual_loss(logits: Tensor, target: Tensor, ignore_index: int, index: TreeIndex) -> Tensor | None:
+def usual_loss(logits: Tensor, target: Tensor, ignore_index: int, index: TreeIndex) -> Tensor | None:
     """The mean over class targets in eager CPU code on a small tree, where every check costs as much as a kernel.
 
     None where the call is not that usual, or a target is ignored or wrong; then the general way finds the words.
@@ -142,7 +142,8 @@ def _usual_loss(logits: Tensor, target: Tensor, ignore_index: int, index: TreeIn
             total = F.cross_entropy(steps_BX.view(-1, table.width), position_b, reduction="sum", ignore_index=STOP)
             return total / float(target.size(0))
         # Masks save the gather and, going back, the scatter.
-        for part_BL, (mask, position) in zip(logits.split_with_sizes(index.levels, 1), index.class_levels, strict=True):
+        parts = logits.split_with_sizes(index.levels, 1)
+        for part_BL, (mask, position) in zip(parts, index.class_levels, strict=True):
             masked_BL = part_BL if mask is None else part_BL + mask.index_select(0, target)
             position_B = target if position is None else position.index_select(0, target)
             step = _cross_entropy(masked_BL, position_B, None, _MEAN)  # type: ignore[arg-type]  # its stub wants a str

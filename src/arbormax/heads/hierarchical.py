@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from arbormax.functional import (
 from arbormax.functional._checks import Reduction, TargetKind, is_transformed
 from arbormax.functional._index import tree_index
 from arbormax.functional.best import best_leaves
+from arbormax.functional.losses import usual_loss
 from arbormax.functional.paths import path_cross_entropy, prefers_paths
 from arbormax.heads.base import TreeHead, check_taxonomy, linear
 from arbormax.taxonomy import Taxonomy
@@ -77,6 +79,15 @@ class HierarchicalSoftmax(TreeHead):
         `tau` adjusts the logits by the priors that `set_priors` was given.
         """
         self._check_features(h)
+        index = tree_index(self.taxonomy, h.device)
+        logits = None
+        if index.class_levels is not None and not self.sparse and h.layout is torch.strided:
+            is_plain = weight is None and node_weights is None and not (label_smoothing or gamma or tau)
+            logits = F.linear(h, self.weight, self.bias)
+            if is_plain and reduction == "mean" and target_kind == "class":
+                mean = usual_loss(logits, target, ignore_index, index)
+                if mean is not None:
+                    return mean
         if tau:
             self._check_priors()
         options: dict[str, Any] = {
@@ -94,7 +105,8 @@ class HierarchicalSoftmax(TreeHead):
             raise OptionError("sparse=True takes dense features: with sparse ones every row has a gradient")
         if h.layout == torch.strided and (self.sparse or self._prefers_paths(h)):
             return path_cross_entropy(h, self.weight, self.bias, target, self.taxonomy, sparse=self.sparse, **options)
-        return hierarchical_cross_entropy(linear(h, self.weight, self.bias), target, self.taxonomy, **options)
+        logits = linear(h, self.weight, self.bias) if logits is None else logits
+        return hierarchical_cross_entropy(logits, target, self.taxonomy, **options)
 
     def topk(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """(..., k) log-probabilities of the k most probable leaves, falling, and their classes; ties by class order.
