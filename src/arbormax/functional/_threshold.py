@@ -58,11 +58,15 @@ def level_best(logp_BN: Tensor, tax: Taxonomy) -> tuple[Tensor, Tensor]:
     return logp_BN.gather(-1, nodes_BL), nodes_BL
 
 
-def stop_level(best_BL: Tensor, tau: float) -> Tensor:
-    """The deepest level (B,) whose best node has P > tau; 0, the root's, when none has."""
+def passes(logp: Tensor, tau: float) -> Tensor:
+    """Where P > tau, from log-probabilities of any shape."""
     # nothing is more probable than 1; a log-probability above 0 is rounding
     bar = math.inf if tau == 1 else math.log(tau) if tau else -math.inf
     # compared in the tensor's own precision, in which P == tau must not pass
-    passed_BL = best_BL > torch.tensor(bar, dtype=best_BL.dtype, device=best_BL.device)
+    return logp > torch.tensor(bar, dtype=logp.dtype, device=logp.device)
+
+
+def stop_level(best_BL: Tensor, tau: float) -> Tensor:
+    """The deepest level (B,) whose best node has P > tau; 0, the root's, when none has."""
     levels_L = torch.arange(best_BL.shape[-1], device=best_BL.device)
-    return (passed_BL * levels_L).amax(-1)
+    return (passes(best_BL, tau) * levels_L).amax(-1)

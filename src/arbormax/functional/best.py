@@ -1,7 +1,8 @@
-"""The most probable leaves of a large tree without a look at most of it.
+"""The most probable leaves of a large tree, or the deepest nodes that are sure enough, without a look at most of it.
 
 A child is never more probable than its parent, so that a node below the k-th best leaf found so far has no leaf worth a
-look. B items, F nodes at the edge of what was looked at, Z their children, k leaves.
+look, and one that is not more probable than tau has nothing below it that is. B items, F nodes at the edge of what was
+looked at, Z their children, k leaves.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from arbormax.functional._index import TreeIndex, tree_index
+from arbormax.functional._threshold import passes
 from arbormax.kernels import path_torch
 from arbormax.taxonomy import Taxonomy
 
@@ -72,6 +74,58 @@ def _search(h: Tensor, rows: Tensor, bias: Tensor | None, index: TreeIndex, k: i
         if rounds >= index.depth:
             width *= 2
     return best, classes
+
+
+def deepest_nodes(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, tau: float) -> Tensor | None:
+    """(B,) the deepest node with P > tau for (B, D) features, the most probable of them; ties to the lower node id.
+
+    None where so many nodes pass that scoring all of them is faster, or where a number is none. What is below a node
+    that does not pass is not looked at, so that a NaN among its weights goes unseen.
+    """
+    index = tree_index(tax, h.device)
+    nodes_B = torch.zeros(len(h), dtype=torch.int64, device=h.device)
+    with torch.no_grad():
+        # with features that are no numbers no probability is one, but the root's
+        usable = h.isfinite().all(1).nonzero().squeeze(1)
+        # at most 1 / tau nodes of a level pass
+        widest = min(_SHARE * index.num_nodes, index.path_width / tau if tau else torch.inf)
+        at_once = max(1, int(_CELLS // widest))
+        for chosen in torch.split(usable, at_once):
+            found = _descend(h[chosen], rows, bias, index, tau)
+            if found is None:
+                return None
+            nodes_B[chosen] = found
+    return nodes_B
+
+
+def _descend(h: Tensor, rows: Tensor, bias: Tensor | None, index: TreeIndex, tau: float) -> Tensor | None:
+    """Level by level, through all nodes that pass."""
+    items, device = len(h), h.device
+    wide = torch.promote_types(torch.promote_types(h.dtype, rows.dtype), torch.float32)
+    answer = torch.zeros(items, dtype=torch.int64, device=device)
+    item_F = torch.arange(items, device=device)
+    node_F, logp_F = torch.zeros_like(item_F), torch.zeros(items, dtype=wide, device=device)
+    seen = 0
+    while True:
+        open_F = passes(logp_F, tau) & (index.num_children[node_F] > 0)
+        item_F, node_F, logp_F = item_F[open_F], node_F[open_F], logp_F[open_F]
+        if not len(item_F):
+            return answer
+        start, size = index.first_child[node_F] - 1, index.num_children[node_F]
+        seen += int(size.sum())
+        if seen > _SHARE * items * index.num_nodes:
+            return None
+        logp_Z, cells = path_torch.group_log_probs(h, rows, bias, item_F, start, size)
+        if bool(logp_Z.isnan().any()):
+            return None
+        logp_Z = logp_Z + logp_F[cells.step]
+        pass_Z = passes(logp_Z, tau)
+        item_F, node_F, logp_F = item_F[cells.step][pass_Z], (cells.row + 1)[pass_Z], logp_Z[pass_Z]
+        best = logp_F.new_full((items,), -torch.inf).scatter_reduce(0, item_F, logp_F, "amax")
+        is_best_F = logp_F == best[item_F]
+        first = torch.full_like(answer, index.num_nodes)
+        first = first.scatter_reduce(0, item_F[is_best_F], node_F[is_best_F], "amin")
+        answer = torch.where(first < index.num_nodes, first, answer)
 
 
 def _merge(best: Tensor, classes: Tensor, item_Z: Tensor, class_Z: Tensor, logp_Z: Tensor) -> tuple[Tensor, Tensor]:

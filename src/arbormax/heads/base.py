@@ -13,6 +13,7 @@ from arbormax.errors import InputError, OptionError, TaxonomyError
 from arbormax.functional import flat_cross_entropy, flat_node_log_probs
 from arbormax.functional._checks import Reduction, TargetKind, check_choice, check_width, is_transformed
 from arbormax.functional._index import tree_index
+from arbormax.functional._threshold import check_tau, level_best, stop_level
 from arbormax.taxonomy import Taxonomy
 
 Init = Literal["zeros", "paper", "torch"]
@@ -75,6 +76,17 @@ class TreeHead(nn.Module, ABC):
     def predict(self, h: Tensor) -> Tensor:
         """(...,) the class of the most probable leaf over the whole tree."""
         return self.forward(h).argmax(-1)
+
+    def predict_nodes(self, h: Tensor, tau: float = 0.5) -> Tensor:
+        """(...,) the deepest node with P > tau: `decode.threshold` of `node_log_probs`."""
+        tau = check_tau(tau)
+        best_BL, nodes_BL = level_best(self.node_log_probs(h), self.taxonomy)
+        return nodes_BL.gather(-1, stop_level(best_BL, tau).unsqueeze(-1)).squeeze(-1)
+
+    @property
+    def searches(self) -> bool:
+        """Whether `predict`, `predict_nodes` and `topk` of dense features leave out most of the tree, as it is so large."""
+        return False
 
     def topk(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """(..., k) log-probabilities of the k most probable leaves, falling, and their classes; ties by class order."""

@@ -18,7 +18,8 @@ from arbormax.functional import (
 )
 from arbormax.functional._checks import Reduction, TargetKind, is_transformed
 from arbormax.functional._index import tree_index
-from arbormax.functional.best import best_leaves
+from arbormax.functional._threshold import check_tau
+from arbormax.functional.best import best_leaves, deepest_nodes
 from arbormax.functional.losses import usual_loss
 from arbormax.functional.paths import path_cross_entropy, prefers_paths
 from arbormax.heads.base import TreeHead, check_taxonomy, linear
@@ -136,6 +137,32 @@ class HierarchicalSoftmax(TreeHead):
         if torch.compiler.is_compiling() or not self._prefers_paths(h):
             return super().predict(h)
         return self.topk(h, 1)[1].squeeze(-1)
+
+    def predict_nodes(self, h: Tensor, tau: float = 0.5) -> Tensor:
+        """(...,) the deepest node with P > tau: `decode.threshold` of `node_log_probs`, but for rounding.
+
+        On a large tree only the children of nodes that pass are looked at, unless tau is so small that most do.
+        """
+        self._check_features(h)
+        tau = check_tau(tau)
+        if h.layout != torch.strided or torch.compiler.is_compiling() or not self._prefers_paths(h):
+            return super().predict_nodes(h, tau)
+        features = h.reshape(-1, h.shape[-1])
+        nodes = [self._descended(part, tau) for part in torch.split(features, _ITEMS)]
+        return torch.cat(nodes).view(h.shape[:-1])
+
+    def _descended(self, features: Tensor, tau: float) -> Tensor:
+        found = deepest_nodes(features, self.weight, self.bias, self.taxonomy, tau)
+        if found is not None:
+            return found
+        at_once = max(1, _SCORES // self.taxonomy.num_nodes)
+        with torch.no_grad():
+            parts = [super(HierarchicalSoftmax, self).predict_nodes(p, tau) for p in torch.split(features, at_once)]
+        return torch.cat(parts)
+
+    @property
+    def searches(self) -> bool:
+        return prefers_paths(tree_index(self.taxonomy, self.weight.device))
 
     def set_priors(self, class_counts: ArrayLike, smoothing: float = 0.0) -> None:
         """Remember each class's number of training items, for the `tau` of the loss; saved with the weights."""

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from arbormax import decode
 from arbormax.errors import MissingDependencyError, OptionError, did_you_mean
+from arbormax.functional._threshold import check_tau
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.formats._text import write_whole
 
@@ -225,17 +226,19 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         `decoder` is one of `arbormax.decode` by its name, of which only "threshold" looks at `tau`, or a function of
         node log-probabilities (B, N) and the taxonomy that gives nodes (B,).
         """
-        texts, tax = self._ready(X), self.taxonomy_
-        decoders: dict[str, Callable[[Tensor], Tensor]] = {
-            "threshold": lambda logp_BN: decode.threshold(logp_BN, tax, tau),
-            "leaf": lambda logp_BN: decode.leaf(logp_BN, tax),
-            "greedy": lambda logp_BN: decode.greedy(logp_BN, tax),
-        }
-        if not callable(decoder) and decoder not in decoders:
-            hint = did_you_mean(str(decoder), decoders)
-            raise OptionError(f"decoder is one of {', '.join(decoders)}, or a function; found {decoder!r}{hint}")
-        chosen = (lambda logp_BN: decoder(logp_BN, tax)) if callable(decoder) else decoders[decoder]
-        return self._answers(texts, lambda h_BD: chosen(self.model_.head.node_log_probs(h_BD)), dtype=np.int64)
+        texts, tax, head = self._ready(X), self.taxonomy_, self.model_.head
+        names = ("threshold", "leaf", "greedy")
+        if not callable(decoder) and decoder not in names:
+            hint = did_you_mean(str(decoder), names)
+            raise OptionError(f"decoder is one of {', '.join(names)}, or a function; found {decoder!r}{hint}")
+        if decoder == "threshold":
+            tau = check_tau(tau)
+            return self._answers(texts, lambda h_BD: head.predict_nodes(h_BD, tau), whole=False, dtype=np.int64)
+        if decoder == "leaf":
+            leaves: np.ndarray = tax.leaves[self._best(texts)]
+            return leaves
+        chosen = decoder if callable(decoder) else decode.greedy
+        return self._answers(texts, lambda h_BD: chosen(head.node_log_probs(h_BD), tax), dtype=np.int64)
 
     def predict_paths(self, X: Any, tau: float | None = None) -> list[tuple[str, ...]]:
         """The path of names to each text's most probable class, or with `tau` to the node of `predict_nodes`.
@@ -264,14 +267,21 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return texts_of(X)
 
     def _best(self, texts: list[str]) -> np.ndarray:
-        return self._answers(texts, self.model_.head.predict, dtype=np.int64)
+        return self._answers(texts, self.model_.head.predict, whole=False, dtype=np.int64)
 
     def _answers(
-        self, texts: list[str], answer: Callable[[Tensor], Tensor], *shape: int, dtype: type[np.generic] = np.float32
+        self,
+        texts: list[str],
+        answer: Callable[[Tensor], Tensor],
+        *shape: int,
+        whole: bool = True,
+        dtype: type[np.generic] = np.float32,
     ) -> np.ndarray:
-        """(n, *shape) the answers to the texts' features, a batch at a time."""
+        """(n, *shape) the answers to the texts' features, a batch at a time; `whole`: they may need all scores."""
         result = np.empty((len(texts), *shape), dtype)
-        size = max(1, min(256, _CELLS // self.taxonomy_.num_nodes))
+        size, model = 256, self.model_
+        if whole or not model.head.searches or model.config.encoder == "tfidf":  # with sparse features none searches
+            size = max(1, min(size, _CELLS // self.taxonomy_.num_nodes))
         start = 0
         for features_BD in self.model_.features(texts, size):
             with evaluating(self.model_):

@@ -1,0 +1,198 @@
+"""The deepest nodes that are sure enough, found without a look at most of the tree."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import arbormax as am
+from arbormax import Taxonomy
+from arbormax.functional import best
+from arbormax.functional._threshold import level_best
+from arbormax.functional.best import deepest_nodes
+from strategies import taxonomies
+
+TAUS = (0.0, 1e-6, 0.1, 0.3, 0.5, 0.9, 1.0)
+
+
+def balanced(branching: int) -> Taxonomy:
+    return Taxonomy.from_parents([-1, *(node // branching for node in range(sum(branching**d for d in (1, 2, 3))))])
+
+
+@pytest.fixture(scope="module")
+def large() -> Taxonomy:
+    return balanced(17)
+
+
+def sharp(tax: Taxonomy, width: int = 8, seed: int = 0) -> am.HierarchicalSoftmax:
+    """A head as if trained: sure of most of its answers."""
+    torch.manual_seed(seed)
+    head = am.HierarchicalSoftmax(width, tax, init="torch")
+    with torch.no_grad():
+        head.weight.mul_(20)
+    return head
+
+
+def dense(head: am.HierarchicalSoftmax, h: torch.Tensor, tau: float) -> torch.Tensor:
+    return am.decode.threshold(head.node_log_probs(h), head.taxonomy, tau)
+
+
+def clear(head: am.HierarchicalSoftmax, h: torch.Tensor, tau: float, margin: float) -> torch.Tensor:
+    """Items on whose answer rounding has no say: no node is at tau, and no level has two that are best."""
+    logp = head.node_log_probs(h)
+    near = ((logp.exp() - tau).abs() < margin * tau)[:, 1:].any(1)
+    tops, _ = level_best(logp, head.taxonomy)
+    starts = head.taxonomy.level_start.tolist()
+    seconds = torch.stack(
+        [
+            logp[:, a:b].topk(min(2, b - a)).values[:, -1] if b - a > 1 else torch.full_like(tops[:, 0], -torch.inf)
+            for a, b in pairwise(starts)
+        ],
+        1,
+    )
+    return ~near & (tops - seconds > margin).all(1)
+
+
+@given(
+    tax=taxonomies(max_nodes=40),
+    seed=st.integers(0, 2**16),
+    scale=st.sampled_from([0.0, 1.0, 20.0]),
+    tau=st.sampled_from(TAUS),
+    bias=st.booleans(),
+)
+def test_the_nodes_are_those_of_the_threshold_decoder(tax, seed, scale, tau, bias):
+    torch.manual_seed(seed)
+    head = am.HierarchicalSoftmax(3, tax, bias=bias, init="torch").double()
+    with torch.no_grad():
+        head.weight.mul_(scale)
+    h = torch.randn(4, 3, dtype=torch.float64)
+    expected, sure = dense(head, h, tau), clear(head, h, tau, 1e-9)
+    assert torch.equal(head.predict_nodes(h, tau), expected)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(best, "_SHARE", float("inf"))
+        for cells in (best._CELLS, 1):  # all items together, and one at a time
+            patch.setattr(best, "_CELLS", cells)
+            found = deepest_nodes(h, head.weight, head.bias, tax, tau)
+            # the products of the two ways are summed in another order, so that near ties may go either way
+            assert torch.equal(found[sure], expected[sure])
+
+
+@pytest.mark.parametrize("tau", TAUS)
+def test_ties_go_to_the_lower_node_and_what_is_at_tau_does_not_pass(tau):
+    tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "w"]}, classes=["z", "w", "x", "y"])
+    head = am.HierarchicalSoftmax(3, tax, init="zeros")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(best, "_SHARE", float("inf"))
+        found = deepest_nodes(torch.ones(2, 3), head.weight, head.bias, tax, tau)
+    assert torch.equal(found, dense(head, torch.ones(2, 3), tau))
+    assert found[0] == (tax.find("x") if tau < 0.25 else tax.find("a") if tau < 0.5 else 0)
+
+
+def test_a_possible_node_is_one_above_minus_infinity():
+    tax = Taxonomy.from_nested({"a": {"b": ["x", "y"]}, "c": []})
+    head = am.HierarchicalSoftmax(1, tax, init="zeros")
+    with torch.no_grad():
+        head.bias[tax.find("a") - 1] = -torch.inf
+    h = torch.ones(1, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(best, "_SHARE", float("inf"))
+        assert deepest_nodes(h, head.weight, head.bias, tax, 0.0) == dense(head, h, 0.0) == tax.find("c")
+
+
+@pytest.mark.parametrize("tau", [0.01, 0.2, 0.5, 0.9])
+def test_a_large_tree_is_answered_without_all_its_scores(large, tau, monkeypatch):
+    head, h = sharp(large), torch.randn(300, 8)
+    expected, sure = dense(head, h, tau), clear(head, h, tau, 1e-4)
+    assert sure.sum() > 250
+    assert tau < 0.1 or len(set(large.node_depth[expected].tolist())) > 1
+    monkeypatch.setattr(type(head), "node_log_probs", None)
+    found = head.predict_nodes(h, tau)
+    assert torch.equal(found[sure], expected[sure])
+
+
+@pytest.mark.parametrize("tau", [0.0, 1e-9, 5e-324])
+def test_a_tau_that_nearly_everything_passes_has_all_nodes_scored(large, tau):
+    head, h = am.HierarchicalSoftmax(8, large), torch.randn(5, 8)
+    assert deepest_nodes(h, head.weight, head.bias, large, tau) is None
+    assert torch.equal(head.predict_nodes(h, tau), dense(head, h, tau))
+
+
+def test_a_search_that_comes_to_nothing_ends_before_the_round_that_is_too_much(large, monkeypatch):
+    head, looked = am.HierarchicalSoftmax(8, large), []
+    scored = best.path_torch.group_log_probs
+    monkeypatch.setattr(
+        best.path_torch, "group_log_probs", lambda *given: looked.append(int(given[-1].sum())) or scored(*given)
+    )
+    assert deepest_nodes(torch.randn(3, 8), head.weight, head.bias, large, 1e-9) is None
+    assert 0 < sum(looked) <= best._SHARE * 3 * large.num_nodes
+    looked.clear()
+    assert head.predict_nodes(torch.randn(3, 8), 0.5).tolist() == [0, 0, 0]  # an even head is sure of nothing
+    assert sum(looked) == 3 * 17
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_features_that_are_no_numbers_lead_to_the_root_and_leave_the_others_alone(large, value, monkeypatch):
+    head, h = sharp(large), torch.randn(6, 8)
+    expected = dense(head, h, 0.3)
+    h[2, 3] = value
+    expected[2] = 0
+    assert torch.equal(dense(head, h, 0.3), expected)
+    monkeypatch.setattr(type(head), "node_log_probs", None)
+    assert torch.equal(head.predict_nodes(h, 0.3), expected)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_no_numbers_give_the_decoders_answer(large, value):
+    head, h = sharp(large), torch.randn(3, 8)
+    with torch.no_grad():
+        head.bias[3] = value
+    assert torch.equal(head.predict_nodes(h, 0.3), dense(head, h, 0.3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_precisions(large, dtype, monkeypatch):
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)  # its bfloat16 products do not run on every CPU
+    head, h = sharp(large).to(dtype), torch.randn(100, 8).to(dtype)
+    sure = clear(head, h, 0.5, 0.1)
+    assert sure.sum() > 20
+    assert torch.equal(head.predict_nodes(h, 0.5)[sure], dense(head, h, 0.5)[sure])
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the size of the largest tensor made, views of these parameters left out."""
+
+    def __init__(self, *parameters):
+        super().__init__()
+        self.known = {parameter.untyped_storage().data_ptr() for parameter in parameters}
+        self.size = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, tuple | list) else [made]:
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            if tensor.layout is torch.sparse_csr:
+                self.size = max(self.size, tensor._nnz())
+            elif tensor.untyped_storage().data_ptr() not in self.known:
+                self.size = max(self.size, tensor.numel())
+        return made
+
+
+def test_no_tensor_of_the_size_of_the_tree_is_made_for_a_million_classes():
+    tax = balanced(100)
+    head, h = sharp(tax, width=8), torch.randn(64, 8)
+    for tau in (0.5, 0.1):
+        with Largest(head.weight) as largest:
+            nodes = head.predict_nodes(h, tau)
+        assert largest.size < tax.num_nodes
+        assert torch.equal(nodes[:4], dense(head, h[:4], tau))
+    with Largest(head.weight) as largest:
+        classes = head.predict(h)
+    assert largest.size < tax.num_nodes
+    assert torch.equal(classes[:4], head(h[:4]).argmax(-1))
+    with Largest(head.weight) as largest:
+        dense(head, h[:2], 0.5)
+    assert largest.size >= 2 * tax.num_nodes  # the measure sees what it is there for
