@@ -85,7 +85,7 @@ class TreeHead(nn.Module, ABC):
 
     @property
     def searches(self) -> bool:
-        """Whether `predict`, `predict_nodes` and `topk` of dense features leave out most of the tree, as it is so large."""
+        """Whether the tree is so large that `predict`, `predict_nodes` and `topk` leave most of it out."""
         return False
 
     def topk(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
