@@ -24,6 +24,7 @@ from arbormax.data.vectors import WordVectors
 from arbormax.data.vocabulary import PADDING, Vocabulary
 from arbormax.encoders.base import Encoder, EncoderOptions, register
 from arbormax.encoders.words import WordTable
+from arbormax.functional.recurrent import lstm_last
 
 _FILE = "vocabulary.txt"
 
@@ -88,14 +89,9 @@ class LSTMEncoder(Encoder):
     def forward(self, *inputs: Tensor) -> Tensor:
         last_B, *ids = inputs
         networks = [self.forwards] if self.backwards is None else [self.forwards, self.backwards]
-        states = [self._last(network, ids_BT, last_B) for network, ids_BT in zip(networks, ids, strict=True)]
-        features: Tensor = self.dropout(torch.cat(states, -1) if len(states) > 1 else states[0])
+        words = [self.words(ids_BT) for ids_BT in ids]
+        features: Tensor = self.dropout(lstm_last(networks, words, last_B))
         return features
-
-    def _last(self, network: nn.LSTM, ids_BT: Tensor, last_B: Tensor) -> Tensor:
-        states_BTH: Tensor = network(self.words(ids_BT))[0]
-        places_B1H = last_B.view(-1, 1, 1).expand(-1, 1, states_BTH.shape[-1])
-        return states_BTH.gather(1, places_B1H).squeeze(1)
 
     def save(self, folder: Path) -> None:
         self.vocabulary.save(folder / _FILE)
