@@ -15,8 +15,9 @@ from cli_tools import program, rows, write_csv
 
 from arbormax import Taxonomy
 from arbormax.cli.options import TableOptions
-from arbormax.cli.scoring import ROWS, Decoding, Names, batches_of, scored
+from arbormax.cli.scoring import batches_of
 from arbormax.training import load_model
+from arbormax.training.predictions import ROWS, Decoding, Names, scored
 
 LABELS = {"sport", "weather", "shoes", "hats"}
 
@@ -252,7 +253,7 @@ def test_rows_are_read_only_as_they_are_needed(model):
             return len(chunk)
 
     batches, column = batches_of(io.BufferedReader(Endless()), TableOptions(input_format="txt"))
-    found = scored(batches, column, load_model(model), Decoding("leaf", 0.5, 0), 64, False, lambda problems: None)
+    found = scored(batches, column, load_model(model), Decoding(), 64, False, lambda problems: None)
     for _ in range(ROWS + 5):
         assert next(found)["label"] == "sport"
     assert read < 10 * 4 * ROWS + (1 << 20)
@@ -360,8 +361,9 @@ def test_a_parquet_file_may_begin_with_answers_that_say_nothing(tmp_path, monkey
     import pyarrow.parquet as pq
 
     from arbormax.cli import writers
+    from arbormax.data.tables import writing
 
-    monkeypatch.setattr(writers, "GROUP", 2)
+    monkeypatch.setattr(writing, "GROUP", 2)
     with writers.writer(tmp_path / "x.parquet", None) as write:
         for path, shares in [([], []), ([], []), (["a", "b"], [0.9, 0.8])]:
             write({"label": "x", "path": path, "probabilities": shares})

@@ -8,7 +8,6 @@ import typer
 
 from arbormax.cli import show
 from arbormax.cli.options import Json
-from arbormax.cli.scoring import Decoding, Names, predictions
 
 if TYPE_CHECKING:
     from arbormax.data import Dataset, Examples
@@ -106,8 +105,10 @@ def _trained(
 
 def _examples(model: TextModel, test: Examples) -> list[dict[str, Any]]:
     """Some test texts with what is predicted for them and what is true."""
+    from arbormax.training.predictions import Decoding, Names, predictions
+
     chosen = test.take([int(share * len(test)) for share in TEXTS])
-    rows = predictions(model, chosen.texts, Decoding("leaf", 0.5, 0))
+    rows = predictions(model, chosen.texts, Decoding())
     names = Names(model.taxonomy)
     return [
         {"text": text, **row, "truth": names.label(node), "truth_path": list(names.path(node))}

@@ -84,8 +84,8 @@ def _read(data: str, split: str, table: TableOptions, labels: LabelOptions, tree
 
 
 def _write_predictions(path: Path, examples: Examples, predicted: list[int], tree: Taxonomy) -> None:
-    from arbormax.cli.scoring import Names
     from arbormax.cli.writers import writer
+    from arbormax.training.predictions import Names
 
     names = Names(tree)
     with writer(path, None) as write:

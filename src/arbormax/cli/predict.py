@@ -5,24 +5,33 @@ from __future__ import annotations
 import json as json_format
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from arbormax.cli import show
 from arbormax.cli.inputs import tell_skipped
 from arbormax.cli.options import Device, Imports, Json, TableOptions, device_of, import_modules, unfold
-from arbormax.cli.scoring import Decoding, batches_of, predictions, scored
+from arbormax.cli.scoring import batches_of, decoding_of
 from arbormax.cli.writers import format_of, writer
-from arbormax.errors import InputError, OptionError, TableError
+from arbormax.errors import InputError, OptionError, TableError, did_you_mean
+
+if TYPE_CHECKING:
+    from arbormax.training.predictions import Decoding
+
+ENGINES = ("local", "ray")
 
 
 @unfold
 def predict(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model.")],
     table: TableOptions,
-    file: Annotated[
-        str | None, typer.Argument(metavar="[FILE|-]", help="Texts: .csv .tsv .jsonl .parquet .txt; -: lines of stdin.")
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE|-]",
+            help="Texts: .csv .tsv .jsonl .parquet .txt; -: lines of stdin; with Ray folders and several files.",
+        ),
     ] = None,
     message: Annotated[str | None, typer.Option("--message", "-m", metavar="TEXT", help="One text, here.")] = None,
     out: Annotated[
@@ -36,6 +45,12 @@ def predict(
         float | None, typer.Option(help="Stop where the probability falls to this; --decoder threshold.")
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts at a time.")] = 256,
+    engine: Annotated[
+        str, typer.Option(help="local, or ray: many workers, on this machine or a cluster; Parquet to Parquet.")
+    ] = "local",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Of --engine ray; by default as many as there are cores, or GPUs.")
+    ] = None,
     device: Device = "auto",
     imports: Imports = None,
     json: Json = False,
@@ -43,12 +58,24 @@ def predict(
     """Predict the class of texts, with its path in the tree and the probability at every level.
 
     Example: `arbormax predict reviews-model new.csv --text body --keep --top-k 3 --out predicted.csv`
+
+    With Ray: `arbormax predict reviews-model corpus/ --engine ray --workers 8 --out predicted.parquet`
     """
-    decoding = Decoding.make(decoder, tau, top_k)
+    decoding = decoding_of(decoder, tau, top_k)
+    if engine not in ENGINES:
+        raise OptionError(f"--engine is one of {', '.join(ENGINES)}; found {engine!r}{did_you_mean(engine, ENGINES)}")
+    if engine == "ray":
+        options = {"batch_size": batch_size, "device": device, "workers": workers}
+        _with_ray(model, files or [], table, message, _parquet_out(out, format, json), decoding, keep, imports, options)
+        return
+    if workers is not None:
+        raise OptionError("--workers belongs to --engine ray")
+    file = _one(files)
     _check(file, message, out, format, json)
     chosen = format_of(out, "jsonl" if json and out is None else format)
     import_modules(imports)
     from arbormax.training import load_model
+    from arbormax.training.predictions import predictions, scored
 
     if message is not None:
         if not message.strip():
@@ -71,6 +98,50 @@ def predict(
     skipped.tell()
     if out is not None:
         show.say(f"written: {out}, {count:,} rows")
+
+
+def _with_ray(
+    model: Path,
+    files: list[str],
+    table: TableOptions,
+    message: str | None,
+    out: Path,
+    decoding: Decoding,
+    keep: bool,
+    imports: list[str] | None,
+    options: dict[str, Any],
+) -> None:
+    if message is not None or not files or "-" in files:
+        raise OptionError("--engine ray reads Parquet: give files, folders or patterns such as 'corpus/*.parquet'")
+    plain = TableOptions(text=table.text, input_format=table.input_format, skip_bad_rows=table.skip_bad_rows)
+    if table != plain:
+        raise OptionError("--delimiter, --no-header, --quoting and --encoding belong to CSV and TSV; Ray reads Parquet")
+    import_modules(imports)
+    from arbormax.integrations.ray import predict_parquet
+
+    skipped = Skipped(files[0] if len(files) == 1 else f"{len(files)} inputs", table.skip_bad_rows)
+    with show.stages("predicting") as progress:
+        count = predict_parquet(
+            model,
+            files,
+            out,
+            decoding,
+            text=table.text,
+            keep=keep,
+            modules=imports or (),
+            format=table.input_format,
+            on_problems=skipped,
+            progress=progress,
+            **options,
+        )
+    skipped.tell()
+    show.say(f"written: {out}, {count:,} rows")
+
+
+def _parquet_out(out: Path | None, format: str | None, json: bool) -> Path:
+    if out is None or json or format_of(out, format) != "parquet":
+        raise OptionError("--engine ray writes Parquet: give --out FILE.parquet")
+    return out
 
 
 class Skipped:
@@ -102,6 +173,12 @@ def _check(file: str | None, message: str | None, out: Path | None, format: str 
         raise OptionError("--json prints JSON lines on stdout: it goes without --out and --format")
     if file is not None and out is not None and file != "-" and out.exists() and out.samefile(file):
         raise OptionError(f"--out {out} is the input itself: choose another name")
+
+
+def _one(files: list[str] | None) -> str | None:
+    if files and len(files) > 1:
+        raise OptionError(f"give one FILE, found {len(files)}: {', '.join(files[:3])}; --engine ray takes several")
+    return files[0] if files else None
 
 
 def _source(file: str | None) -> str:

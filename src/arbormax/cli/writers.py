@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
-from arbormax.errors import InputError, MissingDependencyError, OptionError, did_you_mean
+from arbormax.errors import InputError, OptionError, did_you_mean
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-GROUP = 4096  # rows of Parquet that are written together
-
 Row = Mapping[str, Any]
 Write = Callable[[Row], None]
 
@@ -51,28 +47,15 @@ def writer(path: Path | None, format: str | None) -> Iterator[Write]:
         if path is None:
             stream: IO[Any] = sys.stdout
         else:
-            stream = stack.enter_context(_aside(path, binary=chosen == "parquet"))
+            from arbormax.data.tables.writing import aside
+
+            stream = stack.enter_context(aside(path, binary=chosen == "parquet"))
         if chosen == "jsonl":
             yield lambda row: print(json.dumps(row, ensure_ascii=False, default=str), file=stream)
         elif chosen == "parquet":
             yield stack.enter_context(_parquet(stream))
         else:
             yield _csv(stream, "," if chosen == "csv" else "\t")
-
-
-@contextmanager
-def _aside(path: Path, binary: bool) -> Iterator[IO[Any]]:
-    if path.is_dir():
-        raise OptionError(f"{path} is a folder: give the name of a file")
-    if not path.parent.is_dir():
-        raise OptionError(f"{path}: there is no folder {path.parent} to write it in")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") if binary else part.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _csv(stream: IO[str], delimiter: str) -> Write:
@@ -113,31 +96,21 @@ def flattened(row: Row) -> dict[str, Any]:
 
 @contextmanager
 def _parquet(stream: IO[bytes]) -> Iterator[Write]:
-    try:
-        pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError:
-        raise MissingDependencyError("writing Parquet", "pyarrow", "text") from None
+    from arbormax.data.tables import writing
+
+    _, pq = writing.arrow()
     rows: list[Row] = []
     opened: list[Any] = []
 
     def flush() -> None:
-        try:
-            group = pa.Table.from_pylist(rows, schema=opened[0].schema if opened else None)
-        except pa.ArrowException as error:
-            told = str(error).splitlines()[0]
-            raise InputError(
-                f"the rows do not fit one Parquet table ({told}); write .jsonl, or leave out --keep"
-            ) from None
         if not opened:
-            schema = pa.schema([_writable(pa, field) for field in group.schema])
-            opened.append(pq.ParquetWriter(stream, schema))
-            group = group.cast(schema)
-        opened[0].write_table(group)
+            opened.append(pq.ParquetWriter(stream, writing.schema_of(rows)))
+        opened[0].write_table(writing.table_of(rows, opened[0].schema))
         rows.clear()
 
     def write(row: Row) -> None:
         rows.append(row)
-        if len(rows) == GROUP:
+        if len(rows) == writing.GROUP:
             flush()
 
     try:
@@ -147,12 +120,3 @@ def _parquet(stream: IO[bytes]) -> Iterator[Write]:
     finally:
         for file in opened:
             file.close()
-
-
-def _writable(pa: Any, field: Any) -> Any:
-    """A column, or a list in it, without any value in the first rows is taken to be text, and probabilities numbers."""
-    empty = pa.float64() if field.name.endswith("probabilities") else pa.string()
-    if pa.types.is_null(field.type):
-        return field.with_type(pa.string())
-    is_empty_list = pa.types.is_list(field.type) and pa.types.is_null(field.type.value_type)
-    return field.with_type(pa.list_(empty)) if is_empty_list else field

@@ -69,6 +69,7 @@ def iter_rows(
     header: bool = True,
     quoting: bool | None = None,
     encoding: str = "utf-8-sig",
+    span: tuple[int, int] | None = None,
 ) -> Iterator[RowBatch]:
     """Batches of rows, at least one even of a file without rows, so that its columns are known.
 
@@ -85,6 +86,8 @@ def iter_rows(
     CSV and TSV: `delimiter`; `header=False` for files whose columns have positions and no names; `quoting=False` where
     `"` is a plain character. In a TSV file a quoted text that seems to have swallowed whole rows is refused unless
     `quoting=True`.
+
+    Parquet: `span=(10, 20)` reads the rows from the eleventh to the twentieth alone, wherever they lie in the file.
 
     >>> import io
     >>> file = io.StringIO('text,label\\n"one\\ntwo",a\\nthree,b\\n')
@@ -112,6 +115,8 @@ def iter_rows(
     if chosen not in ("csv", "tsv") and (delimiter is not None or not header or quoting is not None):
         option = "delimiter" if delimiter is not None else "quoting" if quoting is not None else "header"
         raise OptionError(f"{option}= belongs to CSV and TSV, and {name} is read as {chosen}")
+    if span is not None and (chosen != "parquet" or not 0 <= span[0] <= span[1]):
+        raise OptionError(f"span= is a first row and the row after the last, of Parquet; found {span!r} for {name}")
     if chosen == "jsonl" and (numbers := [column for column in wanted if isinstance(column, int)]):
         raise OptionError(f"JSON lines have names, not positions; found the column {numbers[0]}")
     plan = Plan(
@@ -127,6 +132,7 @@ def iter_rows(
         quoting=quoting,
         encoding=encoding,
         longest=LONGEST,
+        span=span,
     )
     batches = batches_of(plan, batch_size)
     return _raising(batches, name) if on_bad_rows == "error" else batches

@@ -76,6 +76,7 @@ class Plan:
     quoting: bool | None
     encoding: str
     longest: int  # characters of one row
+    span: tuple[int, int] | None = None  # rows from 0, the second not included; Parquet only
 
 
 # The line of a row, then its values in the order of the plan's columns or what is wrong with it, then the whole row.

@@ -44,14 +44,33 @@ def _is_list(kind: Any) -> bool:
 
 
 def _parquet_events(file: Any, names: tuple[str, ...], places: list[int], plan: Plan) -> Iterator[Event]:
-    row = 0
+    first, stop = plan.span or (0, file.metadata.num_rows)
+    row, groups = _groups_of(file.metadata, first, stop)
     wanted = None if plan.records or not places else [names[place] for place in places]
-    for batch in file.iter_batches(batch_size=4096, columns=wanted):
-        columns = {name: _values(batch.column(at)) for at, name in enumerate(batch.schema.names)}
-        for at in range(batch.num_rows):
+    for batch in file.iter_batches(batch_size=4096, row_groups=groups, columns=wanted):
+        if row >= stop:
+            return
+        inside = batch.slice(max(first - row, 0))
+        row += batch.num_rows - inside.num_rows
+        inside = inside.slice(0, stop - row)
+        columns = {name: _values(inside.column(at)) for at, name in enumerate(inside.schema.names)}
+        for at in range(inside.num_rows):
             row += 1
             values = [columns[names[place]][at] for place in places]
             yield row, values, {name: column[at] for name, column in columns.items()} if plan.records else None
+
+
+def _groups_of(metadata: Any, first: int, stop: int) -> tuple[int, list[int]]:
+    """How many rows lie before the row groups that hold these rows, and those groups."""
+    before, start, groups = 0, 0, []
+    for group in range(metadata.num_row_groups):
+        end = start + metadata.row_group(group).num_rows
+        if end <= first:
+            before = end
+        elif start < stop:
+            groups.append(group)
+        start = end
+    return before, groups
 
 
 def _values(column: Any) -> list[Any]:
