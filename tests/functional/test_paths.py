@@ -9,6 +9,7 @@ from arbormax import Taxonomy
 from arbormax import functional as AF
 from arbormax.errors import InputError, OptionError
 from arbormax.functional._index import tree_index
+from arbormax.functional._path_tree import path_tree
 from arbormax.functional.paths import path_cross_entropy, prefers_paths
 from strategies import taxonomies
 
@@ -156,15 +157,14 @@ def test_it_is_one_graph_for_a_compiler(sparse):
 
 def test_the_operators_keep_what_torch_asks_of_them():
     parts, nodes, _ = draw(TREE, 5)
-    index = tree_index(TREE, torch.device("cpu"))
-    start, size = index.group_start[nodes].unsqueeze(1), index.group_size[nodes].unsqueeze(1)
-    size = torch.where(nodes.unsqueeze(1) > 0, size, 0)
-    place = nodes.unsqueeze(1) - 1 - start
-    library.opcheck(torch.ops.arbormax.path_steps, (*parts, None, start, size, place, False))
+    tree = path_tree(TREE, torch.device("cpu"))
+    how = (tree.tensors, tree.sizes, False, "torch")
+    library.opcheck(torch.ops.arbormax.path_steps, (*parts, None, nodes, *how))
     h, *others = (part.detach() for part in parts)
-    grad = torch.ones(5, 1, dtype=torch.float64)
+    *_, log_total, plan = torch.ops.arbormax.path_steps(h, *others, None, nodes, *how)
+    grad = torch.ones_like(log_total)
     for features in (h, h.t().contiguous().t()):  # whatever their strides
-        given_ = (grad, grad, features, *others, None, start, size, place, grad, False)
+        given_ = (grad, grad, features, *others, None, log_total, plan, *how)
         library.opcheck(torch.ops.arbormax.path_steps_backward, given_)
 
 

@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, library
 
+from arbormax import kernels
 from arbormax.errors import InputError, OptionError
 from arbormax.functional._checks import Reduction, TargetKind, check_target, check_weights, mask_target
 from arbormax.functional._index import TreeIndex, path_nodes, tree_index
+from arbormax.functional._path_tree import path_tree
 from arbormax.functional.losses import check_options, item_weights, reduced, step_losses
-from arbormax.kernels import path_torch
+from arbormax.kernels.path_tree import PathTree
 from arbormax.taxonomy import Taxonomy
 
 # Below so many rows of the tree, or rows for each on a path, one dense product is faster than the look-ups; devices of
@@ -37,6 +39,7 @@ def path_cross_entropy(
     tax: Taxonomy,
     *,
     sparse: bool = False,
+    impl: kernels.Impl = "auto",
     reduction: Reduction = "mean",
     target_kind: TargetKind = "class",
     ignore_index: int = -100,
@@ -50,7 +53,8 @@ def path_cross_entropy(
     """`hierarchical_cross_entropy` of the logits `h @ rows.T + bias`, of which only those on the paths are computed.
 
     Time and memory follow the paths, not the number of classes. With `sparse` the gradients of `rows` (M, D) and
-    `bias` (M,) are sparse tensors of the rows on the paths.
+    `bias` (M,) are sparse tensors of the rows on the paths. `impl` is who computes: `torch` anywhere, `triton` on
+    a GPU, `auto` the faster of those that can.
 
     >>> from arbormax import Taxonomy
     >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
@@ -72,13 +76,15 @@ def path_cross_entropy(
     limit = index.num_leaves if target_kind == "class" else index.num_nodes
     row_B, counted_B = mask_target(check_target(target, batch, target_kind), limit, target_kind, ignore_index)
     nodes_B = row_B if target_kind == "node" else index.leaves.index_select(0, row_B)
-    nodes_BK = torch.stack(path_nodes(index, nodes_B.masked_fill(~counted_B, 0)), dim=-1)
-    start_BK, size_BK = index.group_start[nodes_BK], index.group_size[nodes_BK]
-    size_BK = torch.where((nodes_BK > 0) & (size_BK > 1), size_BK, 0)  # an only child is certain
+    nodes_B = nodes_B.masked_fill(~counted_B, 0)
     offset = tau * log_priors.to(wide) if tau and log_priors is not None else None
-    logp_BK, mean_BK, _ = path_steps(
-        h.reshape(-1, h.shape[-1]), rows, bias, offset, start_BK, size_BK, nodes_BK - 1 - start_BK, sparse
-    )
+    tree = path_tree(tax, h.device)
+    features = h.reshape(-1, h.shape[-1])
+    chosen = kernels.choose(impl, features, rows, tree)
+    logp_BK, mean_BK, *_ = path_steps(features, rows, bias, offset, nodes_B, tree.tensors, tree.sizes, sparse, chosen)
+    nodes_BK = logp_BK  # not looked at without node weights
+    if node_weights is not None:
+        nodes_BK = torch.stack(path_nodes(index, nodes_B), dim=-1)
     smoothed_BK = mean_BK if label_smoothing else None
     loss_BK = step_losses(logp_BK, smoothed_BK, nodes_BK, label_smoothing, gamma, node_weights)
     return reduced(loss_BK.sum(1), item_weights(row_B, target_kind, weight, index), counted_B, reduction, batch)
@@ -90,20 +96,39 @@ def path_steps(
     rows: Tensor,
     bias: Tensor | None,
     offset: Tensor | None,
-    start: Tensor,
-    size: Tensor,
-    place: Tensor,
+    node: Tensor,
+    tree: list[Tensor],
+    sizes: list[int],
     sparse: bool,  # noqa: ARG001 - of the gradients
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(B, K) each: the log-probability of every step's node given its parent, its siblings' mean, and log Σ exp."""
-    return path_torch.log_probs(h, rows, bias, offset, start, size, place)
+    impl: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(B, K) each: the log-probability of every step's node given its parent, its siblings' mean, and log Σ exp.
+
+    The plan beside them is the implementation's own, for its gradients.
+    """
+    made: tuple[Tensor, Tensor, Tensor, Tensor] = kernels.implementation(impl).log_probs(
+        h, rows, bias, offset, node, PathTree.of(tree, sizes)
+    )
+    return made
 
 
 @path_steps.register_fake
-def _(h: Tensor, rows: Tensor, bias: Any, offset: Any, start: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
+def _(
+    h: Tensor,
+    rows: Tensor,
+    bias: Any,  # noqa: ARG001
+    offset: Any,  # noqa: ARG001
+    node: Tensor,
+    tree: list[Tensor],
+    sizes: list[int],
+    sparse: bool,  # noqa: ARG001
+    impl: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     wide = torch.promote_types(torch.promote_types(h.dtype, rows.dtype), torch.float32)
-    made = [start.new_empty(start.shape, dtype=wide) for _ in range(3)]
-    return made[0], made[1], made[2]
+    made = [h.new_empty((len(node), len(sizes) // 2), dtype=wide) for _ in range(3)]
+    module = kernels.implementation(impl)
+    plan = h.new_empty((module.plan_size(len(node), PathTree.of(tree, sizes)),), dtype=module.plan_type)
+    return made[0], made[1], made[2], plan
 
 
 @library.custom_op("arbormax::path_steps_backward", mutates_args=())
@@ -114,26 +139,21 @@ def path_steps_backward(
     rows: Tensor,
     bias: Tensor | None,
     offset: Tensor | None,
-    start: Tensor,
-    size: Tensor,
-    place: Tensor,
     log_total: Tensor,
+    plan: Tensor,
+    tree: list[Tensor],
+    sizes: list[int],
     sparse: bool,
+    impl: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of the features, the rows and the bias."""
-    found = path_torch.gradients(own_grad, mean_grad, h, rows, bias, offset, start, size, place, log_total)
-    of_rows, of_bias = found.weight.to(rows.dtype), found.bias.to(rows.dtype)
-    if sparse:
-        return (
-            found.h.to(h.dtype),
-            _row_sparse(found.rows, of_rows, rows.shape),
-            _row_sparse(found.rows, of_bias, rows.shape[:1]),
-        )
-    return (
-        found.h.to(h.dtype),
-        torch.zeros_like(rows).index_copy_(0, found.rows, of_rows),
-        rows.new_zeros(len(rows)).index_copy_(0, found.rows, of_bias),
-    )
+    module = kernels.implementation(impl)
+    given = (own_grad, mean_grad, h, rows, bias, offset, log_total, plan)
+    found = module.gradients(*given, PathTree.of(tree, sizes), sparse)
+    if found.rows is None:
+        return found.h, found.weight, found.bias
+    of_rows = _row_sparse(found.rows, found.weight, rows.shape)
+    return found.h, of_rows, _row_sparse(found.rows, found.bias, rows.shape[:1])
 
 
 def _row_sparse(at: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
@@ -144,25 +164,26 @@ def _row_sparse(at: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
 @path_steps_backward.register_fake
 def _(own_grad: Tensor, mean_grad: Any, h: Tensor, rows: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
     of_h = h.new_empty(h.shape)  # not `empty_like`: whatever the strides of h, its gradient has its own
-    if not rest[-1]:
-        return of_h, torch.empty_like(rows), rows.new_empty(rows.shape[:1])
+    if not rest[-2]:
+        return of_h, rows.new_empty(rows.shape), rows.new_empty(rows.shape[:1])
     at = rows.new_empty((1,), dtype=torch.int64)  # how many rows there will be, a graph does not ask
     of_rows, of_bias = rows.new_empty((1, rows.shape[1])), rows.new_empty((1,))
     return of_h, _row_sparse(at, of_rows, rows.shape), _row_sparse(at, of_bias, rows.shape[:1])
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *given, ctx.sparse = inputs
-    ctx.save_for_backward(*given, output[2])
+    h, rows, bias, offset, _, ctx.tree, ctx.sizes, ctx.sparse, ctx.impl = inputs
+    ctx.save_for_backward(h, rows, bias, offset, output[2], output[3])
+    ctx.mark_non_differentiable(output[2], output[3])
 
 
-def _backward(ctx: Any, own_grad: Tensor, mean_grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    h, rows, bias, offset, start, size, place, log_total = ctx.saved_tensors
+def _backward(ctx: Any, own_grad: Tensor, mean_grad: Tensor, *_: Any) -> tuple[Any, ...]:
+    h, rows, bias, offset, log_total, plan = ctx.saved_tensors
     grad_h, grad_rows, grad_bias = path_steps_backward(
-        own_grad, mean_grad, h, rows, bias, offset, start, size, place, log_total, ctx.sparse
+        own_grad, mean_grad, h, rows, bias, offset, log_total, plan, ctx.tree, ctx.sizes, ctx.sparse, ctx.impl
     )
     added = [None if vector is None else grad_bias for vector in (bias, offset)]
-    return grad_h, grad_rows, *added, None, None, None, None
+    return grad_h, grad_rows, *added, None, [None] * len(ctx.tree), None, None, None
 
 
 path_steps.register_autograd(_backward, setup_context=_setup)

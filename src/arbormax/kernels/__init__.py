@@ -1,1 +1,54 @@
-"""Kernels for large trees: they read and write the rows on the paths of a batch and no others."""
+"""Kernels for large trees: they read and write the rows on the paths of a batch and no others.
+
+An implementation is a module with `log_probs` and `gradients`; `path_torch` is the reference of the others.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from arbormax.errors import MissingDependencyError, OptionError
+from arbormax.kernels.path_tree import PathTree
+
+Impl = Literal["auto", "torch", "triton"]
+_MODULES = {"torch": "arbormax.kernels.path_torch", "triton": "arbormax.kernels.path_triton"}
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_LEVELS, _WIDTH = 32, 4096  # deeper trees and wider sibling groups are left to torch
+
+
+def choose(impl: Impl, h: Tensor, rows: Tensor, tree: PathTree) -> str:
+    """The implementation for these tensors, `torch` or `triton`; raises where the one asked for cannot work."""
+    if impl not in ("auto", *_MODULES):
+        raise OptionError(f"impl is one of 'auto', 'torch', 'triton', not {impl!r}")
+    if impl == "torch" or (impl == "auto" and h.device.type != "cuda"):
+        return "torch"
+    if find_spec("triton") is None:
+        if impl == "auto":
+            return "torch"
+        raise MissingDependencyError("impl='triton'", "triton")
+    why = _why_not_triton(h, rows, tree)
+    if why is not None and impl == "triton":
+        raise OptionError(why)
+    return "triton" if why is None else "torch"
+
+
+def _why_not_triton(h: Tensor, rows: Tensor, tree: PathTree) -> str | None:
+    if h.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        return f"impl='triton' needs tensors on a GPU, found {h.device}"
+    if h.dtype not in _DTYPES or rows.dtype not in _DTYPES:
+        return f"impl='triton' computes in float32, bfloat16 or float16, found {h.dtype} and {rows.dtype}"
+    if len(tree.widths) > _LEVELS or max(tree.widths) > _WIDTH:
+        return f"impl='triton' takes trees of up to {_LEVELS} levels and {_WIDTH:,} siblings"
+    return None
+
+
+def implementation(name: str) -> ModuleType:
+    """The module behind a name that `choose` gave."""
+    return import_module(_MODULES[name])

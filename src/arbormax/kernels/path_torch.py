@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from arbormax.kernels.path_tree import PathTree
+
 with warnings.catch_warnings():  # torch says once that its sparse matrices may change; the tests would tell
     warnings.simplefilter("ignore")
     torch.sparse_csr_tensor([0, 0], [], [], (1, 1), dtype=torch.float32, device="cpu")
@@ -38,19 +40,36 @@ def cells_of(start: Tensor, size: Tensor, count_B: Tensor) -> Cells:
     return Cells(step_Z, row_Z, F.pad(count_B.cumsum(0), (1, 0)), sizes)
 
 
+def steps_of(node_B: Tensor, tree: PathTree) -> tuple[Tensor, Tensor, Tensor]:
+    """(B, K) each: the sibling group of every step down to a node, and the place in it of the path's own node."""
+    own = []
+    for depth in range(len(tree.widths), 0, -1):
+        here_B = tree.depth.index_select(0, node_B) == depth
+        own.append(torch.where(here_B, node_B, 0))
+        node_B = torch.where(here_B, tree.parent[node_B], node_B)
+    own_BK = torch.stack(own[::-1], dim=-1)
+    start_BK, size_BK = tree.group_start[own_BK], tree.group_size[own_BK]
+    size_BK = torch.where((own_BK > 0) & (size_BK > 1), size_BK, 0)  # an only child is certain
+    return start_BK, size_BK, own_BK - 1 - start_BK
+
+
+def plan_size(items: int, tree: PathTree) -> int:
+    """The numbers in the plan that `log_probs` gives: the steps."""
+    return 3 * items * len(tree.widths)
+
+
+plan_type = torch.int64
+
+
 def log_probs(
-    h_BD: Tensor,
-    weight_MD: Tensor,
-    bias_M: Tensor | None,
-    offset_M: Tensor | None,
-    start_BK: Tensor,
-    size_BK: Tensor,
-    place_BK: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
+    h_BD: Tensor, weight_MD: Tensor, bias_M: Tensor | None, offset_M: Tensor | None, node_B: Tensor, tree: PathTree
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(B, K) each: log-probability of the path's node given its parent, the mean of its siblings', and log Σ exp.
 
     The last is of the logits below the largest of the step: large ones would drown it. A step that is none has zeros.
+    The plan beside them is for `gradients`.
     """
+    start_BK, size_BK, place_BK = steps_of(node_B, tree)
     cells = cells_of(start_BK, size_BK, size_BK.sum(1))
     rest_Z = _below_largest(_logits(h_BD, weight_MD, (bias_M, offset_M), cells), cells)
     is_step = cells.sizes > 0
@@ -63,7 +82,8 @@ def log_probs(
     sums = none.index_add(0, cells.step, rest_Z)
     mean_logp = (sums / cells.sizes.clamp(min=1) - log_total).masked_fill_(~is_step, 0.0)
     shape = start_BK.shape
-    return own_logp.view(shape), mean_logp.view(shape), log_total.view(shape)
+    plan = torch.stack([start_BK, size_BK, place_BK]).flatten()
+    return own_logp.view(shape), mean_logp.view(shape), log_total.view(shape), plan
 
 
 def group_log_probs(
@@ -78,12 +98,12 @@ def group_log_probs(
 
 
 class Gradients(NamedTuple):
-    """Of the features, and of the rows that any item's path goes by."""
+    """Of the features, of the rows and of the bias; of the last two, either of all rows or of R of them."""
 
     h: Tensor  # (B, D)
-    rows: Tensor  # (R,) rising
-    weight: Tensor  # (R, D)
-    bias: Tensor  # (R,)
+    rows: Tensor | None  # (R,) rising; None: all
+    weight: Tensor  # (R, D) or (M, D)
+    bias: Tensor  # (R,) or (M,)
 
 
 def gradients(
@@ -93,12 +113,13 @@ def gradients(
     weight_MD: Tensor,
     bias_M: Tensor | None,
     offset_M: Tensor | None,
-    start_BK: Tensor,
-    size_BK: Tensor,
-    place_BK: Tensor,
     log_total_BK: Tensor,
+    plan: Tensor,
+    tree: PathTree,  # noqa: ARG001 - others read it
+    sparse: bool,
 ) -> Gradients:
     """The gradients of what `log_probs` gives; the logits are computed again, which is cheaper than to keep them."""
+    start_BK, size_BK, place_BK = plan.view(3, *log_total_BK.shape)
     cells = cells_of(start_BK, size_BK, size_BK.sum(1))
     wide = log_total_BK.dtype
     rest_Z = _below_largest(_logits(h_BD, weight_MD, (bias_M, offset_M), cells), cells)
@@ -122,7 +143,11 @@ def gradients(
         rows_of, weight = torch.empty_like(cells.row), weight_MD.index_select(0, rows_R).to(wide)
         rows_of[order_Z] = which_Z
     grad_BD = _weighted_sums(weight, rows_of, cells.starts[:-1], grad_Z)
-    return Gradients(grad_BD, rows_R, grad_RD, grad_R)
+    grad_BD, grad_RD, grad_R = grad_BD.to(h_BD.dtype), grad_RD.to(weight_MD.dtype), grad_R.to(weight_MD.dtype)
+    if sparse:
+        return Gradients(grad_BD, rows_R, grad_RD, grad_R)
+    grad_MD = torch.zeros_like(weight_MD).index_copy_(0, rows_R, grad_RD)
+    return Gradients(grad_BD, None, grad_MD, weight_MD.new_zeros(len(weight_MD)).index_copy_(0, rows_R, grad_R))
 
 
 def _logits(h_BD: Tensor, weight_MD: Tensor, added: tuple[Tensor | None, ...], cells: Cells) -> Tensor:

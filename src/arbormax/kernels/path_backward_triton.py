@@ -1,0 +1,168 @@
+"""The way back: what each logit's gradient is, and what it does to the features; then what it does to the rows.
+
+The gradients of a tile's logits are kept, a few numbers an item, in two halves where the operands are half precision,
+so that nothing is lost before the sums.
+"""
+
+import triton
+import triton.language as tl
+
+from arbormax.kernels.path_forward_triton import tile_logits
+
+
+@triton.jit(do_not_specialize=["items"])
+def backward_features(
+    own_grad_ptr,  # (B, K)
+    mean_grad_ptr,  # (B, K)
+    h_ptr,
+    weight_ptr,
+    bias_ptr,
+    offset_ptr,
+    order_ptr,
+    own_ptr,
+    tile_ptr,
+    total_ptr,  # (B, K) log Σ exp of the logits
+    cells_ptr,  # (K,) where a level's cells begin
+    grad_ptr,  # (parts, B, cells) out: the logits' gradients
+    features_ptr,  # (K, B, D) out: each level's part of the features' gradients
+    items,
+    levels,
+    cells,
+    FIELDS: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    TILE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    IS_WIDE: tl.constexpr,  # whether some group is wider than WIDTH
+    HAS_BIAS: tl.constexpr,
+    HAS_OFFSET: tl.constexpr,
+    DTYPE: tl.constexpr,
+    IS_HALF: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    slot = tile_ptr + FIELDS * tl.program_id(0)
+    count = tl.load(slot + 1)
+    if count > 0:
+        at = tl.load(slot) + tl.arange(0, TILE)
+        start = tl.load(slot + 2)
+        size = tl.load(slot + 3)
+        level = tl.load(slot + 4)
+        is_item = tl.arange(0, TILE) < count
+        item = tl.load(order_ptr + at, mask=is_item, other=0).to(tl.int64)
+        place = tl.load(own_ptr + level * items + at, mask=is_item, other=0) - 1 - start
+        own_grad = tl.load(own_grad_ptr + item * levels + level, mask=is_item, other=0.0).to(tl.float32)
+        mean_grad = tl.load(mean_grad_ptr + item * levels + level, mask=is_item, other=0.0).to(tl.float32)
+        log_total = tl.load(total_ptr + item * levels + level, mask=is_item, other=0.0)
+        kept_ptr = grad_ptr + item[:, None] * cells + tl.load(cells_ptr + level)
+        part = items.to(tl.int64) * cells
+        high = tl.zeros((TILE, WIDTH), dtype=DTYPE)
+        low = tl.zeros((TILE, WIDTH), dtype=DTYPE)
+        for base in range(0, size, WIDTH):
+            column = base + tl.arange(0, WIDTH)
+            is_row = column < size
+            row = (start + column).to(tl.int64)
+            logits = tile_logits(
+                h_ptr, weight_ptr, bias_ptr, offset_ptr, item, is_item, row, is_row,
+                D, BLOCK_D, TILE, WIDTH, HAS_BIAS, HAS_OFFSET, DTYPE, PRECISION,
+            )  # fmt: skip
+            grad = (mean_grad / size)[:, None] - tl.exp(logits - log_total[:, None]) * (own_grad + mean_grad)[:, None]
+            grad += tl.where(column[None, :] == place[:, None], own_grad[:, None], 0.0)
+            is_cell = is_item[:, None] & is_row[None, :]
+            grad = tl.where(is_cell, grad, 0.0)
+            high = grad.to(DTYPE)
+            tl.store(kept_ptr + column[None, :], high, mask=is_cell)
+            if IS_HALF:
+                low = (grad - high.to(tl.float32)).to(DTYPE)
+                tl.store(kept_ptr + part + column[None, :], low, mask=is_cell)
+        if IS_WIDE:
+            tl.debug_barrier()
+        out_ptr = features_ptr + (level.to(tl.int64) * items + item)[:, None] * D
+        for base in range(0, D, BLOCK_D):
+            d = base + tl.arange(0, BLOCK_D)
+            out = tl.zeros((TILE, BLOCK_D), dtype=tl.float32)
+            if IS_WIDE:
+                for first in range(0, size, WIDTH):
+                    column = first + tl.arange(0, WIDTH)
+                    is_cell = is_item[:, None] & (column < size)[None, :]
+                    high = tl.load(kept_ptr + column[None, :], mask=is_cell, other=0.0)
+                    row = (start + column).to(tl.int64)
+                    mask = (column < size)[:, None] & (d < D)[None, :]
+                    w = tl.load(weight_ptr + row[:, None] * D + d[None, :], mask=mask, other=0.0)
+                    out = tl.dot(high, w.to(DTYPE), out, input_precision=PRECISION)
+                    if IS_HALF:
+                        low = tl.load(kept_ptr + part + column[None, :], mask=is_cell, other=0.0)
+                        out = tl.dot(low, w.to(DTYPE), out, input_precision=PRECISION)
+            else:
+                column = tl.arange(0, WIDTH)
+                row = (start + column).to(tl.int64)
+                mask = (column < size)[:, None] & (d < D)[None, :]
+                w = tl.load(weight_ptr + row[:, None] * D + d[None, :], mask=mask, other=0.0)
+                out = tl.dot(high, w.to(DTYPE), out, input_precision=PRECISION)
+                if IS_HALF:
+                    out = tl.dot(low, w.to(DTYPE), out, input_precision=PRECISION)
+            tl.store(out_ptr + d[None, :], out, mask=is_item[:, None] & (d < D)[None, :])
+
+
+@triton.jit(do_not_specialize=["items"])
+def backward_rows(
+    h_ptr,
+    order_ptr,
+    segment_ptr,
+    cells_ptr,
+    grad_ptr,
+    ends_ptr,  # where the rows of each segment end, when only the rows on the paths are wanted
+    rows_ptr,  # out, then: which rows they are
+    weight_out_ptr,
+    bias_out_ptr,
+    items,
+    cells,
+    FIELDS: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    TILE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    IS_SPARSE: tl.constexpr,
+    DTYPE: tl.constexpr,
+    IS_HALF: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    segment = tl.program_id(0)
+    slot = segment_ptr + FIELDS * segment
+    begin = tl.load(slot)
+    end = tl.load(slot + 1)
+    if end > begin:
+        start = tl.load(slot + 2)
+        size = tl.load(slot + 3)
+        cell = tl.load(cells_ptr + tl.load(slot + 4))
+        target = start.to(tl.int64)
+        if IS_SPARSE:
+            target = tl.load(ends_ptr + segment) - size
+        part = items.to(tl.int64) * cells
+        d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
+        for base in range(0, size, WIDTH):
+            column = base + tl.arange(0, WIDTH)
+            is_row = column < size
+            out = tl.zeros((WIDTH, BLOCK_D), dtype=tl.float32)
+            sums = tl.zeros((WIDTH,), dtype=tl.float32)
+            for first in range(begin, end, TILE):
+                at = first + tl.arange(0, TILE)
+                is_item = at < end
+                item = tl.load(order_ptr + at, mask=is_item, other=0).to(tl.int64)
+                h = tl.load(
+                    h_ptr + item[:, None] * D + d[None, :], mask=is_item[:, None] & (d < D)[None, :], other=0.0
+                ).to(DTYPE)
+                kept_ptr = grad_ptr + item[None, :] * cells + cell + column[:, None]
+                is_cell = is_row[:, None] & is_item[None, :]
+                high = tl.load(kept_ptr, mask=is_cell, other=0.0)
+                out = tl.dot(high, h, out, input_precision=PRECISION)
+                sums += tl.sum(high.to(tl.float32), 1)
+                if IS_HALF:
+                    low = tl.load(kept_ptr + part, mask=is_cell, other=0.0)
+                    out = tl.dot(low, h, out, input_precision=PRECISION)
+                    sums += tl.sum(low.to(tl.float32), 1)
+            goal = target + column
+            tl.store(weight_out_ptr + goal[:, None] * D + d[None, :], out, mask=is_row[:, None] & (d < D)[None, :])
+            if tl.program_id(1) == 0:
+                tl.store(bias_out_ptr + goal, sums, mask=is_row)
+                if IS_SPARSE:
+                    tl.store(rows_ptr + goal, (start + column).to(tl.int64), mask=is_row)

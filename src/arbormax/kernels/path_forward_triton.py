@@ -1,0 +1,95 @@
+"""The softmaxes of a tile: a few items that share a sibling group, whose rows are read once for all of them."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def tile_logits(
+    h_ptr,
+    weight_ptr,
+    bias_ptr,
+    offset_ptr,
+    item,
+    is_item,
+    row,
+    is_row,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    TILE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    HAS_OFFSET: tl.constexpr,
+    DTYPE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """(TILE, WIDTH) float32; minus infinity where there is no row."""
+    logits = tl.zeros((TILE, WIDTH), dtype=tl.float32)
+    for base in range(0, D, BLOCK_D):
+        d = base + tl.arange(0, BLOCK_D)
+        h = tl.load(h_ptr + item[:, None] * D + d[None, :], mask=is_item[:, None] & (d < D)[None, :], other=0.0)
+        w = tl.load(weight_ptr + row[None, :] * D + d[:, None], mask=is_row[None, :] & (d < D)[:, None], other=0.0)
+        logits = tl.dot(h.to(DTYPE), w.to(DTYPE), logits, input_precision=PRECISION)
+    if HAS_BIAS:
+        logits += tl.load(bias_ptr + row, mask=is_row, other=0.0).to(tl.float32)[None, :]
+    if HAS_OFFSET:
+        logits += tl.load(offset_ptr + row, mask=is_row, other=0.0).to(tl.float32)[None, :]
+    return tl.where(is_row[None, :], logits, -float("inf"))
+
+
+@triton.jit(do_not_specialize=["items"])
+def forward(
+    h_ptr,
+    weight_ptr,
+    bias_ptr,
+    offset_ptr,
+    order_ptr,
+    own_ptr,
+    tile_ptr,
+    logp_ptr,  # (B, K) out
+    mean_ptr,  # (B, K) out
+    total_ptr,  # (B, K) out: log Σ exp of the logits
+    items,
+    levels,
+    FIELDS: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    TILE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    HAS_OFFSET: tl.constexpr,
+    DTYPE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    slot = tile_ptr + FIELDS * tl.program_id(0)
+    count = tl.load(slot + 1)
+    if count > 0:
+        at = tl.load(slot) + tl.arange(0, TILE)
+        start = tl.load(slot + 2)
+        size = tl.load(slot + 3)
+        level = tl.load(slot + 4)
+        is_item = tl.arange(0, TILE) < count
+        item = tl.load(order_ptr + at, mask=is_item, other=0).to(tl.int64)
+        place = tl.load(own_ptr + level * items + at, mask=is_item, other=0) - 1 - start
+        largest = tl.full((TILE,), -float("inf"), dtype=tl.float32)
+        total = tl.zeros((TILE,), dtype=tl.float32)
+        own = tl.zeros((TILE,), dtype=tl.float32)
+        sums = tl.zeros((TILE,), dtype=tl.float32)
+        for base in range(0, size, WIDTH):
+            column = base + tl.arange(0, WIDTH)
+            is_row = column < size
+            row = (start + column).to(tl.int64)
+            logits = tile_logits(
+                h_ptr, weight_ptr, bias_ptr, offset_ptr, item, is_item, row, is_row,
+                D, BLOCK_D, TILE, WIDTH, HAS_BIAS, HAS_OFFSET, DTYPE, PRECISION,
+            )  # fmt: skip
+            higher = tl.maximum(largest, tl.max(logits, 1))
+            total = total * tl.exp(largest - higher) + tl.sum(tl.exp(logits - higher[:, None]), 1)
+            largest = higher
+            own += tl.sum(tl.where(column[None, :] == place[:, None], logits, 0.0), 1)
+            sums += tl.sum(tl.where(is_row[None, :], logits, 0.0), 1)
+        log_total = largest + tl.log(total)
+        out = item * levels + level
+        tl.store(logp_ptr + out, (own - largest) - tl.log(total), mask=is_item)
+        tl.store(mean_ptr + out, (sums / size - largest) - tl.log(total), mask=is_item)
+        tl.store(total_ptr + out, log_total, mask=is_item)

@@ -1,0 +1,35 @@
+"""What the path kernels read of a tree: tensors of its nodes, and a few numbers known before any batch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class PathTree(NamedTuple):
+    """N nodes; K levels below the root. An operator takes `tensors` and `sizes` apart."""
+
+    widths: tuple[int, ...]  # the largest sibling group of each level
+    groups: tuple[int, ...]  # as `counts`, known to the host
+    parent: Tensor  # (N,) the root's own is 0
+    depth: Tensor  # (N,)
+    group_start: Tensor  # (N,) first row of the node's sibling group
+    group_size: Tensor  # (N,)
+    first: Tensor  # (N,) the node's place when the tree is walked depth first: a subtree is one run of places
+    after: Tensor  # (N,) the first place behind its subtree
+    counts: Tensor  # (K,) the sibling groups of two or more of each level
+    cells: Tensor  # (K,) where each level's cells begin, when an item's are side by side
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return list(self[2:])
+
+    @property
+    def sizes(self) -> list[int]:
+        return [*self.widths, *self.groups]
+
+    @classmethod
+    def of(cls, tensors: list[Tensor], sizes: list[int]) -> PathTree:
+        levels = len(sizes) // 2
+        return cls(tuple(sizes[:levels]), tuple(sizes[levels:]), *tensors)

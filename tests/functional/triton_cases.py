@@ -1,0 +1,140 @@
+"""Cases of the Triton kernels, run by test_paths_triton.py with the interpreter or on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import arbormax as am
+from arbormax import Taxonomy
+from arbormax.errors import OptionError
+from arbormax.functional.paths import path_cross_entropy
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+TREES = {
+    "even": Taxonomy.from_parents([-1, *(node // 4 for node in range(4 + 16 + 64))]),
+    "uneven": Taxonomy.from_nested({"a": ["x", "y", {"z": ["1", "2", "3"]}], "b": ["only"], "c": ["u", "v", "w"]}),
+    "wide": Taxonomy.from_parents([-1, 0, *[1] * 40, *[3] * 150, *[50] * 3]),  # an only child on top
+    "flat": Taxonomy.from_parents([-1, *[0] * 7]),
+}
+BOUNDS = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+DTYPES = list(BOUNDS) if DEVICE == "cuda" else [torch.float32, torch.float16]  # the interpreter's bfloat16 dot is wrong
+
+
+def found(tax, impl, dtype, *, batch=37, features=20, kind="class", seed=0, bias=True, **options):
+    draw = torch.Generator().manual_seed(seed)
+    rows = tax.num_nodes - 1
+    parts = [torch.randn(batch, features, generator=draw), torch.randn(rows, features, generator=draw) / 2]
+    parts += [torch.randn(rows, generator=draw)]
+    h, weight, vector = (part.to(dtype).to(DEVICE).requires_grad_() for part in parts)
+    y = torch.randint(tax.num_nodes if kind == "node" else tax.num_leaves, (batch,), generator=draw)
+    y[::9] = -100
+    if "log_priors" in options:
+        options = {**options, "log_priors": torch.randn(rows, generator=draw).to(DEVICE), "tau": 0.7}
+    given = (h, weight, vector if bias else None, y.to(DEVICE), tax)
+    loss = path_cross_entropy(*given, impl=impl, target_kind=kind, reduction="sum", **options)
+    loss.backward()
+    grads = [h.grad, weight.grad, *([vector.grad] if bias else [])]
+    return [loss.detach().cpu().double(), *(grad.to_dense().cpu().double() for grad in grads)], weight.grad
+
+
+def assert_alike(first, second, bound):
+    for one, other in zip(first, second, strict=True):
+        assert float((one - other).norm()) <= bound * max(float(other.norm()), 1e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("kind", ["class", "node"])
+@pytest.mark.parametrize("tree", TREES)
+def test_values_and_gradients_are_those_of_torch(tree, kind, sparse, dtype):
+    tax = TREES[tree]
+    ours, of_rows = found(tax, "triton", dtype, kind=kind, sparse=sparse, label_smoothing=0.1)
+    theirs, reference = found(tax, "torch", dtype, kind=kind, sparse=sparse, label_smoothing=0.1)
+    assert_alike(ours, theirs, BOUNDS[dtype])
+    assert of_rows.is_sparse is sparse
+    if sparse:
+        assert torch.equal(of_rows._indices().cpu(), reference._indices().cpu())  # rising, each once
+
+
+@pytest.mark.parametrize(
+    "options", [{"gamma": 2.0}, {"log_priors": True}, {"bias": False}, {"features": 150, "batch": 3}, {"batch": 1}]
+)
+def test_options_give_what_they_give_with_torch(options):
+    assert_alike(
+        found(TREES["uneven"], "triton", torch.float32, **options)[0],
+        found(TREES["uneven"], "torch", torch.float32, **options)[0],
+        2e-6,
+    )
+
+
+def test_features_and_rows_may_be_of_different_types():
+    tax = TREES["even"]
+    h, rows = torch.randn(5, 16, device=DEVICE).half(), torch.randn(tax.num_nodes - 1, 16, device=DEVICE)
+    y = torch.arange(5, device=DEVICE)
+    ways = {}
+    for impl in ("triton", "torch"):
+        given = h.clone().requires_grad_(), rows.clone().requires_grad_()
+        path_cross_entropy(*given, None, y, tax, impl=impl).backward()
+        ways[impl] = [part.grad for part in given]
+    for ours, theirs in zip(ways["triton"], ways["torch"], strict=True):
+        assert ours.dtype == theirs.dtype
+        torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=1e-4)
+
+
+def test_no_items_and_only_ignored_ones():
+    tax, rows = TREES["even"], torch.randn(TREES["even"].num_nodes - 1, 16, device=DEVICE, requires_grad=True)
+    for sparse in (False, True):
+        for y in (torch.zeros(0, dtype=torch.int64), torch.full((3,), -100)):
+            h = torch.randn(len(y), 16, device=DEVICE, requires_grad=True)
+            loss = path_cross_entropy(h, rows, None, y.to(DEVICE), tax, impl="triton", sparse=sparse, reduction="sum")
+            loss.backward()
+            assert float(loss.detach()) == 0.0
+            assert float(rows.grad.to_dense().abs().sum()) == 0.0
+            rows.grad = None
+
+
+def test_large_logits_stay_finite():
+    tax = TREES["even"]
+    h = torch.full((4, 16), 100.0, device=DEVICE)
+    rows = torch.randn(tax.num_nodes - 1, 16, device=DEVICE) * 50
+    y = torch.arange(4, device=DEVICE)
+    ours, theirs = (path_cross_entropy(h, rows, None, y, tax, impl=impl) for impl in ("triton", "torch"))
+    assert torch.isfinite(ours)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-2)
+
+
+def test_it_is_the_same_twice():
+    first, second = (found(TREES["wide"], "triton", torch.float32)[0] for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+def test_what_it_cannot_do_is_told():
+    tax, y = TREES["even"], torch.zeros(2, dtype=torch.int64, device=DEVICE)
+    h = torch.randn(2, 16, device=DEVICE, dtype=torch.float64)
+    rows = torch.randn(tax.num_nodes - 1, 16, device=DEVICE, dtype=torch.float64)
+    with pytest.raises(OptionError, match="float32, bfloat16 or float16"):
+        path_cross_entropy(h, rows, None, y, tax, impl="triton")
+    star = Taxonomy.from_parents([-1, *[0] * 5000])
+    with pytest.raises(OptionError, match="4,096 siblings"):
+        path_cross_entropy(h.float(), torch.zeros(5000, 16, device=DEVICE), None, y, star, impl="triton")
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+def test_a_head_on_a_gpu_takes_it_compiled_and_under_autocast():
+    tax = Taxonomy.from_parents([-1, *(node // 33 for node in range(33 + 33**2 + 33**3))])
+    head = am.HierarchicalSoftmax(64, tax, device="cuda")
+    h, y = torch.randn(256, 64, device="cuda"), torch.randint(tax.num_leaves, (256,), device="cuda")
+    eager = head.loss(h, y)
+    eager.backward()
+    expected = head.weight.grad.clone()
+    reference = path_cross_entropy(h, head.weight, head.bias, y, tax, impl="torch")
+    torch.testing.assert_close(eager, reference, rtol=1e-5, atol=1e-5)
+    head.weight.grad = None
+    compiled = torch.compile(head.loss, fullgraph=True)(h, y)
+    compiled.backward()
+    torch.testing.assert_close(compiled, eager, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(head.weight.grad, expected, rtol=1e-4, atol=1e-6)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        half = head.loss(h.bfloat16(), y)
+    torch.testing.assert_close(half, eager, rtol=2e-2, atol=2e-2)
