@@ -260,6 +260,16 @@ def test_the_local_engine_refuses_what_is_of_ray(model, words, message):
     assert message in result.stderr
 
 
+def test_a_cluster_that_does_not_answer_is_told_at_once(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    file = write(tmp_path / "a.parquet", corpus_rows(3))
+    result = told(model, file, "--engine", "ray", "--out", tmp_path / "o.parquet")
+    assert result.exit_code == 2
+    assert "RAY_ADDRESS=127.0.0.1:1" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+
+
 def test_without_ray_its_extra_is_named(model, tmp_path, monkeypatch):
     for name in [name for name in sys.modules if name == "ray" or name.startswith("ray.")]:
         monkeypatch.delitem(sys.modules, name)

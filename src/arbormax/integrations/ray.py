@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -288,15 +289,18 @@ def _session(ray: Any, workers: int | None) -> Iterator[bool]:
     if ray.is_initialized():
         yield False
         return
-    own = not os.environ.get("RAY_ADDRESS")
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    own = address == "local"
     options: dict[str, Any] = {}
-    if own:
+    if not own:
+        _check_address(address)
+    else:
         options = {"address": "local", "include_dashboard": False, "num_cpus": max(_cpus(), workers or 1)}
     loggers = [logging.getLogger(name) for name in ("ray", "ray.data")]
     levels = [logger.level for logger in loggers]
     try:
         quiet = _environment(RAY_USAGE_STATS_ENABLED="0", RAY_BACKEND_LOG_LEVEL="fatal")
-        with _uninterrupted(), quiet, _no_stderr():
+        with _uninterrupted() if own else nullcontext(), quiet, _no_stderr():
             ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)
@@ -308,6 +312,19 @@ def _session(ray: Any, workers: int | None) -> Iterator[bool]:
             logger.setLevel(level)
         with _uninterrupted():
             ray.shutdown()
+
+
+def _check_address(address: str) -> None:
+    """An error where no one listens, for Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if "://" in address or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise OptionError(
+            f"RAY_ADDRESS={address}: no Ray answers there ({error}); unset it to start one here"
+        ) from None
 
 
 def _show_raylet(shown: bool) -> None:
