@@ -1,8 +1,10 @@
 """Training that is killed or stopped, and goes on."""
 
+import os
 import shlex
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from cli_tools import program, write_csv
@@ -26,8 +28,8 @@ def weights(folder):
     return (folder / "whole" / "model.safetensors").read_bytes()
 
 
-def stopped(words, out, sign):
-    """A training that got this signal after its first states were saved."""
+def stopped(words, out, sign, whom=lambda pid: pid):
+    """A training that got this signal, or a process of `whom` it did, after its first states were saved."""
     process = program(*words, start=True)
     state = out / "checkpoints" / "last.ckpt"
     for _ in range(600):
@@ -36,7 +38,7 @@ def stopped(words, out, sign):
         time.sleep(0.05)
     time.sleep(0.3)
     assert process.poll() is None, process.communicate()
-    process.send_signal(sign)
+    os.kill(whom(process.pid), sign)
     output, errors = process.communicate(timeout=60)
     return process.returncode, output, errors
 
@@ -71,3 +73,49 @@ def test_ctrl_c_exits_130_and_says_how_to_go_on(folder, weights, run, refused):
     told = run(*shlex.split(again.split("arbormax ", 1)[1]))
     assert told.code == 0, told.err
     assert (out / "model.safetensors").read_bytes() == weights
+
+
+TWO = ["--devices", "2", "--strategy", "ddp"]
+
+
+def second(pid):
+    """The process that the first one started."""
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+
+@pytest.fixture(scope="module")
+def weights_of_two(folder):
+    told = program("train", folder / "train.csv", "--out", folder / "two", *LONG, *TWO)
+    assert told.returncode == 0, told.stderr
+    assert told.stderr == ""
+    assert told.stdout.count("The model is in") == 1
+    return (folder / "two" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are found in /proc")
+@pytest.mark.parametrize("lost", ["first", "second"])
+def test_a_worker_killed_ends_the_training_which_resumes_to_the_same_weights(folder, weights_of_two, lost):
+    out = folder / f"{lost}-killed"
+    words = ["train", folder / "train.csv", "--out", out, "--snapshot-steps", "3", *LONG, *TWO]
+    code, output, errors = stopped(words, out, signal.SIGKILL, second if lost == "second" else lambda pid: pid)
+    assert code == (1 if lost == "second" else -signal.SIGKILL)
+    assert output == ""
+    assert errors.startswith("arbormax: one of 2 processes is gone, and the others stopped; ")
+    assert len(errors.splitlines()) == 1
+    if lost == "second":
+        assert errors.strip().endswith("--resume")
+    told = program(*words, "--resume")
+    assert told.returncode == 0, told.stderr
+    assert (out / "model.safetensors").read_bytes() == weights_of_two
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_both_processes_with_one_line(folder, weights_of_two):
+    out = folder / "two-stopped"
+    words = ["train", folder / "train.csv", "--out", out, "--snapshot-steps", "3", *LONG, *TWO]
+    code, output, errors = stopped(words, out, signal.SIGINT)
+    assert (code, output, len(errors.splitlines())) == (130, "", 1)
+    told = program(*words, "--resume")
+    assert told.returncode == 0, told.stderr
+    assert (out / "model.safetensors").read_bytes() == weights_of_two

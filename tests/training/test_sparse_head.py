@@ -7,7 +7,7 @@ import torch
 from arbormax import Taxonomy
 from arbormax.data.examples import Examples
 from arbormax.errors import OptionError
-from arbormax.training import Hardware, TrainConfig, fit, load_model, save_model
+from arbormax.training import TrainConfig, fit, load_model, save_model
 from arbormax.training.model import TextModel
 from arbormax.training.module import TrainingModule
 
@@ -68,5 +68,3 @@ def test_what_cannot_be_sparse_says_so():
         settings(sparse_head=True, head="flat").resolved()
     with pytest.raises(OptionError, match="found encoder='tfidf', whose features are sparse"):
         fit(settings(encoder="tfidf", sparse_head=True, epochs=1), TREE, DATA)
-    with pytest.raises(OptionError, match="sparse_head trains on one device"):
-        fit(settings(sparse_head=True), TREE, DATA, hardware=Hardware("cpu", 2))

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +15,7 @@ import typer
 
 from arbormax.cli import show, trouble
 from arbormax.cli.inputs import Labelled, read_labelled
-from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions, TableOptions, unfold
+from arbormax.cli.options import MACHINE, Json, LabelOptions, MachineOptions, ModelOptions, TableOptions, unfold
 from arbormax.errors import OptionError
 
 if TYPE_CHECKING:
@@ -36,6 +40,11 @@ def train(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where the model goes; runs/DATA-ENCODER-HEAD by default.")
     ] = None,
+    strategy: Annotated[
+        str,
+        typer.Option(help="Who starts several processes: ddp, ddp_spawn or auto.", rich_help_panel=MACHINE),
+    ] = "auto",
+    num_nodes: Annotated[int, typer.Option(min=1, help="Machines.", rich_help_panel=MACHINE)] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a training that was stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in --out.")] = False,
     snapshot_steps: Annotated[int | None, typer.Option(hidden=True, min=1)] = None,
@@ -47,34 +56,38 @@ def train(
     """
     if resume and overwrite:
         raise OptionError("--resume goes on with a run and --overwrite throws it away: give one of the two")
-    config, hardware = model.config(), machine.hardware()
+    config = model.config()
+    hardware = replace(machine.hardware(), strategy=strategy, num_nodes=num_nodes)  # type: ignore[arg-type]
     folder = out or Path("runs") / f"{Path(data).name.split('.')[0]}-{config.encoder}-{config.head}"
+    from arbormax.training.distributed import is_first_process
+
+    leads = not hardware.several or is_first_process()
     if is_finished(folder, config, resume, overwrite):
+        if not leads:
+            return
         show.say(f"The model in {folder} is finished already: nothing to resume.")
         if json:
             show.tell_json({"model": str(folder), "finished": True})
         return
-    texts = read_labelled(data, table, labels, taxonomy, valid, test)
-    if resume and not (folder / "checkpoints" / "last.ckpt").exists():
-        show.say(f"There is nothing to resume in {folder}: training from the beginning.")
 
     from arbormax.training import fit, save_model
     from arbormax.training.folder import remove_state
 
+    options: dict[str, Any] = {"resume": resume, "hardware": hardware, "every_steps": snapshot_steps}
+    if not leads:
+        with _following():
+            texts = read_labelled(data, table, labels, taxonomy, valid, test)
+            fit(config, texts.taxonomy, texts.train, texts.valid, folder=folder, **options)
+        return
+    texts = read_labelled(data, table, labels, taxonomy, valid, test)
+    if resume and not (folder / "checkpoints" / "last.ckpt").exists():
+        show.say(f"There is nothing to resume in {folder}: training from the beginning.")
     if overwrite:
         remove_state(folder)
-    with trouble.going_on(folder, trouble.command_line(ctx, without=("--overwrite",), extra=("--resume",))):
-        run = fit(
-            config,
-            texts.taxonomy,
-            texts.train,
-            texts.valid,
-            folder=folder,
-            resume=resume,
-            hardware=hardware,
-            progress=show.on_terminal(),
-            every_steps=snapshot_steps,
-        )
+    again = trouble.command_line(ctx, without=("--overwrite",), extra=("--resume",))
+    with trouble.going_on(folder, again), _losing(again):
+        progress = show.on_terminal()
+        run = fit(config, texts.taxonomy, texts.train, texts.valid, folder=folder, progress=progress, **options)
         metrics = measure(run, texts)
         metrics["training"]["command"] = trouble.command_line(ctx)
         save_model(run.model, folder, metrics)
@@ -85,6 +98,30 @@ def train(
         tested = data if test is None and texts.test is not None else test
         show.tell(_tree_line(texts))
         _print(run, metrics, folder, tested, [] if test is None else _columns(table, labels))
+
+
+@contextmanager
+def _following() -> Iterator[None]:
+    """For a process that another one started: its errors are told, the rest is said by the first."""
+    from arbormax.training import TrainingInterrupted
+
+    try:
+        with redirect_stderr(StringIO()):
+            yield
+    except TrainingInterrupted:
+        return  # a code other than 0 would have Lightning kill the first, which is about to tell
+
+
+@contextmanager
+def _losing(again: str) -> Iterator[None]:
+    """Who lost a process of several is told the command that goes on."""
+    from arbormax.training.fit import WorkerLost
+
+    try:
+        yield
+    except WorkerLost as error:
+        told, kept, _ = str(error).partition(";")
+        trouble.stop(f"{told}{kept and f'; go on with: {again}'}", trouble.BROKEN)
 
 
 def _tree_line(texts: Labelled) -> str:
@@ -105,7 +142,11 @@ def is_finished(folder: Path, config: TrainConfig, resume: bool, overwrite: bool
         return False
     state = folder / "checkpoints"
     record = folder / "config.json"
-    if not record.is_file() and not state.is_dir() and {path.name for path in folder.iterdir()} - {"logs"}:
+    if (
+        not record.is_file()
+        and not state.is_dir()
+        and {path.name for path in folder.iterdir()} - {"logs", "checkpoints"}
+    ):
         raise OptionError(f"{folder} is not empty and holds no model: choose another --out, its files stay as they are")
     if record.is_file():
         from arbormax.training.folder import read_record

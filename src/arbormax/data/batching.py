@@ -62,7 +62,11 @@ class Batches:
         while self._position < len(plan):
             items = plan[self._position]
             self._position += 1
-            yield self.collate(self.rows.take(items)), torch.from_numpy(self.targets[items])
+            yield self.batch(items)
+
+    def batch(self, items: np.ndarray) -> tuple[Inputs, Tensor]:
+        """The tensors of these items."""
+        return self.collate(self.rows.take(items)), torch.from_numpy(self.targets[items])
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of this epoch."""
@@ -88,3 +92,27 @@ class Batches:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._epoch, self._position = int(state["epoch"]), int(state["position"])
+
+
+class Shares(Batches):
+    """What falls to `share` of `shares` of every batch: (inputs, target, weight), in as many steps as without it.
+
+    The mean over the shares of `weight` times the mean over a share's items is the mean over the batch. A share of a
+    batch with too few items is the first of them again, with weight 0.
+
+    >>> rows = Ragged.from_lists([[1], [2], [3], [4]])
+    >>> options = {"collate": lambda rows: (torch.from_numpy(rows.padded(0)),), "size": 3, "shares": 2}
+    >>> [[(target.tolist(), weight) for _, target, weight in Shares(rows, np.arange(4), share=share, **options)]
+    ...  for share in range(2)]  # doctest: +ELLIPSIS
+    [[([0, 2], 1.33...), ([3], 2.0)], [([1], 0.66...), ([3], 0.0)]]
+    """
+
+    def __init__(self, *args: Any, share: int, shares: int, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.share, self.shares = share, shares
+
+    def batch(self, items: np.ndarray) -> tuple[Inputs, Tensor, float]:  # type: ignore[override]
+        # every so many-th, since a batch may be sorted by length
+        mine = items[self.share :: self.shares]
+        inputs, target = super().batch(mine if len(mine) else items[:1])
+        return inputs, target, len(mine) * self.shares / len(items)

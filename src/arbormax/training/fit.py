@@ -17,11 +17,11 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import RichProgressBar
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
-from torch.multiprocessing.spawn import ProcessRaisedException
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
-from arbormax.data.batching import Batches, Inputs
+from arbormax.data.batching import Batches, Shares
 from arbormax.data.examples import Examples
-from arbormax.errors import ArbormaxError, InputError, OptionError
+from arbormax.errors import ArbormaxError, InputError, OptionError, did_you_mean
 from arbormax.functional._checks import TargetKind
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.callbacks import (
@@ -38,6 +38,16 @@ from arbormax.training.callbacks import (
     TrainingInterrupted,
 )
 from arbormax.training.config import TrainConfig
+from arbormax.training.distributed import (
+    STRATEGIES,
+    StrategyName,
+    Workers,
+    ignore_advice,
+    is_first_process,
+    is_lost_connection,
+    leave_group,
+    strategy_of,
+)
 from arbormax.training.folds import held_out
 from arbormax.training.model import TextModel, seeded
 from arbormax.training.module import TrainingModule
@@ -46,6 +56,10 @@ from arbormax.training.state import check_state, identity_of, open_run
 
 class TrainingError(ArbormaxError, RuntimeError):
     """Training came to nothing."""
+
+
+class WorkerLost(TrainingError):  # noqa: N818 - nothing is wrong with the training
+    """A process that took part is gone, and the others stopped; the state that was saved last can be resumed."""
 
 
 @dataclass(frozen=True)
@@ -62,19 +76,41 @@ class Run:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Where to train: Lightning's own words."""
+    """Where to train: Lightning's own words; `devices` are those of each of `num_nodes` machines.
+
+    With the strategy `ddp_spawn` the caller starts the processes and gets the result; with `ddp` all of them run the
+    caller's program. `auto` is the former, but for several machines and below torchrun or SLURM.
+    """
 
     accelerator: str = "auto"
     devices: int | str = 1
+    strategy: StrategyName = "auto"
+    num_nodes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            near = did_you_mean(str(self.strategy), STRATEGIES)
+            raise OptionError(f"strategy is one of {', '.join(STRATEGIES)}; found {self.strategy!r}{near}")
+        if self.num_nodes < 1:
+            raise OptionError(f"training needs at least one machine, found num_nodes={self.num_nodes}")
+        if self.strategy == "ddp_spawn" and self.num_nodes > 1:
+            raise OptionError(f"ddp_spawn starts processes on one machine, found num_nodes={self.num_nodes}: take ddp")
+
+    @property
+    def ranks(self) -> int:
+        """How many devices these are, on all machines together."""
+        if self.devices in ("auto", "-1", -1):
+            here = torch.cuda.device_count() if self.accelerator in ("auto", "gpu", "cuda") else 1
+        elif isinstance(self.devices, str) and not self.devices.isdigit():
+            here = self.devices.strip(",").count(",") + 1
+        else:
+            here = int(self.devices)
+        return max(here, 1) * self.num_nodes
 
     @property
     def several(self) -> bool:
         """Whether these are more devices than one."""
-        if self.devices in ("auto", "-1", -1):
-            return self.accelerator in ("auto", "gpu", "cuda") and torch.cuda.device_count() > 1
-        if isinstance(self.devices, str) and not self.devices.isdigit():
-            return "," in self.devices.strip(",")
-        return int(self.devices) > 1
+        return self.ranks > 1
 
 
 ONE_DEVICE = Hardware()
@@ -99,31 +135,26 @@ class TextData(pl.LightningDataModule):
     def val_dataloader(self) -> Batches:
         return self._batches("valid", shuffle=False)
 
-    def transfer_batch_to_device(self, batch: Any, device: torch.device, _: int) -> tuple[Inputs, torch.Tensor]:
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, _: int) -> tuple[Any, ...]:
         # Lightning's own looks for tensors in anything, which takes longer than a small network's step.
-        inputs, target = batch
-        return tuple(tensor.to(device) for tensor in inputs), target.to(device)
+        inputs, target, *weight = batch
+        return tuple(tensor.to(device) for tensor in inputs), target.to(device), *weight
 
     def _batches(self, part: str, shuffle: bool) -> Batches:
         assert self.trainer is not None
         assert self.config.batch_size is not None
         rows, targets = self.parts[part]
-        size, ranks = self.config.batch_size, self.trainer.world_size
+        size, rank, ranks = self.config.batch_size, self.trainer.global_rank, self.trainer.world_size
+        options: dict[str, Any] = {"sort": self.encoder.sorts_by_length, "seed": self.config.seed}
+        if shuffle and ranks > 1:  # the batches that one device would have, with as many texts as all have together
+            options |= {"shuffle": True, "share": rank, "shares": ranks}
+            return Shares(rows, targets, self.encoder.collate, size * ranks, **options)
         if not shuffle:  # a device without a batch would not come to where all of them add up their measures
             if len(rows) < ranks:
                 raise InputError(f"expected an example to validate on for each of {ranks} devices, found {len(rows)}")
             size = min(max(size, 256), len(rows) // ranks)
-        return Batches(
-            rows,
-            targets,
-            self.encoder.collate,
-            size,
-            shuffle=shuffle,
-            sort=self.encoder.sorts_by_length,
-            seed=self.config.seed,
-            rank=self.trainer.global_rank,
-            ranks=ranks,
-        )
+            options |= {"rank": rank, "ranks": ranks}
+        return Batches(rows, targets, self.encoder.collate, size, shuffle=shuffle, **options)
 
 
 def fit(
@@ -145,18 +176,21 @@ def fit(
     a run that was never stopped.
     """
     config = config.resolved(len(train))
-    if config.sparse_head and hardware.several:
-        raise OptionError("sparse_head trains on one device: torch cannot sum its gradients over several")
+    assert config.batch_size is not None
+    step = config.batch_size * hardware.ranks  # texts, on all devices
+    is_first = not hardware.several or is_first_process()
     check_examples(train, taxonomy, "train")
     if valid is not None:
         check_examples(valid, taxonomy, "validate")
     more = {"validation_examples": None if valid is None else valid.digest()}
-    identity = None if folder is None else identity_of(config, taxonomy, train, **more)
+    # a run goes on with other devices if the texts of a step stay the same
+    joint = config.model_copy(update={"batch_size": step})
+    identity = None if folder is None else identity_of(joint, taxonomy, train, **more)
     if valid is None:
         train, valid = held_out(train, config.validation, config.seed)
     state = None if folder is None else Path(folder) / "checkpoints" / "last.ckpt"
     if state is not None and identity is not None:
-        open_run(state, identity, resume)
+        open_run(state, identity, resume, write=is_first)
     model = TextModel.new(train.texts, taxonomy, config)
     labels = train.nodes if valid is None else np.concatenate([train.nodes, valid.nodes])
     kind: TargetKind = "class" if (taxonomy.class_of[labels] >= 0).all() else "node"
@@ -171,20 +205,22 @@ def fit(
         active.append(Snapshots(state, every_steps=every_steps))
     if progress:
         active.append(RichProgressBar(leave=False, console_kwargs={"stderr": True}))
+    strategy = strategy_of(hardware.strategy, hardware.num_nodes) if hardware.several else "auto"
     with quiet(), seeded(config.seed):
         trainer = pl.Trainer(
             max_epochs=config.epochs,
             accelerator=hardware.accelerator,
             devices=hardware.devices,
-            strategy="ddp_spawn" if hardware.several else "auto",
+            num_nodes=hardware.num_nodes,
+            strategy=strategy,
             precision=config.precision,
             callbacks=active,
-            logger=_loggers(folder),
+            logger=_loggers(folder, is_first),
             default_root_dir=folder,
             enable_checkpointing=state is not None,
             enable_progress_bar=progress,
             enable_model_summary=False,
-            log_every_n_steps=min(_LOG_EVERY, max(1, len(train) // (config.batch_size or 1))),
+            log_every_n_steps=min(_LOG_EVERY, max(1, len(train) // step)),
             limit_val_batches=0 if valid is None else None,
             num_sanity_val_steps=0,
             use_distributed_sampler=False,
@@ -192,8 +228,10 @@ def fit(
         resumed = state if resume and state is not None and state.exists() else None
         if resumed is not None:
             check_state(resumed)
-        with _interrupts(folder, hardware.several):
+        spawned = isinstance(strategy, Workers) and strategy.spawns
+        with _interrupts(folder, spawned), _losses(state, hardware.ranks):
             trainer.fit(module, datamodule=data, ckpt_path=resumed, weights_only=True)
+            leave_group()
     if not hardware.several:  # Lightning leaves it on the CPU
         model.to(trainer.strategy.root_device)
     model.eval()
@@ -248,12 +286,26 @@ def class_weights(config: TrainConfig, nodes: np.ndarray, taxonomy: Taxonomy) ->
 
 
 @contextmanager
-def _interrupts(folder: Path | str | None, several: bool) -> Iterator[None]:
+def _losses(state: Path | None, ranks: int) -> Iterator[None]:
+    """A process that is gone, told as that."""
+    try:
+        yield
+    except (ProcessExitedException, ProcessRaisedException, RuntimeError) as error:
+        how = f" ({error})" if isinstance(error, ProcessExitedException) else ""
+        if ranks == 1 or not (how or is_lost_connection(error)):
+            raise
+        kept = state is not None and state.exists()
+        advice = f"; the state that was saved last is {state}: go on with resume" if kept else ", no state was saved"
+        raise WorkerLost(f"one of {ranks} processes is gone, and the others stopped{how}{advice}") from error
+
+
+@contextmanager
+def _interrupts(folder: Path | str | None, spawned: bool) -> Iterator[None]:
     """Ctrl-C as Python knows it, where Lightning would end the program; of several processes the workers decide."""
     is_main = threading.current_thread() is threading.main_thread()
     former = {sign: signal.getsignal(sign) for sign in (signal.SIGINT, signal.SIGTERM)}
     try:
-        if several and folder is not None and is_main:
+        if spawned and folder is not None and is_main:
             signal.signal(signal.SIGINT, lambda *_: signal.signal(signal.SIGINT, former[signal.SIGINT]))
         yield
     except SystemExit as error:
@@ -268,12 +320,12 @@ def _interrupts(folder: Path | str | None, several: bool) -> Iterator[None]:
                 signal.signal(sign, handler)
 
 
-def _loggers(folder: Path | str | None) -> list[Logger]:
+def _loggers(folder: Path | str | None, is_first: bool) -> list[Logger]:
     if folder is None:
         return []
     logs = Path(folder) / "logs"
     past = logs / "metrics.csv"
-    if past.exists():  # of a run that is resumed; Lightning would delete it
+    if is_first and past.exists():  # of a run that is resumed; Lightning would delete it
         past.rename(logs / f"metrics-{len(list(logs.glob('metrics-*.csv'))) + 1}.csv")
     return [CSVLogger(logs, name="", version=""), TensorBoardLogger(logs, name="", version="")]
 
@@ -284,9 +336,7 @@ def quiet() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r".*LeafSpec.* is deprecated")
-        # said of the logs' folder of a run that is resumed; its file was put aside
-        warnings.filterwarnings("ignore", message="Experiment logs directory .* exists and is not empty")
+        ignore_advice()
         try:
             for logger in loggers:
                 logger.setLevel(logging.ERROR)

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
+from torchmetrics.aggregation import MeanMetric
 from torchmetrics.classification import MulticlassF1Score
 
 from arbormax.data.batching import Inputs
 from arbormax.functional import hxe_weights
 from arbormax.metrics import NodeMetrics
+from arbormax.training.distributed import average_rows
 from arbormax.training.model import TextModel
 from arbormax.training.optim import Together, clip_gradients
 
@@ -30,12 +32,18 @@ class TrainingModule(pl.LightningModule):
         self.config = model.config
         self.register_buffer("class_weight", weight, persistent=False)
         config = self.config
+        # Asked for before processes are joined, where some encoders have no sparse gradients.
+        rare = {id(parameter) for parameter in model.encoder.sparse_parameters()}
+        self.rare = [name for name, parameter in self.named_parameters() if id(parameter) in rare]
+        head = [name for name, _ in self.named_parameters() if name.startswith("model.head.")]
+        self.row_sparse = self.rare + (head if config.sparse_head else [])
         sibling_options = {"label_smoothing": config.label_smoothing, "gamma": config.gamma, "tau": config.tau}
         self.loss_options: dict[str, Any] = {name: value for name, value in sibling_options.items() if value}
         if config.hxe_alpha is not None:
             self.loss_options["node_weights"] = hxe_weights(model.taxonomy, config.hxe_alpha)
         self.leaves = torch.tensor(model.taxonomy.leaves)
         self.validated = NodeMetrics(model.taxonomy)
+        self.valid_loss = MeanMetric(nan_strategy="disable")
         # at least two classes, says torchmetrics; the root is none of the labels
         self.label_f1 = MulticlassF1Score(max(model.taxonomy.num_nodes, 2), average="macro", validate_args=False)
 
@@ -47,20 +55,28 @@ class TrainingModule(pl.LightningModule):
             super().__setattr__(name, value)
 
     def on_fit_start(self) -> None:
+        self.is_shared = self.trainer.world_size > 1
         # Lightning has hooks around it, for scaled gradients and several devices
-        self.backward_is_plain = self.config.precision != "16-mixed" and self.trainer.world_size == 1
+        self.backward_is_plain = self.config.precision != "16-mixed" and not self.is_shared
+        if self.is_shared:  # else all ranks would drop the same features
+            draws = np.random.SeedSequence((self.config.seed, self.global_rank))
+            torch.manual_seed(int(draws.generate_state(1, np.uint64)[0]))
 
-    def training_step(self, batch: tuple[Inputs, Tensor], _: int) -> None:
+    def training_step(self, batch: tuple[Inputs, Tensor] | tuple[Inputs, Tensor, float], _: int) -> None:
         optimiser, schedule = self.optimizers(), self.lr_schedulers()
         loss = self._loss(self.model.encoder(*batch[0]), batch[1])
+        if len(batch) == 3:  # a share of what all devices have in this step
+            loss = loss * batch[2]
         every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
         if (self.global_step + 1) % every == 0:  # the steps that Lightning writes down
-            self.log("train/loss", loss.detach(), prog_bar=True, batch_size=len(batch[1]))
+            self.log("train/loss", loss.detach(), prog_bar=True, batch_size=len(batch[1]), sync_dist=self.is_shared)
         optimiser.zero_grad()  # type: ignore[union-attr]
         if self.backward_is_plain:
             loss.backward()  # type: ignore[no-untyped-call]
         else:
             self.manual_backward(loss)
+            if self.is_shared and self.row_sparse:
+                average_rows([self.get_parameter(name) for name in self.row_sparse])
         optimiser.step()  # type: ignore[union-attr]
         if schedule is not None:
             schedule.step()  # type: ignore[union-attr]
@@ -73,7 +89,7 @@ class TrainingModule(pl.LightningModule):
         inputs, target = batch
         features = self.model.encoder(*inputs)
         loss = self._loss(features, target)
-        self.log("valid/loss", loss, on_epoch=True, batch_size=len(target), sync_dist=True)
+        self.valid_loss.update(loss.expand(len(target)))  # it forgets weights where it lets NaN through
         found = self.leaves[self.model.head.predict(features).cpu()]
         if self.kind == "class":
             self.validated.update(self.leaves[target.cpu()], found)
@@ -92,8 +108,10 @@ class TrainingModule(pl.LightningModule):
     def on_validation_epoch_start(self) -> None:
         self.validated.reset()  # processes that were started together share what stood there
         self.label_f1.reset()
+        self.valid_loss.reset()
 
     def on_validation_epoch_end(self) -> None:
+        self.log("valid/loss", self.valid_loss.compute(), rank_zero_only=False)
         values = self.validated.compute()
         if self.kind == "node":  # over the labels, inner nodes among them, each at its own depth
             values = {**values, "macro_f1": self.label_f1.compute()}
@@ -112,7 +130,7 @@ class TrainingModule(pl.LightningModule):
         config = self.config
         assert config.learning_rate is not None
         assert config.adam_epsilon is not None
-        rare = list(self.model.encoder.sparse_parameters())
+        rare = [self.get_parameter(name) for name in self.rare]
         known = {id(parameter) for parameter in rare}
         encoder = [p for p in self.model.encoder.parameters() if id(p) not in known and p.requires_grad]
         head = list(self.model.head.parameters())

@@ -16,11 +16,14 @@ from arbormax.taxonomy.formats._text import write_whole
 from arbormax.training.config import TrainConfig
 
 
-def open_run(state: Path, identity: dict[str, Any], resume: bool) -> None:
-    """Make the folder of a run's state, or check that the state there is of this very run."""
+def open_run(state: Path, identity: dict[str, Any], resume: bool, write: bool = True) -> None:
+    """Make the folder of a run's state, or check that the state there is of this very run.
+
+    Of several processes one may `write`; the others may come before or after it.
+    """
     record = state.parent / "run.json"
     if not resume:
-        if state.exists():
+        if write and state.exists():
             raise OptionError(f"{state.parent.parent} holds an unfinished run: go on with resume, or remove it")
     elif record.exists():
         before = json.loads(record.read_text("utf-8"))
@@ -29,7 +32,8 @@ def open_run(state: Path, identity: dict[str, Any], resume: bool) -> None:
             told = "; ".join(_difference(name, before.get(name), identity[name]) for name in differing)
             raise OptionError(f"{state.parent.parent} holds another run, which cannot be resumed with this one: {told}")
     state.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(record, json.dumps(identity, indent=2).encode())
+    if write:
+        write_whole(record, json.dumps(identity, indent=2).encode())
 
 
 def _difference(name: str, before: Any, now: Any) -> str:
@@ -37,6 +41,7 @@ def _difference(name: str, before: Any, now: Any) -> str:
         "examples": "other training texts or labels",
         "validation_examples": "other validation texts or labels",
         "taxonomy": "another taxonomy",
+        "batch_size": f"the texts of a step, on all devices together, were {before!r}, now {now!r}",
     }
     return digests.get(name, f"{name} was {before!r}, now {now!r}")
 

@@ -1,0 +1,103 @@
+"""Several processes train as one would with the joint batch, and one that is lost leaves a state to go on from."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import ddp_worker
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from toy import TREE
+
+from arbormax.data.batching import Batches, Shares
+from arbormax.data.ragged import Ragged
+from arbormax.errors import OptionError
+from arbormax.training import Hardware, fit
+
+WORKER = Path(__file__).with_name("ddp_worker.py")
+
+
+def ran(mode, folder):
+    environment = {name: value for name, value in os.environ.items() if "RANK" not in name}
+    return subprocess.run(
+        [sys.executable, WORKER, mode, folder],
+        capture_output=True,
+        text=True,
+        env={**environment, "OMP_NUM_THREADS": "1"},
+        timeout=400,
+    )
+
+
+def test_two_processes_have_the_loss_curve_of_one_with_the_joint_batch(tmp_path):
+    done = ran("curves", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    told = json.loads(done.stdout)
+    assert list(told) == list(ddp_worker.CASES)
+    for case, (two, one) in told.items():
+        assert len(one["losses"]) == 3 * 7, case
+        assert two["losses"] == pytest.approx(one["losses"], abs=1e-5), case
+        assert two["valid"] == pytest.approx(one["valid"], abs=1e-5), case
+        assert two["weights"] == pytest.approx(one["weights"], abs=1e-4), case
+        assert one["valid"][-1] < one["valid"][0], case
+
+
+def test_a_lost_process_ends_the_others_and_the_state_resumes_on_one_device(tmp_path):
+    done = ran("killed", tmp_path)
+    assert done.returncode == 1
+    told = done.stderr.strip().splitlines()[-1]
+    assert "WorkerLost: one of 2 processes is gone, and the others stopped; " in told
+    last = tmp_path / "checkpoints" / "last.ckpt"
+    assert told.endswith(f"the state that was saved last is {last}: go on with resume")
+    assert torch.load(last, weights_only=True)["global_step"] == 8
+    data = ddp_worker.data(53)
+    with pytest.raises(OptionError, match="the texts of a step, on all devices together, were 8, now 4"):
+        fit(ddp_worker.config(4), TREE, *data, folder=tmp_path, resume=True)
+    resumed = fit(ddp_worker.config(8), TREE, *data, folder=tmp_path, resume=True)
+    whole = fit(ddp_worker.config(8), TREE, *data)
+    for mine, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=0)
+
+
+LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=30)
+
+
+@given(LENGTHS, st.integers(1, 6), st.integers(2, 4), st.booleans(), st.integers(0, 2))
+def test_the_shares_of_a_step_are_the_batch_that_one_device_has(lengths, size, ranks, sort, epoch):
+    rows = Ragged.from_lengths(np.ones(sum(lengths), dtype=np.int64), np.array(lengths))
+    given = (rows, np.arange(len(rows)), lambda part: (torch.from_numpy(part.padded(0)),), size)
+    options = {"shuffle": True, "sort": sort}
+    courses = [Shares(*given, share=rank, shares=ranks, **options) for rank in range(ranks)]
+    whole = Batches(*given, **options)
+    for course in (*courses, whole):
+        course.set_epoch(epoch)
+    assert {len(course) for course in courses} == {len(whole)}
+    for (_, batch), *shares in zip(whole, *courses, strict=True):
+        items = [target for _, target, weight in shares if weight]
+        assert sorted(torch.cat(items).tolist()) == sorted(batch.tolist())
+        assert max(map(len, items)) - min(map(len, items)) <= 1
+        mean = sum(weight * target.double().mean() for _, target, weight in shares) / ranks
+        assert mean == pytest.approx(batch.double().mean())
+        # what stands in for no items at all is of the batch, so that no other row gets a gradient
+        assert all(set(target.tolist()) <= set(batch.tolist()) for _, target, _ in shares)
+
+
+def test_devices_are_counted_over_all_machines():
+    assert [Hardware("cpu", devices).ranks for devices in (1, "1", 2, "0,1", "3,", "0,2,5")] == [1, 1, 2, 2, 1, 3]
+    assert Hardware("cpu", 2, num_nodes=3).ranks == 6
+    assert Hardware("cpu", 1, num_nodes=2).several
+    assert not Hardware("cpu", 1, "ddp").several
+
+
+def test_a_strategy_that_does_not_work_is_told():
+    with pytest.raises(OptionError, match=r"strategy is one of auto, ddp, ddp_spawn; found 'dpp'; did you mean 'ddp'"):
+        Hardware("cpu", 2, "dpp")
+    with pytest.raises(OptionError, match="ddp_spawn starts processes on one machine, found num_nodes=2: take ddp"):
+        Hardware("cpu", 2, "ddp_spawn", 2)
+    with pytest.raises(OptionError, match="at least one machine, found num_nodes=0"):
+        Hardware("cpu", 2, num_nodes=0)
