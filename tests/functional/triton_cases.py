@@ -15,8 +15,10 @@ TREES = {
     "even": Taxonomy.from_parents([-1, *(node // 4 for node in range(4 + 16 + 64))]),
     "uneven": Taxonomy.from_nested({"a": ["x", "y", {"z": ["1", "2", "3"]}], "b": ["only"], "c": ["u", "v", "w"]}),
     "wide": Taxonomy.from_parents([-1, 0, *[1] * 40, *[3] * 150, *[50] * 3]),  # an only child on top
+    "bushy": Taxonomy.from_parents([-1, *[0] * 40, *(1 + child // 40 for child in range(1600))]),
     "flat": Taxonomy.from_parents([-1, *[0] * 7]),
 }
+IMPLS = ("triton", "torch")
 BOUNDS = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 DTYPES = list(BOUNDS) if DEVICE == "cuda" else [torch.float32, torch.float16]  # the interpreter's bfloat16 dot is wrong
 
@@ -58,14 +60,13 @@ def test_values_and_gradients_are_those_of_torch(tree, kind, sparse, dtype):
 
 
 @pytest.mark.parametrize(
-    "options", [{"gamma": 2.0}, {"log_priors": True}, {"bias": False}, {"features": 150, "batch": 3}, {"batch": 1}]
+    "options",
+    [{"gamma": 2.0}, {"log_priors": True}, {"bias": False}, {"features": 150, "batch": 3}, {"batch": 1}, {"batch": 90}],
 )
-def test_options_give_what_they_give_with_torch(options):
-    assert_alike(
-        found(TREES["uneven"], "triton", torch.float32, **options)[0],
-        found(TREES["uneven"], "torch", torch.float32, **options)[0],
-        2e-6,
-    )
+@pytest.mark.parametrize("sparse", [False, True])
+def test_options_give_what_they_give_with_torch(options, sparse):
+    ours, theirs = (found(TREES["uneven"], impl, torch.float32, sparse=sparse, **options)[0] for impl in IMPLS)
+    assert_alike(ours, theirs, 2e-6)
 
 
 def test_features_and_rows_may_be_of_different_types():

@@ -68,14 +68,15 @@ def may_look_up_unread(row: Tensor, limit: int, ignore_index: int) -> bool:
 
 
 def mask_target(row: Tensor, limit: int, kind: TargetKind, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """The row with its ignored items put to 0, and which items count; any other item must be an id."""
+    """The row with a fitting id in the place of its ignored items, and which items count; any other must be an id."""
     counted = row != ignore_index
+    if not _reads_values(row):
+        # A wrong target must not reach memory it does not own before the assert is seen.
+        fitting = row.clamp(0, limit - 1)
+        _assert_later(((fitting == row) | ~counted).all(), f"a target is no {kind} id below {limit}")
+        return fitting, counted
     row = row.masked_fill(~counted, 0)
     wrong = (row < 0) | (row >= limit)
-    if not _reads_values(row):
-        _assert_later(~wrong.any(), f"a target is no {kind} id below {limit}")
-        # A wrong target must not reach memory it does not own before the assert is seen.
-        return row.clamp(0, limit - 1), counted
     if wrong.any():
         at = int(wrong.nonzero()[0, 0])
         raise InputError(

@@ -33,8 +33,10 @@ def _build(tax: Taxonomy, device: torch.device) -> PathTree:
         sizes = tax.num_children[starts[depth] : starts[depth + 1]]
         widths.append(int(sizes.max()))
         groups.append(int((sizes > 1).sum()))
+    inner = np.flatnonzero(tax.num_children)
     of_nodes = (parent, tax.node_depth, tax.child_start[parent] - 1, tax.num_children[parent], first, after)
-    arrays = (*of_nodes, groups, np.cumsum(widths) - widths)
+    of_inner = (inner, tax.child_start[inner] - 1, tax.num_children[inner])
+    arrays = (*of_nodes, *of_inner, groups, np.cumsum(widths) - widths)
     tensors = [torch.from_numpy(np.array(array)).to(device) for array in arrays]
     return PathTree(tuple(widths), tuple(groups), *tensors)
 
@@ -51,4 +53,4 @@ def _walk(tax: Taxonomy) -> tuple[np.ndarray, np.ndarray]:
         level = slice(starts[depth], starts[depth + 1])
         parents = tax.parent[level]
         first[level] = first[parents] + 1 + before[level] - before[tax.child_start[parents]]
-    return first, first + count
+    return first.astype(np.int32), (first + count).astype(np.int32)

@@ -76,12 +76,15 @@ def path_cross_entropy(
     limit = index.num_leaves if target_kind == "class" else index.num_nodes
     row_B, counted_B = mask_target(check_target(target, batch, target_kind), limit, target_kind, ignore_index)
     nodes_B = row_B if target_kind == "node" else index.leaves.index_select(0, row_B)
-    nodes_B = nodes_B.masked_fill(~counted_B, 0)
+    nodes_B = torch.where(counted_B, nodes_B, 0)
     offset = tau * log_priors.to(wide) if tau and log_priors is not None else None
     tree = path_tree(tax, h.device)
     features = h.reshape(-1, h.shape[-1])
     chosen = kernels.choose(impl, features, rows, tree)
     logp_BK, mean_BK, *_ = path_steps(features, rows, bias, offset, nodes_B, tree.tensors, tree.sizes, sparse, chosen)
+    if reduction != "none" and weight is None and node_weights is None and not (label_smoothing or gamma):
+        total = -logp_BK.sum()  # an ignored item has no steps
+        return total if reduction == "sum" else total / counted_B.sum()
     nodes_BK = logp_BK  # not looked at without node weights
     if node_weights is not None:
         nodes_BK = torch.stack(path_nodes(index, nodes_B), dim=-1)
@@ -99,7 +102,7 @@ def path_steps(
     node: Tensor,
     tree: list[Tensor],
     sizes: list[int],
-    sparse: bool,  # noqa: ARG001 - of the gradients
+    sparse: bool,
     impl: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(B, K) each: the log-probability of every step's node given its parent, its siblings' mean, and log Σ exp.
@@ -107,7 +110,7 @@ def path_steps(
     The plan beside them is the implementation's own, for its gradients.
     """
     made: tuple[Tensor, Tensor, Tensor, Tensor] = kernels.implementation(impl).log_probs(
-        h, rows, bias, offset, node, PathTree.of(tree, sizes)
+        h, rows, bias, offset, node, PathTree.of(tree, sizes), sparse
     )
     return made
 
@@ -121,13 +124,13 @@ def _(
     node: Tensor,
     tree: list[Tensor],
     sizes: list[int],
-    sparse: bool,  # noqa: ARG001
+    sparse: bool,
     impl: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     wide = torch.promote_types(torch.promote_types(h.dtype, rows.dtype), torch.float32)
     made = [h.new_empty((len(node), len(sizes) // 2), dtype=wide) for _ in range(3)]
     module = kernels.implementation(impl)
-    plan = h.new_empty((module.plan_size(len(node), PathTree.of(tree, sizes)),), dtype=module.plan_type)
+    plan = h.new_empty((module.plan_size(len(node), PathTree.of(tree, sizes), sparse),), dtype=module.plan_type)
     return made[0], made[1], made[2], plan
 
 

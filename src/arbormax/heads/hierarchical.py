@@ -18,6 +18,7 @@ from arbormax.functional import (
 )
 from arbormax.functional._checks import Reduction, TargetKind, is_transformed
 from arbormax.functional._index import tree_index
+from arbormax.functional._path_tree import path_tree
 from arbormax.functional._threshold import check_tau
 from arbormax.functional.best import best_leaves, deepest_nodes
 from arbormax.functional.losses import usual_loss
@@ -177,6 +178,12 @@ class HierarchicalSoftmax(TreeHead):
 
     def extra_repr(self) -> str:
         return super().extra_repr() + (", sparse=True" if self.sparse else "")
+
+    def _sign(self) -> None:
+        super()._sign()
+        device = self.weight.device
+        if device.type != "meta" and (self.sparse or prefers_paths(tree_index(self.taxonomy, device))):
+            path_tree(self.taxonomy, device)
 
     def _prefers_paths(self, h: Tensor) -> bool:
         return prefers_paths(tree_index(self.taxonomy, h.device)) and not is_transformed()

@@ -1,5 +1,6 @@
-"""The way back: what each logit's gradient is, and what it does to the features; then what it does to the rows.
+"""The way back: each logit's gradient, what it does to the features and, in a group of one tile, to the rows.
 
+The rows of larger groups have a kernel of their own, and so have those that no path goes by, which must be zero.
 The gradients of a tile's logits are kept, a few numbers an item, in two halves where the operands are half precision,
 so that nothing is lost before the sums.
 """
@@ -25,22 +26,27 @@ def backward_features(
     cells_ptr,  # (K,) where a level's cells begin
     grad_ptr,  # (parts, B, cells) out: the logits' gradients
     features_ptr,  # (K, B, D) out: each level's part of the features' gradients
+    ends_ptr,  # where the rows of each tile end, when only the rows on the paths are wanted
+    rows_ptr,  # out, then: which rows they are
+    weight_out_ptr,  # of a group that is one tile
+    bias_out_ptr,
     items,
     levels,
     cells,
-    FIELDS: tl.constexpr,
+    TILE_FIELDS: tl.constexpr,
     D: tl.constexpr,
     BLOCK_D: tl.constexpr,
     TILE: tl.constexpr,
     WIDTH: tl.constexpr,
     IS_WIDE: tl.constexpr,  # whether some group is wider than WIDTH
+    IS_SPARSE: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     HAS_OFFSET: tl.constexpr,
     DTYPE: tl.constexpr,
     IS_HALF: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    slot = tile_ptr + FIELDS * tl.program_id(0)
+    slot = tile_ptr + TILE_FIELDS * tl.program_id(0)
     count = tl.load(slot + 1)
     if count > 0:
         at = tl.load(slot) + tl.arange(0, TILE)
@@ -74,8 +80,19 @@ def backward_features(
             if IS_HALF:
                 low = (grad - high.to(tl.float32)).to(DTYPE)
                 tl.store(kept_ptr + part + column[None, :], low, mask=is_cell)
+        is_alone = tl.load(slot + 6) > 0
+        goal = (start + tl.arange(0, WIDTH)).to(tl.int64)
         if IS_WIDE:
             tl.debug_barrier()
+        elif is_alone:
+            column = tl.arange(0, WIDTH)
+            sums = tl.sum(high.to(tl.float32), 0)
+            if IS_HALF:
+                sums += tl.sum(low.to(tl.float32), 0)
+            if IS_SPARSE:
+                goal = tl.load(ends_ptr + tl.program_id(0)) - size + column
+                tl.store(rows_ptr + goal, (start + column).to(tl.int64), mask=column < size)
+            tl.store(bias_out_ptr + goal, sums, mask=column < size)
         out_ptr = features_ptr + (level.to(tl.int64) * items + item)[:, None] * D
         for base in range(0, D, BLOCK_D):
             d = base + tl.arange(0, BLOCK_D)
@@ -100,6 +117,14 @@ def backward_features(
                 out = tl.dot(high, w.to(DTYPE), out, input_precision=PRECISION)
                 if IS_HALF:
                     out = tl.dot(low, w.to(DTYPE), out, input_precision=PRECISION)
+                if is_alone:
+                    mask = is_item[:, None] & (d < D)[None, :]
+                    h = tl.load(h_ptr + item[:, None] * D + d[None, :], mask=mask, other=0.0).to(DTYPE)
+                    rows = tl.dot(tl.trans(high), h, input_precision=PRECISION)
+                    if IS_HALF:
+                        rows = tl.dot(tl.trans(low), h, rows, input_precision=PRECISION)
+                    mask = (column < size)[:, None] & (d < D)[None, :]
+                    tl.store(weight_out_ptr + goal[:, None] * D + d[None, :], rows, mask=mask)
             tl.store(out_ptr + d[None, :], out, mask=is_item[:, None] & (d < D)[None, :])
 
 
@@ -110,13 +135,13 @@ def backward_rows(
     segment_ptr,
     cells_ptr,
     grad_ptr,
-    ends_ptr,  # where the rows of each segment end, when only the rows on the paths are wanted
-    rows_ptr,  # out, then: which rows they are
+    ends_ptr,
+    rows_ptr,
     weight_out_ptr,
     bias_out_ptr,
     items,
     cells,
-    FIELDS: tl.constexpr,
+    SEGMENT_FIELDS: tl.constexpr,
     D: tl.constexpr,
     BLOCK_D: tl.constexpr,
     TILE: tl.constexpr,
@@ -126,8 +151,7 @@ def backward_rows(
     IS_HALF: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    segment = tl.program_id(0)
-    slot = segment_ptr + FIELDS * segment
+    slot = segment_ptr + SEGMENT_FIELDS * tl.program_id(0)
     begin = tl.load(slot)
     end = tl.load(slot + 1)
     if end > begin:
@@ -136,7 +160,7 @@ def backward_rows(
         cell = tl.load(cells_ptr + tl.load(slot + 4))
         target = start.to(tl.int64)
         if IS_SPARSE:
-            target = tl.load(ends_ptr + segment) - size
+            target = tl.load(ends_ptr + tl.load(slot + 5)) - size
         part = items.to(tl.int64) * cells
         d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
         for base in range(0, size, WIDTH):
@@ -166,3 +190,20 @@ def backward_rows(
                 tl.store(bias_out_ptr + goal, sums, mask=is_row)
                 if IS_SPARSE:
                     tl.store(rows_ptr + goal, (start + column).to(tl.int64), mask=is_row)
+
+
+@triton.jit
+def clear_untouched(
+    touched_ptr, inner_ptr, start_ptr, size_ptr, weight_out_ptr, bias_out_ptr, D: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Zeros for the children of a node that no path goes by; an only child is on none."""
+    inner = tl.program_id(0)
+    size = tl.load(size_ptr + inner)
+    if (tl.load(touched_ptr + tl.load(inner_ptr + inner)) == 0) | (size == 1):
+        start = tl.load(start_ptr + inner)
+        at = tl.arange(0, BLOCK)
+        zeros = tl.zeros((BLOCK,), dtype=weight_out_ptr.dtype.element_ty)
+        for base in range(0, size * D, BLOCK):
+            tl.store(weight_out_ptr + start * D + base + at, zeros, mask=base + at < size * D)
+        for base in range(0, size, BLOCK):
+            tl.store(bias_out_ptr + start + base + at, zeros, mask=base + at < size)

@@ -51,7 +51,7 @@ def forward(
     total_ptr,  # (B, K) out: log Σ exp of the logits
     items,
     levels,
-    FIELDS: tl.constexpr,
+    TILE_FIELDS: tl.constexpr,
     D: tl.constexpr,
     BLOCK_D: tl.constexpr,
     TILE: tl.constexpr,
@@ -61,7 +61,7 @@ def forward(
     DTYPE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    slot = tile_ptr + FIELDS * tl.program_id(0)
+    slot = tile_ptr + TILE_FIELDS * tl.program_id(0)
     count = tl.load(slot + 1)
     if count > 0:
         at = tl.load(slot) + tl.arange(0, TILE)

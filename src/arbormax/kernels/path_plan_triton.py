@@ -2,20 +2,20 @@
 
 The items come sorted by their target's place in a walk of the tree that goes deep first, so that the items below any
 node are one run of them. Each level's program finds the runs and lists them: as tiles of a few items for the kernels
-that go by items, as whole segments for those that go by rows.
+that go by items, and, where a group has several tiles, as whole segments for the one that goes by rows.
 """
 
 import triton
 import triton.language as tl
 
-# of a tile: first item, items, first row, rows, level; of a segment: first item, end, first row, rows, level
-FIELDS = 5
+TILE_FIELDS = 7  # first item, items, first row, rows, level, rows of the group if it is its first tile, is its only one
+SEGMENT_FIELDS = 6  # first item, end, first row, rows, level, first tile
 
 
 @triton.jit(do_not_specialize=["items", "levels"])
 def plan(
-    order_ptr,
-    place_ptr,  # (B,) rising: of the sorted items
+    sorted_ptr,  # (B,) the items
+    place_ptr,  # (B,) rising: theirs
     node_ptr,
     parent_ptr,
     depth_ptr,
@@ -24,14 +24,22 @@ def plan(
     first_ptr,
     after_ptr,
     groups_ptr,  # (K,) the sibling groups of each level
-    own_ptr,  # (K, B) out: the step's own node, 0 where there is none
+    order_ptr,  # out: (B,) the items, in fewer bytes
+    own_ptr,  # out: (K, B) the step's own node, 0 where there is none
     tile_ptr,  # out
-    segment_ptr,  # out
+    segment_ptr,  # out: the groups of several tiles
+    touched_ptr,  # out: (N,) whether a node's children are on a path
+    logp_ptr,  # (B, K) of these three, out: zeros where there is no step
+    mean_ptr,
+    total_ptr,
     items,
     levels,
-    FIELDS: tl.constexpr,
+    TILE_FIELDS: tl.constexpr,
+    SEGMENT_FIELDS: tl.constexpr,
     TILE: tl.constexpr,
     BLOCK: tl.constexpr,
+    MERGES: tl.constexpr,  # whether a group's only tile gives its rows their gradients
+    TOUCHES: tl.constexpr,
 ):
     level = tl.program_id(0)
     tiles = 0  # where this level's begin: every level has room for as many as it can have
@@ -39,42 +47,62 @@ def plan(
     for above in range(level):
         groups = tl.load(groups_ptr + above).to(tl.int32)
         tiles += tl.where(groups > 0, tl.minimum(items, groups + items // TILE), 0)
-        segments += tl.where(above > 0, tl.minimum(items, groups), 0)
+        largest = items
+        if MERGES:
+            largest = items // (TILE + 1)
+        segments += tl.where(above > 0, tl.minimum(largest, groups), 0)
     for base in range(0, items, BLOCK):
         at = base + tl.arange(0, BLOCK)
-        there = at < items
-        item = tl.load(order_ptr + at, mask=there, other=0)
-        node = tl.load(node_ptr + item, mask=there, other=0)
+        is_item = at < items
+        item = tl.load(sorted_ptr + at, mask=is_item, other=0)
+        node = tl.load(node_ptr + item, mask=is_item, other=0)
+        if level == 0:
+            tl.store(order_ptr + at, item.to(tl.int32), mask=is_item)
         depth = tl.load(depth_ptr + node)
         for _ in range(level + 1, levels):
             node = tl.where(depth > level + 1, tl.load(parent_ptr + node), node)
             depth = tl.where(depth > level + 1, depth - 1, depth)
         size = tl.load(size_ptr + node)
-        there = there & (depth == level + 1) & (size > 1)  # an only child is certain
+        there = is_item & (depth == level + 1) & (size > 1)  # an only child is certain
         start = tl.load(start_ptr + node)
         parent = tl.load(parent_ptr + node)
         begin = _first_at_least(place_ptr, tl.load(first_ptr + parent) + 1, items)
         end = _first_at_least(place_ptr, tl.load(after_ptr + parent), items)
-        tl.store(own_ptr + level * items + at, tl.where(there, node, 0).to(tl.int32), mask=at < items)
+        tl.store(own_ptr + level * items + at, tl.where(there, node, 0).to(tl.int32), mask=is_item)
+        is_none = is_item & (there == 0)
+        none = tl.zeros((BLOCK,), dtype=tl.float32)
+        tl.store(logp_ptr + item * levels + level, none, mask=is_none)
+        tl.store(mean_ptr + item * levels + level, none, mask=is_none)
+        tl.store(total_ptr + item * levels + level, none, mask=is_none)
+        is_first = there & (at == begin)
+        if TOUCHES:
+            tl.store(touched_ptr + parent, tl.full((BLOCK,), 1, tl.int8), mask=is_first)
 
         is_tile = there & ((at - begin) % TILE == 0)
-        slot = tile_ptr + FIELDS * (tiles + tl.cumsum(is_tile.to(tl.int32), 0) - 1)
+        tile = tiles + tl.cumsum(is_tile.to(tl.int32), 0) - 1
+        # the root's group goes by a dense product
+        is_fresh = is_first & (at == tl.where(level > 0, begin, -1))
+        is_several = is_fresh
+        if MERGES:
+            is_several = is_fresh & (end - begin > TILE)
+        slot = tile_ptr + TILE_FIELDS * tile
         tl.store(slot, at, mask=is_tile)
         tl.store(slot + 1, tl.minimum(end - at, TILE), mask=is_tile)
         tl.store(slot + 2, start.to(tl.int32), mask=is_tile)
         tl.store(slot + 3, size.to(tl.int32), mask=is_tile)
         tl.store(slot + 4, level, mask=is_tile)
+        tl.store(slot + 5, tl.where(is_fresh, size.to(tl.int32), 0), mask=is_tile)
+        tl.store(slot + 6, (is_fresh & (is_several == 0)).to(tl.int32), mask=is_tile)
         tiles += tl.sum(is_tile.to(tl.int32), 0)
 
-        # the root's group goes by a dense product
-        is_segment = there & (at == tl.where(level > 0, begin, -1))
-        slot = segment_ptr + FIELDS * (segments + tl.cumsum(is_segment.to(tl.int32), 0) - 1)
-        tl.store(slot, at, mask=is_segment)
-        tl.store(slot + 1, end, mask=is_segment)
-        tl.store(slot + 2, start.to(tl.int32), mask=is_segment)
-        tl.store(slot + 3, size.to(tl.int32), mask=is_segment)
-        tl.store(slot + 4, level, mask=is_segment)
-        segments += tl.sum(is_segment.to(tl.int32), 0)
+        slot = segment_ptr + SEGMENT_FIELDS * (segments + tl.cumsum(is_several.to(tl.int32), 0) - 1)
+        tl.store(slot, at, mask=is_several)
+        tl.store(slot + 1, end, mask=is_several)
+        tl.store(slot + 2, start.to(tl.int32), mask=is_several)
+        tl.store(slot + 3, size.to(tl.int32), mask=is_several)
+        tl.store(slot + 4, level, mask=is_several)
+        tl.store(slot + 5, tile, mask=is_several)
+        segments += tl.sum(is_several.to(tl.int32), 0)
 
 
 @triton.jit

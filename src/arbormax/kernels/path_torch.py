@@ -53,7 +53,7 @@ def steps_of(node_B: Tensor, tree: PathTree) -> tuple[Tensor, Tensor, Tensor]:
     return start_BK, size_BK, own_BK - 1 - start_BK
 
 
-def plan_size(items: int, tree: PathTree) -> int:
+def plan_size(items: int, tree: PathTree, sparse: bool) -> int:  # noqa: ARG001
     """The numbers in the plan that `log_probs` gives: the steps."""
     return 3 * items * len(tree.widths)
 
@@ -62,7 +62,13 @@ plan_type = torch.int64
 
 
 def log_probs(
-    h_BD: Tensor, weight_MD: Tensor, bias_M: Tensor | None, offset_M: Tensor | None, node_B: Tensor, tree: PathTree
+    h_BD: Tensor,
+    weight_MD: Tensor,
+    bias_M: Tensor | None,
+    offset_M: Tensor | None,
+    node_B: Tensor,
+    tree: PathTree,
+    sparse: bool,  # noqa: ARG001 - others look at it
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(B, K) each: log-probability of the path's node given its parent, the mean of its siblings', and log Σ exp.
 

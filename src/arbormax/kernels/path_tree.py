@@ -16,8 +16,11 @@ class PathTree(NamedTuple):
     depth: Tensor  # (N,)
     group_start: Tensor  # (N,) first row of the node's sibling group
     group_size: Tensor  # (N,)
-    first: Tensor  # (N,) the node's place when the tree is walked depth first: a subtree is one run of places
-    after: Tensor  # (N,) the first place behind its subtree
+    first: Tensor  # (N,) int32, the node's place when the tree is walked depth first: a subtree is one run of places
+    after: Tensor  # (N,) int32, the first place behind its subtree
+    inner: Tensor  # (P,) the nodes with children
+    inner_start: Tensor  # (P,) the first row of their children
+    inner_size: Tensor  # (P,)
     counts: Tensor  # (K,) the sibling groups of two or more of each level
     cells: Tensor  # (K,) where each level's cells begin, when an item's are side by side
 
