@@ -139,3 +139,21 @@ def test_a_head_on_a_gpu_takes_it_compiled_and_under_autocast():
     with torch.autocast("cuda", dtype=torch.bfloat16):
         half = head.loss(h.bfloat16(), y)
     torch.testing.assert_close(half, eager, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_it_compiles_whole(sparse):
+    tax = TREES["even"]
+    h, rows = torch.randn(5, 16, device=DEVICE), torch.randn(tax.num_nodes - 1, 16, device=DEVICE)
+    y = torch.arange(5, device=DEVICE)
+    am.HierarchicalSoftmax(16, tax, sparse=True, device=DEVICE)  # older torch cannot make the tree's tensors in a graph
+
+    def loss(h, rows):
+        return path_cross_entropy(h, rows, None, y, tax, impl="triton", sparse=sparse)
+
+    found = []
+    for way in (loss, torch.compile(loss, fullgraph=True, backend="aot_eager")):
+        given = h.clone().requires_grad_(), rows.clone().requires_grad_()
+        way(*given).backward()
+        found.append([part.grad.to_dense() for part in given])
+    torch.testing.assert_close(found[0], found[1])

@@ -83,7 +83,7 @@ def path_cross_entropy(
     chosen = kernels.choose(impl, features, rows, tree)
     logp_BK, mean_BK, *_ = path_steps(features, rows, bias, offset, nodes_B, tree.tensors, tree.sizes, sparse, chosen)
     if reduction != "none" and weight is None and node_weights is None and not (label_smoothing or gamma):
-        total = -logp_BK.sum()  # an ignored item has no steps
+        total: Tensor = -logp_BK.sum()  # an ignored item has no steps
         return total if reduction == "sum" else total / counted_B.sum()
     nodes_BK = logp_BK  # not looked at without node weights
     if node_weights is not None:

@@ -9,27 +9,28 @@ import os
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from arbormax.errors import MissingDependencyError, OptionError
+from arbormax.kernels import path_torch
 from arbormax.kernels.path_tree import PathTree
 
 Impl = Literal["auto", "torch", "triton"]
-_MODULES = {"torch": "arbormax.kernels.path_torch", "triton": "arbormax.kernels.path_triton"}
+_HAS_TRITON = find_spec("triton") is not None
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _LEVELS, _WIDTH = 32, 4096  # deeper trees and wider sibling groups are left to torch
 
 
 def choose(impl: Impl, h: Tensor, rows: Tensor, tree: PathTree) -> str:
     """The implementation for these tensors, `torch` or `triton`; raises where the one asked for cannot work."""
-    if impl not in ("auto", *_MODULES):
+    if impl not in get_args(Impl):
         raise OptionError(f"impl is one of 'auto', 'torch', 'triton', not {impl!r}")
     if impl == "torch" or (impl == "auto" and h.device.type != "cuda"):
         return "torch"
-    if find_spec("triton") is None:
+    if not _HAS_TRITON:
         if impl == "auto":
             return "torch"
         raise MissingDependencyError("impl='triton'", "triton")
@@ -51,4 +52,4 @@ def _why_not_triton(h: Tensor, rows: Tensor, tree: PathTree) -> str | None:
 
 def implementation(name: str) -> ModuleType:
     """The module behind a name that `choose` gave."""
-    return import_module(_MODULES[name])
+    return path_torch if name == "torch" else import_module("arbormax.kernels.path_triton")
