@@ -122,6 +122,7 @@ def test_what_it_cannot_do_is_told():
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of older compilers, in torch itself
 def test_a_head_on_a_gpu_takes_it_compiled_and_under_autocast():
     tax = Taxonomy.from_parents([-1, *(node // 33 for node in range(33 + 33**2 + 33**3))])
     head = am.HierarchicalSoftmax(64, tax, device="cuda")

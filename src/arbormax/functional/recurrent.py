@@ -5,22 +5,20 @@ S networks, B batch, T tokens, E size of a word's vector, H hidden size.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Sequence
-from functools import cache
-from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, library, nn
 
 from arbormax.errors import OptionError
+from arbormax.kernels.gpu import shared_memory
 
 Impl = Literal["auto", "torch", "triton"]
 
-# Larger ones keep a GPU busy through cuDNN, too.
-_BATCH, _HIDDEN = 64, 512
+# Larger ones keep a GPU busy through cuDNN, too, and up to so many hidden units it has one launch of its own, which is
+# the faster one for long texts: benchmarks/recurrent.py
+_BATCH, _HIDDEN, _CUDNN_HIDDEN, _CUDNN_WORDS = 64, 512, 128, 128
 # Of shared memory, for tiles of weights: data-centre GPUs from the A100 on have it.
 _SHARED_MEMORY = 160 * 1024
 
@@ -64,9 +62,10 @@ def _suits(networks: Sequence[nn.LSTM], inputs: Sequence[Tensor]) -> bool:
         and 1 <= x_BTE.shape[0] <= _BATCH
         and x_BTE.shape[1] >= 1
         and networks[0].hidden_size <= _HIDDEN
+        and (networks[0].hidden_size > _CUDNN_HIDDEN or x_BTE.shape[1] <= _CUDNN_WORDS)
         and all(x.dtype == torch.float32 and x.shape == x_BTE.shape for x in inputs)
         and all(_is_plain(network) and network.weight_hh_l0.dtype == torch.float32 for network in networks)
-        and _gpu_can(x_BTE.device.index or 0)
+        and shared_memory(x_BTE.device.index or 0) >= _SHARED_MEMORY
         and not _is_transformed()
     )
 
@@ -75,17 +74,6 @@ def _is_plain(network: nn.LSTM) -> bool:
     hooks = network._forward_hooks or network._forward_pre_hooks or network._backward_hooks  # noqa: SLF001
     layers = network.num_layers == 1 and not network.bidirectional and network.proj_size == 0
     return layers and network.bias and network.batch_first and not hooks
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-@cache
-def _gpu_can(index: int) -> bool:
-    """Whether Triton can build kernels for this GPU here."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if torch.version.cuda is None or find_spec("triton") is None or compiler is None:
-        return False
-    properties = torch.cuda.get_device_properties(index)
-    return bool(properties.major >= 8 and getattr(properties, "shared_memory_per_block_optin", 0) >= _SHARED_MEMORY)
 
 
 def _is_transformed() -> bool:

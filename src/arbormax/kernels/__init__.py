@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Literal, get_args
 
@@ -16,10 +15,10 @@ from torch import Tensor
 
 from arbormax.errors import MissingDependencyError, OptionError
 from arbormax.kernels import path_torch
+from arbormax.kernels.gpu import HAS_TRITON, shared_memory
 from arbormax.kernels.path_tree import PathTree
 
 Impl = Literal["auto", "torch", "triton"]
-_HAS_TRITON = find_spec("triton") is not None
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _LEVELS, _WIDTH = 32, 4096  # deeper trees and wider sibling groups are left to torch
 
@@ -30,7 +29,7 @@ def choose(impl: Impl, h: Tensor, rows: Tensor, tree: PathTree) -> str:
         raise OptionError(f"impl is one of 'auto', 'torch', 'triton', not {impl!r}")
     if impl == "torch" or (impl == "auto" and h.device.type != "cuda"):
         return "torch"
-    if not _HAS_TRITON:
+    if not HAS_TRITON:
         if impl == "auto":
             return "torch"
         raise MissingDependencyError("impl='triton'", "triton")
@@ -43,6 +42,8 @@ def choose(impl: Impl, h: Tensor, rows: Tensor, tree: PathTree) -> str:
 def _why_not_triton(h: Tensor, rows: Tensor, tree: PathTree) -> str | None:
     if h.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         return f"impl='triton' needs tensors on a GPU, found {h.device}"
+    if h.device.type == "cuda" and not shared_memory(h.device.index or 0):
+        return "impl='triton' needs a C compiler, and a GPU of NVIDIA's of compute capability 8 or more"
     if h.dtype not in _DTYPES or rows.dtype not in _DTYPES:
         return f"impl='triton' computes in float32, bfloat16 or float16, found {h.dtype} and {rows.dtype}"
     if len(tree.widths) > _LEVELS or max(tree.widths) > _WIDTH:
