@@ -7,6 +7,7 @@ SparseAdam for sparse ones. Rows are appended to benchmarks/results/scale.csv.
     python benchmarks/scale.py                     # all trees, two threads
     python benchmarks/scale.py --tree icd10cm --threads 1
     python benchmarks/scale.py --crossing          # from which size on the paths are faster than one dense product
+    python benchmarks/scale.py --device cuda       # the GPU's rows, in scale-gpu.csv; --part steps for some of them
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ COLUMNS = (
     *("tree", "classes", "batch", "features", "threads"),
     *("contender", "median_ms", "faster", "accuracy", "same"),
 )
+GPU_PARTS = ("errors", "steps", "profile", "crossing", "best", "ten-million")
 FLAT, OURS, PEER = "Linear + cross entropy", "HierarchicalSoftmax, sparse", "hierarchicalsoftmax"
 
 
@@ -184,8 +186,17 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--crossing", action="store_true", help="compare the two ways on small trees, and stop")
     parser.add_argument("--steps", type=int, default=120, help="of training before the search for the best leaves")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "scale.csv")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--part", choices=GPU_PARTS, action="append", help="of the GPU's; default: all")
+    parser.add_argument("--out", type=Path, help="CSV file for the rows")
     args = parser.parse_args()
+    results = Path(__file__).parent / "results"
+    if args.device == "cuda":
+        import scale_gpu
+
+        scale_gpu.run(args.out or results / "scale-gpu.csv", args.part or GPU_PARTS)
+        return
+    args.out = args.out or results / "scale.csv"
     torch.set_num_threads(args.threads)
     if args.crossing:
         crossing(args.features)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import gc
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ import trees
 from arbormax.functional import hierarchical_cross_entropy
 from arbormax.functional.paths import path_cross_entropy
 from arbormax.heads.base import TreeHead
+from common import append, circumstances
 
 BATCH, FEATURES = 4096, 768
 TREES = {"22^3": (22, 3), "46^3": (46, 3), "100^3": (100, 3)}
@@ -106,59 +108,82 @@ def _ours(sparse: bool, impl: str = "auto", mode: str | None = None) -> Build:
     return build
 
 
-# `graph`: compiled with torch's mode "reduce-overhead", which replays a CUDA graph, so that the host costs nothing
-OURS: dict[str, Build] = {
+CONTENDERS: dict[str, Build] = {
     "HierarchicalSoftmax": _ours(False),
     "HierarchicalSoftmax, sparse": _ours(True),
-    "HierarchicalSoftmax, graph": _ours(False, mode="reduce-overhead"),
-}
-PEERS: dict[str, Build] = {
+    "HierarchicalSoftmax, reduce-overhead": _ours(False, mode="reduce-overhead"),
     FLAT: _flat,
     f"{FLAT}, compiled": _compiled("default"),
-    f"{FLAT}, graph": _compiled("reduce-overhead"),
+    f"{FLAT}, reduce-overhead": _compiled("reduce-overhead"),
     "cut-cross-entropy": _cut,
     "Liger": _liger,
     "AdaptiveLogSoftmaxWithLoss": _adaptive,
 }
+CAPTURED = ("HierarchicalSoftmax", FLAT)  # forward and backward as one CUDA graph, so that the host costs nothing
 OPTIMISERS = {
     FLAT: lambda parameters: torch.optim.AdamW(parameters, fused=True),
     "HierarchicalSoftmax": lambda parameters: torch.optim.AdamW(parameters, fused=True),
-    "HierarchicalSoftmax, graph": lambda parameters: torch.optim.AdamW(parameters, fused=True),
     "HierarchicalSoftmax, sparse": lambda parameters: torch.optim.SparseAdam(parameters),
 }
 _NEEDS = {"cut-cross-entropy": "cut_cross_entropy", "Liger": "liger_kernel"}
 
 
-def rows_of(name: str, tax: am.Taxonomy, contenders: dict[str, Build], optimisers: bool = True) -> list[dict[str, Any]]:
-    """A row for each contender, and one more with its optimiser's step."""
+def captured(run: Callable[[], None], parameters: list[Tensor]) -> Callable[[], None]:
+    """The same step as a CUDA graph that is replayed."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    torch.cuda.current_stream().wait_stream(stream)
+    for parameter in parameters:
+        parameter.grad = None
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
+def rows_of(tree: str, tax: am.Taxonomy, names: Sequence[str]) -> list[dict[str, Any]]:
+    """A row for each contender, one more with its optimiser's step, and one as a captured graph."""
     rows = []
     torch.manual_seed(0)
-    for contender, build in contenders.items():
-        package = _NEEDS.get(contender)
+    for name in names:
+        package = _NEEDS.get(name)
         if package is not None and find_spec(package) is None:
-            print(f"{contender}: not installed")
+            print(f"{name}: not installed")
             continue
-        h = torch.randn(BATCH, FEATURES, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-        y = torch.randint(tax.num_leaves, (BATCH,), device="cuda")
-        try:
-            module, loss = build(tax, h, y)
-            for optimiser in (None, OPTIMISERS.get(contender) if optimisers else None):
-                if optimiser is None and rows and rows[-1]["contender"] == contender:
-                    continue
-                run = step(h, module, loss, optimiser and optimiser(list(module.parameters())))
-                torch.cuda.reset_peak_memory_stats()
-                milliseconds = median_ms(run)
-                peak = torch.cuda.max_memory_allocated() / 2**30
-                named = contender if optimiser is None else f"{contender}, with optimiser"
-                print(f"{name:8}{named:45}{milliseconds:9.3f} ms {peak:8.2f} GiB", flush=True)
-                rows.append({"contender": named, "median_ms": round(milliseconds, 4), "peak_gib": round(peak, 3)})
-        except Exception as error:  # a peer that cannot is a row that says so
-            print(f"{name:8}{contender:45}{type(error).__name__}: {str(error)[:200]}", flush=True)
-            rows.append({"contender": contender, "median_ms": "", "peak_gib": "", "note": type(error).__name__})
-        h = y = module = loss = run = None  # type: ignore[assignment]
+        rows += _rows_of_one(tree, tax, name)
         gc.collect()
         torch.cuda.empty_cache()
     return rows
+
+
+def _rows_of_one(tree: str, tax: am.Taxonomy, name: str) -> list[dict[str, Any]]:
+    h = torch.randn(BATCH, FEATURES, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    y = torch.randint(tax.num_leaves, (BATCH,), device="cuda")
+    rows: list[dict[str, Any]] = []
+
+    def add(contender: str, run: Callable[[], None]) -> None:
+        torch.cuda.reset_peak_memory_stats()
+        milliseconds = median_ms(run)
+        peak = torch.cuda.max_memory_allocated() / 2**30
+        print(f"{tree:8}{contender:45}{milliseconds:9.3f} ms {peak:8.2f} GiB", flush=True)
+        rows.append({"contender": contender, "median_ms": round(milliseconds, 4), "peak_gib": round(peak, 3)})
+
+    try:
+        module, loss = CONTENDERS[name](tax, h, y)
+        run = step(h, module, loss)
+        add(name, run)
+        if name in CAPTURED:
+            add(f"{name}, captured", captured(run, [h, *module.parameters()]))
+        if name in OPTIMISERS:
+            optimiser = OPTIMISERS[name](list(module.parameters()))
+            add(f"{name}, with optimiser", step(h, module, loss, optimiser))
+    except Exception as error:  # a peer that cannot is a row that says so
+        print(f"{tree:8}{name:45}{type(error).__name__}: {str(error)[:200]}", flush=True)
+        rows.append({"contender": name, "median_ms": "", "peak_gib": "", "note": type(error).__name__})
+    return [{"tree": tree, "classes": tax.num_leaves, **row} for row in rows]
 
 
 def errors(tax: am.Taxonomy, dtype: torch.dtype, batch: int = 512, features: int = 256) -> dict[str, list[float]]:
@@ -240,3 +265,94 @@ def best_of(tax: am.Taxonomy, head: am.HierarchicalSoftmax, h: Tensor, y: Tensor
         {"contender": f"top 5 by {way}, {name}", "median_ms": round(ms, 3), **shared}
         for way, ms in (("search", search), ("all leaves", every))
     ]
+
+
+def trained(tax: am.Taxonomy, features: int, steps: int) -> list[dict[str, Any]]:
+    """Five best leaves of an untrained and of a trained head."""
+    from scale import Task
+
+    torch.manual_seed(0)
+    task = Task(tax, features, classes=20_000)
+    head = am.HierarchicalSoftmax(features, tax, sparse=True, device="cuda")
+    optimiser = torch.optim.SparseAdam(list(head.parameters()), lr=0.02)
+    rows = []
+    for name, count in (("untrained", 0), ("trained", steps)):
+        for _ in range(count):
+            h, y = (part.to("cuda") for part in task.draw(1024))
+            optimiser.zero_grad()
+            head.loss(h, y).backward()
+            optimiser.step()
+        h, y = (part.to("cuda") for part in task.draw(256))
+        rows += best_of(tax, head, h, y, name)
+    return rows
+
+
+def ten_million() -> list[dict[str, Any]]:
+    """A step with a sparse optimiser on a tree of ten million classes."""
+    tax = trees.balanced(216, 3)
+    h = torch.randn(BATCH, 256, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    y = torch.randint(tax.num_leaves, (BATCH,), device="cuda")
+    head = am.HierarchicalSoftmax(256, tax, sparse=True, device="cuda", dtype=torch.bfloat16)
+    rows = []
+    for name, optimiser in (("SGD", torch.optim.SGD), ("SparseAdam", torch.optim.SparseAdam)):
+        run = step(h, head, lambda: head.loss(h, y), optimiser(list(head.parameters()), lr=0.01))
+        torch.cuda.reset_peak_memory_stats()
+        milliseconds, peak = median_ms(run), torch.cuda.max_memory_allocated() / 2**30
+        print(f"216^3, D 256, sparse, with {name}: {milliseconds:.2f} ms, {peak:.1f} GiB", flush=True)
+        rows.append(
+            {"tree": "216^3", "classes": tax.num_leaves, "contender": f"HierarchicalSoftmax, sparse, with {name}"}
+            | {"features": 256, "median_ms": round(milliseconds, 3), "peak_gib": round(peak, 2)}
+        )
+    return rows
+
+
+def run(out: Path, parts: Sequence[str]) -> None:
+    """The parts asked for: errors, steps, profile, crossing, best, ten-million; rows are written after each."""
+    circumstance = {
+        **circumstances("torch", "triton"),
+        "device": torch.cuda.get_device_name(),
+        "batch": BATCH,
+        "dtype": "bfloat16",
+    }
+    for name, (branching, depth) in TREES.items():
+        if not {"steps", "errors", "profile", "best"} & set(parts):
+            break
+        tax = trees.balanced(branching, depth)
+        if "errors" in parts and name == "22^3":
+            for dtype in (torch.bfloat16, torch.float16, torch.float32):
+                for impl, found in errors(tax, dtype).items():
+                    print(f"{dtype} {impl:7}" + "".join(f"{error:10.1e}" for error in found))
+        if "steps" in parts:
+            _write(out, rows_of(name, tax, list(CONTENDERS)), circumstance)
+        if "profile" in parts:
+            profile(tax)
+        if "best" in parts and name == "100^3":
+            shared = {"tree": name, "classes": tax.num_leaves, "features": 300}
+            _write(out, [{**shared, **row} for row in trained(tax, 300, 120)], {**circumstance, "dtype": "float32"})
+    if "crossing" in parts:
+        crossing()
+    if "ten-million" in parts:
+        _write(out, ten_million(), circumstance)
+
+
+COLUMNS = (
+    *(
+        "tree",
+        "classes",
+        "batch",
+        "features",
+        "dtype",
+        "contender",
+        "median_ms",
+        "peak_gib",
+        "accuracy",
+        "same",
+        "note",
+    ),
+    *("date", "device", "python", "arbormax", "torch", "triton"),
+)
+
+
+def _write(out: Path, rows: list[dict[str, Any]], circumstance: dict[str, Any]) -> None:
+    whole = [{"features": FEATURES, **circumstance, **row} for row in rows]
+    append(out, [{column: row.get(column, "") for column in COLUMNS} for row in whole])
