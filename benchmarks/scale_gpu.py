@@ -208,16 +208,41 @@ def profile(tax: am.Taxonomy, sparse: bool = False) -> None:
     """Where the device's time goes in a step."""
     h = torch.randn(BATCH, FEATURES, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     y = torch.randint(tax.num_leaves, (BATCH,), device="cuda")
-    run = step(h, *_ours(sparse)(tax, h, y))
+    profile_of(step(h, *_ours(sparse)(tax, h, y)))
+
+
+def profile_of(run: Callable[[], None], lines: int = 12) -> None:
     for _ in range(3):
         run()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
         for _ in range(5):
             run()
         torch.cuda.synchronize()
-    events = sorted(found.key_averages(), key=lambda e: -e.device_time_total)[:12]
+    events = sorted(found.key_averages(), key=lambda e: -e.device_time_total)[:lines]
     for event in events:
         print(f"    {event.key[:70]:70} {event.device_time_total / 5:8.1f} us  × {event.count // 5}")
+
+
+def tune(tax: am.Taxonomy) -> None:
+    """A captured step with other warps, stages and widths of the kernels."""
+    from arbormax.kernels import path_triton as kernels
+
+    h = torch.randn(BATCH, FEATURES, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    y = torch.randint(tax.num_leaves, (BATCH,), device="cuda")
+    module, loss = _ours(False)(tax, h, y)
+    for width in (64, 128):
+        for warps in (4, 8):
+            for stages in (2, 3, 4):
+                kernels.BLOCK_D = width
+                for launch in (kernels.FORWARD, kernels.FEATURES):
+                    launch.update(num_warps=warps, num_stages=stages)
+                try:
+                    run = step(h, module, loss)
+                    whole = median_ms(captured(run, [h, *module.parameters()]), 100.0)
+                    print(f"{width:4} columns, {warps} warps, {stages} stages: {whole:.3f} ms", flush=True)
+                    profile_of(run, 2)
+                except Exception as error:
+                    print(f"{width:4} columns, {warps} warps, {stages} stages: {type(error).__name__}", flush=True)
 
 
 def crossing() -> None:
@@ -307,7 +332,7 @@ def ten_million() -> list[dict[str, Any]]:
 
 
 def run(out: Path, parts: Sequence[str]) -> None:
-    """The parts asked for: errors, steps, profile, crossing, best, ten-million; rows are written after each."""
+    """The parts asked for: errors, steps, profile, tune, crossing, best, ten-million; rows are written after each."""
     circumstance = {
         **circumstances("torch", "triton"),
         "device": torch.cuda.get_device_name(),
@@ -315,7 +340,7 @@ def run(out: Path, parts: Sequence[str]) -> None:
         "dtype": "bfloat16",
     }
     for name, (branching, depth) in TREES.items():
-        if not {"steps", "errors", "profile", "best"} & set(parts):
+        if not {"steps", "errors", "profile", "tune", "best"} & set(parts):
             break
         tax = trees.balanced(branching, depth)
         if "errors" in parts and name == "22^3":
@@ -326,6 +351,8 @@ def run(out: Path, parts: Sequence[str]) -> None:
             _write(out, rows_of(name, tax, list(CONTENDERS)), circumstance)
         if "profile" in parts:
             profile(tax)
+        if "tune" in parts and name == "100^3":
+            tune(tax)
         if "best" in parts and name == "100^3":
             shared = {"tree": name, "classes": tax.num_leaves, "features": 300}
             _write(out, [{**shared, **row} for row in trained(tax, 300, 120)], {**circumstance, "dtype": "float32"})

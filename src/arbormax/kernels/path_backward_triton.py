@@ -94,38 +94,49 @@ def backward_features(
                 tl.store(rows_ptr + goal, (start + column).to(tl.int64), mask=column < size)
             tl.store(bias_out_ptr + goal, sums, mask=column < size)
         out_ptr = features_ptr + (level.to(tl.int64) * items + item)[:, None] * D
-        for base in range(0, D, BLOCK_D):
-            d = base + tl.arange(0, BLOCK_D)
-            out = tl.zeros((TILE, BLOCK_D), dtype=tl.float32)
-            if IS_WIDE:
+        # loops without branches, which the compiler can overlap
+        if IS_WIDE:
+            for base in range(0, D, BLOCK_D):
+                d = base + tl.arange(0, BLOCK_D)
+                out = tl.zeros((TILE, BLOCK_D), dtype=tl.float32)
                 for first in range(0, size, WIDTH):
                     column = first + tl.arange(0, WIDTH)
                     is_cell = is_item[:, None] & (column < size)[None, :]
                     high = tl.load(kept_ptr + column[None, :], mask=is_cell, other=0.0)
-                    row = (start + column).to(tl.int64)
-                    mask = (column < size)[:, None] & (d < D)[None, :]
-                    w = tl.load(weight_ptr + row[:, None] * D + d[None, :], mask=mask, other=0.0)
-                    out = tl.dot(high, w.to(DTYPE), out, input_precision=PRECISION)
+                    w = _block(weight_ptr, (start + column).to(tl.int64), column < size, d, D, DTYPE)
+                    out = tl.dot(high, w, out, input_precision=PRECISION)
                     if IS_HALF:
                         low = tl.load(kept_ptr + part + column[None, :], mask=is_cell, other=0.0)
-                        out = tl.dot(low, w.to(DTYPE), out, input_precision=PRECISION)
-            else:
-                column = tl.arange(0, WIDTH)
-                row = (start + column).to(tl.int64)
-                mask = (column < size)[:, None] & (d < D)[None, :]
-                w = tl.load(weight_ptr + row[:, None] * D + d[None, :], mask=mask, other=0.0)
-                out = tl.dot(high, w.to(DTYPE), out, input_precision=PRECISION)
+                        out = tl.dot(low, w, out, input_precision=PRECISION)
+                tl.store(out_ptr + d[None, :], out, mask=is_item[:, None] & (d < D)[None, :])
+        else:
+            column = tl.arange(0, WIDTH)
+            row = (start + column).to(tl.int64)
+            for base in range(0, D, BLOCK_D):
+                d = base + tl.arange(0, BLOCK_D)
+                w = _block(weight_ptr, row, column < size, d, D, DTYPE)
+                out = tl.dot(high, w, input_precision=PRECISION)
                 if IS_HALF:
-                    out = tl.dot(low, w.to(DTYPE), out, input_precision=PRECISION)
-                if is_alone:
-                    mask = is_item[:, None] & (d < D)[None, :]
-                    h = tl.load(h_ptr + item[:, None] * D + d[None, :], mask=mask, other=0.0).to(DTYPE)
-                    rows = tl.dot(tl.trans(high), h, input_precision=PRECISION)
+                    out = tl.dot(low, w, out, input_precision=PRECISION)
+                tl.store(out_ptr + d[None, :], out, mask=is_item[:, None] & (d < D)[None, :])
+            if is_alone:
+                high_t = tl.trans(high)
+                low_t = tl.trans(low)
+                for base in range(0, D, BLOCK_D):
+                    d = base + tl.arange(0, BLOCK_D)
+                    h = _block(h_ptr, item, is_item, d, D, DTYPE)
+                    rows = tl.dot(high_t, h, input_precision=PRECISION)
                     if IS_HALF:
-                        rows = tl.dot(tl.trans(low), h, rows, input_precision=PRECISION)
+                        rows = tl.dot(low_t, h, rows, input_precision=PRECISION)
                     mask = (column < size)[:, None] & (d < D)[None, :]
                     tl.store(weight_out_ptr + goal[:, None] * D + d[None, :], rows, mask=mask)
-            tl.store(out_ptr + d[None, :], out, mask=is_item[:, None] & (d < D)[None, :])
+
+
+@triton.jit
+def _block(table_ptr, row, is_row, d, D: tl.constexpr, DTYPE: tl.constexpr):
+    """Some rows of a table, and of these some columns."""
+    mask = is_row[:, None] & (d < D)[None, :]
+    return tl.load(table_ptr + row[:, None] * D + d[None, :], mask=mask, other=0.0).to(DTYPE)
 
 
 @triton.jit(do_not_specialize=["items"])
@@ -172,9 +183,7 @@ def backward_rows(
                 at = first + tl.arange(0, TILE)
                 is_item = at < end
                 item = tl.load(order_ptr + at, mask=is_item, other=0).to(tl.int64)
-                h = tl.load(
-                    h_ptr + item[:, None] * D + d[None, :], mask=is_item[:, None] & (d < D)[None, :], other=0.0
-                ).to(DTYPE)
+                h = _block(h_ptr, item, is_item, d, D, DTYPE)
                 kept_ptr = grad_ptr + item[None, :] * cells + cell + column[:, None]
                 is_cell = is_row[:, None] & is_item[None, :]
                 high = tl.load(kept_ptr, mask=is_cell, other=0.0)

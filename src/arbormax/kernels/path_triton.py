@@ -24,6 +24,10 @@ TILE = 16  # items of a tile
 _WIDTH = 128  # rows of a sibling group that are looked at together
 _BLOCK = 4096  # items that the plan looks at together
 _CLEARED = 32  # rows of a sibling group, about, from which on zeros are written group by group
+FORWARD: dict[str, Any] = {"num_warps": 4, "num_stages": 4}
+FEATURES: dict[str, Any] = {"num_warps": 4, "num_stages": 3}
+ROWS: dict[str, Any] = {"num_warps": 4, "num_stages": 3}
+BLOCK_D = 64  # features that are looked at together
 _HALF = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 plan_type = torch.int32
 
@@ -55,7 +59,7 @@ def log_probs(
         )  # fmt: skip
         forward[(len(tiles) // TILE_FIELDS,)](
             h, rows, bias, offset, order, own, tiles, logp, mean, log_total, items, levels,
-            TILE_FIELDS=TILE_FIELDS, **shape, num_warps=4, num_stages=4,
+            TILE_FIELDS=TILE_FIELDS, **shape, **FORWARD,
         )  # fmt: skip
     return logp, mean, log_total, plan_
 
@@ -101,13 +105,13 @@ def gradients(
             own_grad.contiguous(), mean_grad.contiguous(), h, rows, bias, offset, order, own, tiles, log_total,
             tree.cells, kept, of_levels, ends, at, of_rows, of_bias, items, levels, cells,
             TILE_FIELDS=TILE_FIELDS, IS_WIDE=not _merges(tree), IS_SPARSE=sparse, IS_HALF=is_half, **shape,
-            num_warps=4, num_stages=3,
+            **FEATURES,
         )  # fmt: skip
     if items and len(segments):
         del shape["HAS_BIAS"], shape["HAS_OFFSET"]
         backward_rows[(len(segments) // SEGMENT_FIELDS, triton.cdiv(width, shape["BLOCK_D"]))](
             h, order, segments, tree.cells, kept, ends, at, of_rows, of_bias, items, cells,
-            SEGMENT_FIELDS=SEGMENT_FIELDS, IS_SPARSE=sparse, IS_HALF=is_half, **shape, num_warps=4, num_stages=3,
+            SEGMENT_FIELDS=SEGMENT_FIELDS, IS_SPARSE=sparse, IS_HALF=is_half, **shape, **ROWS,
         )  # fmt: skip
     if top:
         coefficients = kept.view(-1, cells)[:, :top]
@@ -139,7 +143,7 @@ def _shape(h: Tensor, rows: Tensor, bias: Tensor | None, offset: Tensor | None, 
     width = h.shape[1]
     return {
         "D": width,
-        "BLOCK_D": max(16, min(64, triton.next_power_of_2(width))),
+        "BLOCK_D": max(16, min(BLOCK_D, triton.next_power_of_2(width))),
         "TILE": TILE,
         "WIDTH": max(16, min(_WIDTH, triton.next_power_of_2(max(tree.widths)))),
         "HAS_BIAS": bias is not None,
