@@ -237,7 +237,7 @@ def test_on_a_large_tree_nodes_and_classes_are_found_without_scoring_all_of_it(l
 def test_a_batch_is_cut_to_what_fits_into_memory_only_where_all_nodes_are_scored(large, monkeypatch):
     clf, texts, _ = large
     made, features = [], clf.model_.features
-    monkeypatch.setattr("arbormax.integrations.text._CELLS", 10 * clf.taxonomy_.num_nodes)
+    monkeypatch.setattr("arbormax.integrations._answers._CELLS", 10 * clf.taxonomy_.num_nodes)
     monkeypatch.setattr(clf.model_, "features", lambda texts, size: made.append(size) or features(texts, size))
     for call in (clf.predict, clf.predict_nodes, clf.node_proba, lambda texts: clf.predict_nodes(texts, 0.5, "greedy")):
         call(texts)

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from arbormax import decode
-from arbormax.errors import MissingDependencyError, OptionError, did_you_mean
-from arbormax.functional._threshold import check_tau
+from arbormax.errors import MissingDependencyError, OptionError
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.formats._text import write_whole
 
@@ -30,22 +28,18 @@ except ModuleNotFoundError as error:
 
 from arbormax.data.examples import Examples
 from arbormax.data.labels import guess_separator, infer_taxonomy, label_nodes
+from arbormax.integrations._answers import RECORD, Answers, recorded_run, run_record
 from arbormax.integrations._inputs import labels_of, pairs_of, plain, texts_of
 from arbormax.training import Hardware, ModelFolderError, Run, TextModel, TrainConfig, evaluate, load_model, save_model
 from arbormax.training import fit as train
 from arbormax.training.folder import remove_state
-from arbormax.training.model import evaluating
 
 __all__ = ["TextClassifier"]
 
-Decoder = Literal["threshold", "leaf", "greedy"] | Callable[[Tensor, Taxonomy], Tensor]
-
-_RECORD = "classifier.json"
 _WHOLE = "\0"  # stands in no label: a string is then one name, and only after that what `Taxonomy.find` takes
-_CELLS = 2**24  # of a batch of answers: what prediction holds in memory beside its result
 
 
-class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class TextClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Texts in, classes of a taxonomy out; follows scikit-learn's conventions.
 
     `taxonomy` is a `Taxonomy`, the path of its file, nested mappings, or None: inferred from the labels. `encoder` is
@@ -198,97 +192,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     # -------------------------------------------------------------- prediction
 
-    def predict(self, X: Any) -> np.ndarray:
-        """(n,) the label of the most probable class of each text, one of `classes_`."""
-        texts = self._ready(X)
-        labels: np.ndarray = self.classes_[self._best(texts)]
-        return labels
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """(n, C) float32 probabilities of the classes, in the order of `classes_`."""
-        logp_nC = self.predict_log_proba(X)
-        return _exp(logp_nC)
-
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """(n, C) float32 log-probabilities of the classes, in the order of `classes_`."""
-        texts = self._ready(X)
-        return self._answers(texts, self.model_.head, self.taxonomy_.num_leaves)
-
-    def node_proba(self, X: Any) -> np.ndarray:
-        """(n, N) float32 probabilities of every node of `taxonomy_`; the root's is one."""
-        texts = self._ready(X)
-        logp_nN = self._answers(texts, self.model_.head.node_log_probs, self.taxonomy_.num_nodes)
-        return _exp(logp_nN)
-
-    def predict_nodes(self, X: Any, tau: float = 0.5, decoder: Decoder = "threshold") -> np.ndarray:
-        """(n,) int64 node ids of `taxonomy_`: by default the deepest node whose probability exceeds `tau`.
-
-        `decoder` is one of `arbormax.decode` by its name, of which only "threshold" looks at `tau`, or a function of
-        node log-probabilities (B, N) and the taxonomy that gives nodes (B,).
-        """
-        texts, tax, head = self._ready(X), self.taxonomy_, self.model_.head
-        names = ("threshold", "leaf", "greedy")
-        if not callable(decoder) and decoder not in names:
-            hint = did_you_mean(str(decoder), names)
-            raise OptionError(f"decoder is one of {', '.join(names)}, or a function; found {decoder!r}{hint}")
-        if decoder == "threshold":
-            tau = check_tau(tau)
-            return self._answers(texts, lambda h_BD: head.predict_nodes(h_BD, tau), whole=False, dtype=np.int64)
-        if decoder == "leaf":
-            leaves: np.ndarray = tax.leaves[self._best(texts)]
-            return leaves
-        chosen = decoder if callable(decoder) else decode.greedy
-        return self._answers(texts, lambda h_BD: chosen(head.node_log_probs(h_BD), tax), dtype=np.int64)
-
-    def predict_paths(self, X: Any, tau: float | None = None) -> list[tuple[str, ...]]:
-        """The path of names to each text's most probable class, or with `tau` to the node of `predict_nodes`.
-
-        The empty path is the root: nothing was sure enough.
-        """
-        nodes = self.predict_nodes(X, decoder="leaf") if tau is None else self.predict_nodes(X, tau)
-        paths = {node: self.taxonomy_.path(node) for node in np.unique(nodes).tolist()}
-        return [paths[node] for node in nodes.tolist()]
-
-    def topk(self, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """(n, k) falling probabilities of each text's k most probable classes, and (n, k) their labels."""
-        texts = self._ready(X)
-        # the classes travel beside the log-probabilities, exact as float64
-        both = self._answers(
-            texts,
-            lambda h_BD: torch.stack([part.cpu().double() for part in self.model_.head.topk(h_BD, k)], -1),
-            k,
-            2,
-            dtype=np.float64,
-        )
-        return _exp(both[..., 0]), self.classes_[both[..., 1].astype(np.int64)]
-
     def _ready(self, X: Any) -> list[str]:
         check_is_fitted(self)
         return texts_of(X)
 
-    def _best(self, texts: list[str]) -> np.ndarray:
-        return self._answers(texts, self.model_.head.predict, whole=False, dtype=np.int64)
-
-    def _answers(
-        self,
-        texts: list[str],
-        answer: Callable[[Tensor], Tensor],
-        *shape: int,
-        whole: bool = True,
-        dtype: type[np.generic] = np.float32,
-    ) -> np.ndarray:
-        """(n, *shape) the answers to the texts' features, a batch at a time; `whole`: they may need all scores."""
-        result = np.empty((len(texts), *shape), dtype)
-        size, model = 256, self.model_
-        if whole or not model.head.searches or model.config.encoder == "tfidf":  # with sparse features none searches
-            size = max(1, min(size, _CELLS // self.taxonomy_.num_nodes))
-        start = 0
-        for features_BD in self.model_.features(texts, size):
-            with evaluating(self.model_):
-                rows = answer(features_BD).cpu().numpy()
-            result[start : start + len(rows)] = rows
-            start += len(rows)
-        return result
+    def _features(self, inputs: list[str], size: int) -> Iterator[Tensor]:
+        return self.model_.features(inputs, size)
 
     # -------------------------------------------------------------- evaluation
 
@@ -320,20 +229,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """
         check_is_fitted(self)
         path = save_model(self.model_, Path(folder), dict(metrics or {}))
-        run = self.run_
         record = {
             "taxonomy": self.taxonomy_.fingerprint,
             "separator": self._separator,
-            "run": run
-            and {
-                "epochs": run.epochs,
-                "best_epoch": run.best_epoch,
-                "valid_macro_f1": run.valid_macro_f1,
-                "curve": [dict(epoch) for epoch in run.curve],
-                "seconds": run.seconds,
-            },
+            "run": run_record(self.run_),
         }
-        write_whole(path / _RECORD, (json.dumps(record, indent=2) + "\n").encode())
+        write_whole(path / RECORD, (json.dumps(record, indent=2) + "\n").encode())
         return path
 
     @classmethod
@@ -346,13 +247,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         settings = model.config.model_dump()
         names = cls._get_param_names()
         clf = cls(taxonomy=model.taxonomy, **{name: value for name, value in settings.items() if name in names})
-        path = Path(folder) / _RECORD
+        path = Path(folder) / RECORD
         try:
             record = json.loads(path.read_text("utf-8")) if path.is_file() else {}
             if record.get("taxonomy") != model.taxonomy.fingerprint:  # of a model that lay here before
                 record = {}
-            told = record.get("run")
-            run = Run(model, **{**told, "curve": tuple(told.get("curve", ()))}) if told else None
+            run = recorded_run(record.get("run"), model)
             separator = record.get("separator")
         except (ValueError, TypeError, AttributeError) as error:
             raise ModelFolderError(f"{path} is not the record of a classifier: {error}") from error
@@ -370,8 +270,3 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         tags.input_tags.two_d_array = False
         tags.no_validation = True  # the texts are checked here
         return tags
-
-
-def _exp(logp: np.ndarray) -> np.ndarray:
-    np.exp(logp, out=logp)  # in place: these arrays may be the largest there are
-    return logp
