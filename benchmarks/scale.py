@@ -85,16 +85,21 @@ def _step(
 
 
 def measure(runs: dict[str, Callable[[], None]], turns: int) -> dict[str, float]:
-    """The median seconds of every contender; they take turns, the slow peer one."""
+    """The median seconds of every contender; they take turns of a tenth of a second or one run, the slow peer one."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(-1, turns):  # the first is not counted
         for name, run in runs.items():
             if name == PEER and seconds[name] and turns < 100:
                 continue
-            start = time.perf_counter()
-            run()
-            if turn >= 0 or name == PEER:
-                seconds[name].append(time.perf_counter() - start)
+            begin = start = time.perf_counter()
+            while True:
+                run()
+                now = time.perf_counter()
+                if turn >= 0 or name == PEER:
+                    seconds[name].append(now - start)
+                start = now
+                if now - begin > 0.1:
+                    break
     return {name: statistics.median(times) for name, times in seconds.items()}
 
 

@@ -105,9 +105,9 @@ def path_steps(
     sparse: bool,
     impl: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(B, K) each: the log-probability of every step's node given its parent, its siblings' mean, and log Σ exp.
+    """(B, K) each: the log-probability of every step's node given its parent, and its siblings' mean.
 
-    The plan beside them is the implementation's own, for its gradients.
+    The other two are what the implementation keeps for its gradients: numbers and a plan.
     """
     made: tuple[Tensor, Tensor, Tensor, Tensor] = kernels.implementation(impl).log_probs(
         h, rows, bias, offset, node, PathTree.of(tree, sizes), sparse
@@ -128,10 +128,11 @@ def _(
     impl: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     wide = torch.promote_types(torch.promote_types(h.dtype, rows.dtype), torch.float32)
-    made = [h.new_empty((len(node), len(sizes) // 2), dtype=wide) for _ in range(3)]
     module = kernels.implementation(impl)
-    plan = h.new_empty((module.plan_size(len(node), PathTree.of(tree, sizes), sparse),), dtype=module.plan_type)
-    return made[0], made[1], made[2], plan
+    cells = library.get_ctx().new_dynamic_size() if impl == "torch" else 0
+    kept, planned = module.kept_shapes(len(node), PathTree.of(tree, sizes), sparse, cells)
+    made = [h.new_empty((len(node), len(sizes) // 2), dtype=wide) for _ in range(2)]
+    return made[0], made[1], h.new_empty(kept, dtype=wide), h.new_empty((planned,), dtype=module.plan_type)
 
 
 @library.custom_op("arbormax::path_steps_backward", mutates_args=())
@@ -142,7 +143,7 @@ def path_steps_backward(
     rows: Tensor,
     bias: Tensor | None,
     offset: Tensor | None,
-    log_total: Tensor,
+    kept: Tensor,
     plan: Tensor,
     tree: list[Tensor],
     sizes: list[int],
@@ -151,7 +152,7 @@ def path_steps_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of the features, the rows and the bias."""
     module = kernels.implementation(impl)
-    given = (own_grad, mean_grad, h, rows, bias, offset, log_total, plan)
+    given = (own_grad, mean_grad, h, rows, bias, offset, kept, plan)
     found = module.gradients(*given, PathTree.of(tree, sizes), sparse)
     if found.rows is None:
         return found.h, found.weight, found.bias
@@ -181,9 +182,9 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 
 
 def _backward(ctx: Any, own_grad: Tensor, mean_grad: Tensor, *_: Any) -> tuple[Any, ...]:
-    h, rows, bias, offset, log_total, plan = ctx.saved_tensors
+    h, rows, bias, offset, kept, plan = ctx.saved_tensors
     grad_h, grad_rows, grad_bias = path_steps_backward(
-        own_grad, mean_grad, h, rows, bias, offset, log_total, plan, ctx.tree, ctx.sizes, ctx.sparse, ctx.impl
+        own_grad, mean_grad, h, rows, bias, offset, kept, plan, ctx.tree, ctx.sizes, ctx.sparse, ctx.impl
     )
     added = [None if vector is None else grad_bias for vector in (bias, offset)]
     return grad_h, grad_rows, *added, None, [None] * len(ctx.tree), None, None, None

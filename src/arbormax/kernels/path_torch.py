@@ -53,9 +53,9 @@ def steps_of(node_B: Tensor, tree: PathTree) -> tuple[Tensor, Tensor, Tensor]:
     return start_BK, size_BK, own_BK - 1 - start_BK
 
 
-def plan_size(items: int, tree: PathTree, sparse: bool) -> int:  # noqa: ARG001
-    """The numbers in the plan that `log_probs` gives: the steps."""
-    return 3 * items * len(tree.widths)
+def kept_shapes(items: int, tree: PathTree, sparse: bool, cells: int) -> tuple[tuple[int, ...], int]:  # noqa: ARG001
+    """Of what `log_probs` keeps for `gradients`, when the batch has so many cells."""
+    return (cells,), 3 * items * len(tree.widths) + 2 * cells
 
 
 plan_type = torch.int64
@@ -70,10 +70,9 @@ def log_probs(
     tree: PathTree,
     sparse: bool,  # noqa: ARG001 - others look at it
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(B, K) each: log-probability of the path's node given its parent, the mean of its siblings', and log Σ exp.
+    """(B, K) each: the log-probability of the path's node given its parent, and the mean of its siblings'.
 
-    The last is of the logits below the largest of the step: large ones would drown it. A step that is none has zeros.
-    The plan beside them is for `gradients`.
+    A step that is none has zeros. Then what `gradients` wants to know: the log-probability of every cell, and a plan.
     """
     start_BK, size_BK, place_BK = steps_of(node_B, tree)
     cells = cells_of(start_BK, size_BK, size_BK.sum(1))
@@ -82,14 +81,14 @@ def log_probs(
     none = rest_Z.new_zeros(len(is_step))
     total = none.index_add(0, cells.step, rest_Z.exp())
     log_total = total.masked_fill_(~is_step, 1.0).log_()
-    own = (cells.sizes.cumsum(0) - cells.sizes + place_BK.reshape(-1)).masked_fill(~is_step, 0)
-    own_logit = rest_Z.index_select(0, own) if len(rest_Z) else none
-    own_logp = (own_logit - log_total).masked_fill_(~is_step, 0.0)
     sums = none.index_add(0, cells.step, rest_Z)
     mean_logp = (sums / cells.sizes.clamp(min=1) - log_total).masked_fill_(~is_step, 0.0)
+    logp_Z = rest_Z.sub_(log_total.index_select(0, cells.step))
+    own = (cells.sizes.cumsum(0) - cells.sizes + place_BK.reshape(-1)).masked_fill(~is_step, 0)
+    own_logp = logp_Z.index_select(0, own).masked_fill_(~is_step, 0.0) if len(logp_Z) else none
     shape = start_BK.shape
-    plan = torch.stack([start_BK, size_BK, place_BK]).flatten()
-    return own_logp.view(shape), mean_logp.view(shape), log_total.view(shape), plan
+    plan = torch.cat([start_BK.flatten(), size_BK.flatten(), place_BK.flatten(), cells.step, cells.row])
+    return own_logp.view(shape), mean_logp.view(shape), logp_Z, plan
 
 
 def group_log_probs(
@@ -117,43 +116,61 @@ def gradients(
     mean_grad_BK: Tensor,
     h_BD: Tensor,
     weight_MD: Tensor,
-    bias_M: Tensor | None,
-    offset_M: Tensor | None,
-    log_total_BK: Tensor,
+    bias_M: Tensor | None,  # noqa: ARG001 - others read it, and the next
+    offset_M: Tensor | None,  # noqa: ARG001
+    logp_Z: Tensor,
     plan: Tensor,
-    tree: PathTree,  # noqa: ARG001 - others read it
+    tree: PathTree,  # noqa: ARG001
     sparse: bool,
 ) -> Gradients:
-    """The gradients of what `log_probs` gives; the logits are computed again, which is cheaper than to keep them."""
-    start_BK, size_BK, place_BK = plan.view(3, *log_total_BK.shape)
-    cells = cells_of(start_BK, size_BK, size_BK.sum(1))
-    wide = log_total_BK.dtype
-    rest_Z = _below_largest(_logits(h_BD, weight_MD, (bias_M, offset_M), cells), cells)
-    prob_Z = rest_Z.sub_(log_total_BK.reshape(-1).index_select(0, cells.step)).exp_()
+    """The gradients of what `log_probs` gives."""
+    steps, wide = own_grad_BK.numel(), logp_Z.dtype
+    start, size, place, step_Z, row_Z = plan.split([steps, steps, steps, len(logp_Z), len(logp_Z)])
     own_grad, mean_grad = own_grad_BK.reshape(-1).to(wide), mean_grad_BK.reshape(-1).to(wide)
-    share = mean_grad / cells.sizes.clamp(min=1)
-    grad_Z = share.index_select(0, cells.step) - prob_Z.mul_((own_grad + mean_grad).index_select(0, cells.step))
-    is_step = cells.sizes > 0
-    own = (cells.sizes.cumsum(0) - cells.sizes + place_BK.reshape(-1))[is_step]
-    grad_Z.index_add_(0, own, own_grad[is_step])
+    share = mean_grad / size.clamp(min=1)
+    first = size.cumsum(0) - size  # cell of each step
+    grad_Z = share.index_select(0, step_Z) - logp_Z.exp().mul_((own_grad + mean_grad).index_select(0, step_Z))
+    is_step = size > 0
+    grad_Z.index_add_(0, (first + place)[is_step], own_grad[is_step])
 
-    order_Z = cells.row.argsort()
-    rows_R, counts_R = torch.unique_consecutive(cells.row.index_select(0, order_Z), return_counts=True)
-    item_Z = cells.step.index_select(0, order_Z) // start_BK.shape[1]
+    rows_R, counts_R, order_Z, step_of_Z = _by_row(start, size, first, is_step)
+    item_Z = step_of_Z // own_grad_BK.shape[1]
     sorted_Z = grad_Z.index_select(0, order_Z)
     grad_RD = _weighted_sums(h_BD.to(wide), item_Z, counts_R.cumsum(0) - counts_R, sorted_Z)
-    which_Z = torch.repeat_interleave(counts_R)
-    grad_R = torch.zeros(len(rows_R), dtype=wide, device=h_BD.device).index_add_(0, which_Z, sorted_Z)
-    rows_of, weight = cells.row, weight_MD
+    grad_R = torch.segment_reduce(sorted_Z, "sum", lengths=counts_R, unsafe=True)
+    weight = weight_MD
     if weight.dtype is not wide:  # only the rows in use, in the wider type
-        rows_of, weight = torch.empty_like(cells.row), weight_MD.index_select(0, rows_R).to(wide)
-        rows_of[order_Z] = which_Z
-    grad_BD = _weighted_sums(weight, rows_of, cells.starts[:-1], grad_Z)
+        weight, old_Z = weight_MD.index_select(0, rows_R).to(wide), row_Z
+        row_Z = torch.empty_like(old_Z)
+        row_Z[order_Z] = torch.repeat_interleave(counts_R)
+    count_B = size.view(own_grad_BK.shape).sum(1)
+    grad_BD = _weighted_sums(weight, row_Z, count_B.cumsum(0) - count_B, grad_Z)
     grad_BD, grad_RD, grad_R = grad_BD.to(h_BD.dtype), grad_RD.to(weight_MD.dtype), grad_R.to(weight_MD.dtype)
     if sparse:
         return Gradients(grad_BD, rows_R, grad_RD, grad_R)
     grad_MD = torch.zeros_like(weight_MD).index_copy_(0, rows_R, grad_RD)
     return Gradients(grad_BD, None, grad_MD, weight_MD.new_zeros(len(weight_MD)).index_copy_(0, rows_R, grad_R))
+
+
+def _by_row(start: Tensor, size: Tensor, first: Tensor, is_step: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The rows in use, rising, how many cells each has, and the cells row by row with their steps.
+
+    Steps are sorted, not cells: those of one sibling group stand together then, and its cells are a small table.
+    """
+    steps = is_step.nonzero().squeeze(1)
+    starts, order = start.index_select(0, steps).sort(stable=True)
+    steps = steps.index_select(0, order)
+    start_G, count_G = torch.unique_consecutive(starts, return_counts=True)
+    before_G = count_G.cumsum(0) - count_G
+    size_G = size.index_select(0, steps.index_select(0, before_G))
+    group_R = torch.repeat_interleave(size_G)
+    rows_R = torch.arange(len(group_R), device=start.device) + (start_G - size_G.cumsum(0) + size_G)[group_R]
+    counts_R = count_G.index_select(0, group_R)
+    row_Z = torch.repeat_interleave(counts_R)  # of those in use
+    which_Z = torch.arange(len(row_Z), device=start.device) - (counts_R.cumsum(0) - counts_R).index_select(0, row_Z)
+    step_Z = steps.index_select(0, which_Z + before_G.index_select(0, group_R).index_select(0, row_Z))
+    column_R = rows_R - start_G.index_select(0, group_R)
+    return rows_R, counts_R, first.index_select(0, step_Z) + column_R.index_select(0, row_Z), step_Z
 
 
 def _logits(h_BD: Tensor, weight_MD: Tensor, added: tuple[Tensor | None, ...], cells: Cells) -> Tensor:

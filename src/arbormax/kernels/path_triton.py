@@ -32,15 +32,18 @@ _HALF = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 plan_type = torch.int32
 
 
-def plan_size(items: int, tree: PathTree, sparse: bool) -> int:
-    """The numbers in the plan: order, own nodes, tiles, segments, and four nodes in each of the rest."""
-    return sum(_sizes(items, tree, sparse))
+def kept_shapes(items: int, tree: PathTree, sparse: bool, cells: int) -> tuple[tuple[int, ...], int]:  # noqa: ARG001
+    """Of what `log_probs` keeps: log Σ exp of the logits of every step, and a plan.
+
+    The plan is order, own nodes, tiles, segments, and four nodes in each of the rest.
+    """
+    return (items, len(tree.widths)), sum(_sizes(items, tree, sparse))
 
 
 def log_probs(
     h: Tensor, rows: Tensor, bias: Tensor | None, offset: Tensor | None, node: Tensor, tree: PathTree, sparse: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """As `path_torch.log_probs`; its log Σ exp is that of the logits themselves."""
+    """As `path_torch.log_probs`, but that it keeps the log Σ exp of the logits of every step."""
     items, levels = len(h), len(tree.widths)
     logp, mean, log_total = (torch.empty((items, levels), dtype=torch.float32, device=h.device) for _ in range(3))
     sizes = _sizes(items, tree, sparse)
