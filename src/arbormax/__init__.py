@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from arbormax import decode, errors, functional, metrics
-    from arbormax.heads import FlatSoftmax, HierarchicalSoftmax, SharedSoftmax, replace_head
+    from arbormax.heads import FlatSoftmax, HierarchicalSoftmax, SharedSoftmax
+    from arbormax.integrations.hf import from_pretrained, trainer_loss
+    from arbormax.integrations.replace import replace_head
+    from arbormax.integrations.features import HierarchicalClassifier
     from arbormax.integrations.text import TextClassifier
     from arbormax.taxonomy import Taxonomy
 
@@ -16,24 +19,30 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FlatSoftmax",
+    "HierarchicalClassifier",
     "HierarchicalSoftmax",
     "SharedSoftmax",
     "Taxonomy",
     "TextClassifier",
     "decode",
     "errors",
+    "from_pretrained",
     "functional",
     "metrics",
     "replace_head",
+    "trainer_loss",
 ]
 
 _ROOMS = {
     "FlatSoftmax": "arbormax.heads",
+    "HierarchicalClassifier": "arbormax.integrations.features",
     "HierarchicalSoftmax": "arbormax.heads",
     "SharedSoftmax": "arbormax.heads",
     "Taxonomy": "arbormax.taxonomy",
     "TextClassifier": "arbormax.integrations.text",
-    "replace_head": "arbormax.heads",
+    "from_pretrained": "arbormax.integrations.hf",
+    "replace_head": "arbormax.integrations.replace",
+    "trainer_loss": "arbormax.integrations.hf",
 }
 _MODULES = ("data", "decode", "encoders", "errors", "functional", "metrics", "training")
 

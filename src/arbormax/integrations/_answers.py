@@ -138,7 +138,9 @@ class Answers:
 
 def run_record(run: Run | None) -> dict[str, Any] | None:
     """How a training went, for JSON."""
-    return run and {
+    if run is None:
+        return None
+    return {
         "epochs": run.epochs,
         "best_epoch": run.best_epoch,
         "valid_macro_f1": run.valid_macro_f1,

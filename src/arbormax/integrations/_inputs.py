@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from arbormax.errors import InputError
+from arbormax.errors import InputError, OptionError
+from arbormax.taxonomy import Taxonomy
 
 
 def plain(value: Any) -> Any:
@@ -17,6 +19,19 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+def taxonomy_of(given: Any) -> Taxonomy:
+    """The taxonomy that is given as one, as the path of its file or as nested mappings."""
+    if isinstance(given, Taxonomy):
+        return given
+    if isinstance(given, (str, os.PathLike)):
+        return Taxonomy.load(given)
+    if isinstance(given, (Mapping, list, tuple)):
+        return Taxonomy.from_nested(given)
+    raise OptionError(
+        f"taxonomy is a Taxonomy, the path of its file, nested mappings or None, not {type(given).__name__}"
+    )
 
 
 def pairs_of(X: Any, y: Any) -> tuple[list[str], list[Any]]:

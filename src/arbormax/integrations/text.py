@@ -29,7 +29,7 @@ except ModuleNotFoundError as error:
 from arbormax.data.examples import Examples
 from arbormax.data.labels import guess_separator, infer_taxonomy, label_nodes
 from arbormax.integrations._answers import RECORD, Answers, recorded_run, run_record
-from arbormax.integrations._inputs import labels_of, pairs_of, plain, texts_of
+from arbormax.integrations._inputs import labels_of, pairs_of, plain, taxonomy_of, texts_of
 from arbormax.training import Hardware, ModelFolderError, Run, TextModel, TrainConfig, evaluate, load_model, save_model
 from arbormax.training import fit as train
 from arbormax.training.folder import remove_state
@@ -156,15 +156,7 @@ class TextClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         if given is None:
             mark = guess_separator(labels)
             return infer_taxonomy(labels, mark), mark or _WHOLE
-        if isinstance(given, Taxonomy):
-            return given, None
-        if isinstance(given, (str, os.PathLike)):
-            return Taxonomy.load(given), None
-        if isinstance(given, (Mapping, list, tuple)):
-            return Taxonomy.from_nested(given), None
-        raise OptionError(
-            f"taxonomy is a Taxonomy, the path of its file, nested mappings or None, not {type(given).__name__}"
-        )
+        return taxonomy_of(given), None
 
     def _config(self, tax: Taxonomy, separator: str | None) -> TrainConfig:
         usual = TrainConfig.make()
