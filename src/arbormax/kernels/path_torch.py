@@ -197,9 +197,9 @@ def _logits(h_BD: Tensor, weight_MD: Tensor, added: tuple[Tensor | None, ...], c
 
 
 def _below_largest(logits_Z: Tensor, cells: Cells) -> Tensor:
-    """The logits, in place, less the largest of their step."""
+    """The logits less the largest of their step."""
     largest = torch.segment_reduce(logits_Z, "max", lengths=cells.sizes, unsafe=True)
-    return logits_Z.sub_(largest.index_select(0, cells.step))
+    return logits_Z - largest.index_select(0, cells.step)
 
 
 def _weighted_sums(table_XD: Tensor, row_Z: Tensor, starts: Tensor, weight_Z: Tensor) -> Tensor:
