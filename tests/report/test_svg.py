@@ -324,3 +324,14 @@ def test_the_same_input_gives_the_same_bytes():
         lambda: intervals_svg(ROWS),
     ):
         assert draw() == draw()
+
+
+def test_logarithmic_axes_have_powers_of_ten():
+    drawn = curves_svg({"a": Curve([1e3, 1e5, 1e7], [0.1, 1, 200]), "b": Curve([1e3], [5])}, x="classes", log=True)
+    for label in ("1,000", "10,000", "10⁵", "10⁶", "10⁷", "0.1", "100"):
+        assert f">{label}<" in drawn
+    heights = [float(place.split()[1]) for place in drawn.split('class="line c0" d="M')[-1].split('"')[0].split("L")]
+    assert heights[0] > heights[1] > heights[2]
+    with pytest.raises(InputError, match="above 0"):
+        curves_svg({"a": Curve([0, 1], [1, 2])}, log=True)
+    assert "10⁻⁵" in curves_svg({"a": Curve([2e-5], [2e-5])}, log=True)

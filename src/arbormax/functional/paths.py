@@ -22,7 +22,7 @@ from arbormax.taxonomy import Taxonomy
 
 # Below so many rows of the tree, or rows for each on a path, one dense product is faster than the look-ups; devices of
 # other kinds may have no sparse products at all.
-_ROWS, _RATIO = {"cpu": 4096, "cuda": 1 << 15}, 8
+_ROWS, _RATIO = {"cpu": 4096, "cuda": 8192}, 8
 
 
 def prefers_paths(index: TreeIndex) -> bool:

@@ -84,6 +84,19 @@ def upwards(low: float, high: float, bottom: float, top: float) -> Axis:
     return Axis(low, high, bottom, top, ticks, [told(tick, step) for tick in ticks])
 
 
+def powers(low: float, high: float, start: float, stop: float) -> Axis:
+    """An axis of logarithms, with ticks at powers of ten."""
+    low, high = min(low, math.floor(high)), max(high, math.ceil(low) + 1.0)  # two powers at least
+    ticks = [float(power) for power in range(math.ceil(low), math.floor(high) + 1)]
+    return Axis(low, high, start, stop, ticks, [_power(int(tick)) for tick in ticks])
+
+
+def _power(power: int) -> str:
+    if -3 <= power <= 4:
+        return f"{10.0**power:,.{max(0, -power)}f}"
+    return "10" + str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
 def padded(values: Iterable[float], share: float) -> tuple[float, float]:
     """The range of some values with a share of it added at both ends; that of a constant is around it."""
     array = np.fromiter(values, np.float64)

@@ -9,7 +9,7 @@ import numpy as np
 
 from arbormax.errors import InputError, OptionError
 from arbormax.report import svg
-from arbormax.report._axes import Axis, across, number, numbers, padded, upwards
+from arbormax.report._axes import Axis, across, number, numbers, padded, powers, upwards
 
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "14 4")
 _MOST = svg.COLOURS * len(_DASHES)  # the two counts have no common divisor, so every pair comes up once
@@ -34,16 +34,23 @@ class _Checked(NamedTuple):
 
 
 def curves_svg(
-    series: Mapping[str, Curve], title: str = "", *, x: str = "epoch", y: str = "validation macro-F1"
+    series: Mapping[str, Curve],
+    title: str = "",
+    *,
+    x: str = "epoch",
+    y: str = "validation macro-F1",
+    log: bool = False,
 ) -> str:
     """Curves in one plot as an SVG file's text, told apart by colour and by dashes; `x` and `y` name the axes.
+
+    With `log` both axes go by powers of ten.
 
     >>> curves_svg({"flat": Curve([1, 2, 3], [0.5, 0.7, 0.8], mark=3)}).startswith("<svg")
     True
     """
     if not series:
         raise InputError("no curves to draw: series is empty")
-    return _draw({"": series}, title, 1, x, y, (640, 340))
+    return _draw({"": series}, title, 1, x, y, (640, 340), log)
 
 
 def panels_svg(
@@ -63,16 +70,24 @@ def panels_svg(
 
 
 def _draw(
-    panels: Mapping[str, Mapping[str, Curve]], title: str, columns: int, x: str, y: str, size: tuple[int, int]
+    panels: Mapping[str, Mapping[str, Curve]],
+    title: str,
+    columns: int,
+    x: str,
+    y: str,
+    size: tuple[int, int],
+    log: bool = False,
 ) -> str:
     names = list(dict.fromkeys(name for series in panels.values() for name in series))
     if len(names) > _MOST:
         raise InputError(f"{len(names)} curves cannot be told apart, at most {_MOST} can; draw them in several figures")
     looks = {name: look for look, name in enumerate(names)}
     checked = [{name: _check(panel, name, curve) for name, curve in series.items()} for panel, series in panels.items()]
+    if log:
+        checked = [{name: _logarithms(name, curve) for name, curve in series.items()} for series in checked]
     wide, tall = size
     # the axes are laid out at 0 first: the room for the labels beside them has to be known before their place is
-    axes = [_axes(list(series.values()), wide, tall) for series in checked]
+    axes = [_axes(list(series.values()), wide, tall, log) for series in checked]
     room = 22 + max(svg.text_width(label, svg.SMALL) for _, up in axes for label in up.labels)
     cell_wide, head = room + wide + 26, 26 if any(panels) else 6
     cell_tall = head + tall + 38
@@ -122,9 +137,20 @@ def _check(panel: str, name: str, curve: Curve) -> _Checked:
     return _Checked(x, mean, band, mark)
 
 
-def _axes(curves: list[_Checked], wide: float, tall: float) -> tuple[Axis, Axis]:
+def _logarithms(name: str, curve: _Checked) -> _Checked:
+    arrays = (curve.x, curve.mean, *(curve.band or ()))
+    if min(float(values.min()) for values in arrays) <= 0:
+        raise InputError(f"curve {name!r}: logarithmic axes take numbers above 0 alone")
+    x, mean, *band = (np.log10(values) for values in arrays)
+    mark = None if curve.mark is None else (float(np.log10(curve.mark[0])), float(np.log10(curve.mark[1])))
+    return _Checked(x, mean, (band[0], band[1]) if band else None, mark)
+
+
+def _axes(curves: list[_Checked], wide: float, tall: float, log: bool) -> tuple[Axis, Axis]:
     xs = np.concatenate([curve.x for curve in curves])
     ys = np.concatenate([values for curve in curves for values in (curve.mean, *(curve.band or ()))])
+    if log:
+        return powers(*padded(xs, 0.02), 0, wide), powers(*padded(ys, 0.05), tall, 0)
     along = across(*padded(xs, 0.02), 0, wide, whole=bool((xs == np.round(xs)).all()))
     return along, upwards(*padded(ys, 0.05), tall, 0)
 
