@@ -74,7 +74,8 @@ def test_nothing_in_the_package_imports_what_is_outside_of_it():
 def test_import_loads_nothing_beyond_torch_numpy_and_the_standard_library():
     script = (
         "import sys, torch, numpy; before = set(sys.modules); import arbormax; "
-        "[getattr(arbormax, name) for name in arbormax.__all__ if name != 'TextClassifier']; "
+        "heavy = ('HierarchicalClassifier', 'TextClassifier', 'from_pretrained', 'trainer_loss'); "
+        "[getattr(arbormax, name) for name in arbormax.__all__ if name not in heavy]; "
         "print('\\n'.join(sorted({name.split('.')[0] for name in set(sys.modules) - before})))"
     )
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from arbormax import decode, errors, functional, metrics
     from arbormax.heads import FlatSoftmax, HierarchicalSoftmax, SharedSoftmax
+    from arbormax.integrations.features import HierarchicalClassifier
     from arbormax.integrations.hf import from_pretrained, trainer_loss
     from arbormax.integrations.replace import replace_head
-    from arbormax.integrations.features import HierarchicalClassifier
     from arbormax.integrations.text import TextClassifier
     from arbormax.taxonomy import Taxonomy
 
