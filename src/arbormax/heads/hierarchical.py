@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from arbormax.functional import (
     node_log_probs,
     sibling_log_priors,
 )
-from arbormax.functional._checks import Reduction, TargetKind, is_transformed
+from arbormax.functional._checks import Reduction, TargetKind, check_choice, is_transformed
 from arbormax.functional._index import tree_index
 from arbormax.functional._path_tree import path_tree
 from arbormax.functional._threshold import check_tau
@@ -36,7 +36,8 @@ class HierarchicalSoftmax(TreeHead):
 
     P(leaf) is the product of the conditionals on its path; (C + P - 1)(D + 1) parameters. Row j of the weight belongs
     to node j + 1. With `sparse`, `loss` gives the weight and the bias gradients on the rows of the paths alone, for
-    `torch.optim.SparseAdam`, SGD or Adagrad.
+    `torch.optim.SparseAdam`, SGD or Adagrad. `impl` is who computes the paths of a large tree: `torch`, `triton` on a
+    GPU, or `auto`, the faster of those that can.
 
     >>> import arbormax as am
     >>> tax = am.Taxonomy.from_nested({"animal": ["cat", "dog"], "plant": ["oak"]})
@@ -50,9 +51,17 @@ class HierarchicalSoftmax(TreeHead):
     log_priors: Tensor
 
     def __init__(
-        self, in_features: int, tax: Taxonomy, bias: bool = True, sparse: bool = False, **options: Any
+        self,
+        in_features: int,
+        tax: Taxonomy,
+        bias: bool = True,
+        sparse: bool = False,
+        impl: Literal["auto", "torch", "triton"] = "auto",
+        **options: Any,
     ) -> None:
         self.sparse = sparse
+        check_choice("impl", impl, ("auto", "torch", "triton"))
+        self.impl = impl
         super().__init__(in_features, tax, check_taxonomy(tax).num_nodes - 1, bias, **options)
         self.register_buffer("log_priors", torch.zeros_like(self.weight[:, 0]).detach())
 
@@ -106,7 +115,8 @@ class HierarchicalSoftmax(TreeHead):
         if self.sparse and h.layout != torch.strided:
             raise OptionError("sparse=True takes dense features: with sparse ones every row has a gradient")
         if h.layout == torch.strided and (self.sparse or self._prefers_paths(h)):
-            return path_cross_entropy(h, self.weight, self.bias, target, self.taxonomy, sparse=self.sparse, **options)
+            given = (h, self.weight, self.bias, target, self.taxonomy)
+            return path_cross_entropy(*given, sparse=self.sparse, impl=self.impl, **options)
         logits = linear(h, self.weight, self.bias) if logits is None else logits
         return hierarchical_cross_entropy(logits, target, self.taxonomy, **options)
 
