@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from arbormax import decode, errors, functional, metrics
     from arbormax.heads import FlatSoftmax, HierarchicalSoftmax, SharedSoftmax
+    from arbormax.heads.edit import edit
     from arbormax.integrations.features import HierarchicalClassifier
     from arbormax.integrations.hf import from_pretrained, trainer_loss
     from arbormax.integrations.replace import replace_head
@@ -25,6 +26,7 @@ __all__ = [
     "Taxonomy",
     "TextClassifier",
     "decode",
+    "edit",
     "errors",
     "from_pretrained",
     "functional",
@@ -40,6 +42,7 @@ _ROOMS = {
     "SharedSoftmax": "arbormax.heads",
     "Taxonomy": "arbormax.taxonomy",
     "TextClassifier": "arbormax.integrations.text",
+    "edit": "arbormax.heads.edit",
     "from_pretrained": "arbormax.integrations.hf",
     "replace_head": "arbormax.integrations.replace",
     "trainer_loss": "arbormax.integrations.hf",

@@ -1,0 +1,233 @@
+"""A tree while it is being edited: the old taxonomy, and what differs from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from arbormax.errors import did_you_mean
+from arbormax.taxonomy._labels import join_path, split_path
+from arbormax.taxonomy.tree import Label, Taxonomy
+
+_GONE = -2
+_LISTED = 8
+
+
+class Refused(Exception):  # noqa: N818 - it never leaves this package
+    """Why an edit cannot be made."""
+
+
+class WorkingTree:
+    """Nodes 0 to N - 1 are those of the taxonomy, new ones follow."""
+
+    def __init__(self, tax: Taxonomy) -> None:
+        self.tax = tax
+        self.stops = set(tax.stops.tolist())
+        self.born: list[int] = []  # nodes that have become classes, in that order
+        self.told: list[str] = []  # what was done
+        self._size = tax.num_nodes
+        self._names: dict[int, str] = {}  # of nodes that are new or renamed
+        self._parents: dict[int, int] = {}  # of nodes that are new, moved or removed
+        self._left: dict[int, set[int]] = {}  # the old children that a node has lost
+        self._gained: dict[int, dict[int, None]] = {}  # the others it has got, in order
+        self._by_name: dict[str, dict[int, None]] = {}  # nodes that are new or renamed
+        self._by_edge: dict[tuple[int, str], int] = {}  # children that are new, moved or renamed
+
+    # ---------------------------------------------------------------- questions
+
+    def name(self, node: int) -> str:
+        return self._names[node] if node in self._names else self.tax.names[node]
+
+    def parent(self, node: int) -> int:
+        return self._parents[node] if node in self._parents else int(self.tax.parent[node])
+
+    def was_class(self, node: int) -> bool:
+        """Whether it is a class of the old taxonomy."""
+        return node < self.tax.num_nodes and bool(self.tax.is_leaf[node])
+
+    def was_inner(self, node: int) -> bool:
+        """Whether it is an inner node of the old taxonomy."""
+        return node < self.tax.num_nodes and not self.tax.is_leaf[node]
+
+    def num_children(self, node: int) -> int:
+        old = int(self.tax.num_children[node]) if node < self.tax.num_nodes else 0
+        return old - len(self._left.get(node, ())) + len(self._gained.get(node, ()))
+
+    def children(self, node: int) -> np.ndarray:
+        return self.below(np.array([node]))[0]
+
+    def below(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The children of all these nodes, and for each the position of its parent among them."""
+        starts = self.tax.child_start
+        at = np.flatnonzero(nodes < self.tax.num_nodes)
+        first, counts = starts[nodes[at]], self.tax.num_children[nodes[at]]
+        position = np.repeat(at, counts)
+        offset = np.arange(len(position)) - np.repeat(np.cumsum(counts) - counts, counts)
+        children = np.repeat(first, counts) + offset
+        if self._left:
+            stays = ~np.isin(children, np.fromiter((n for n in self._parents if n < self.tax.num_nodes), np.int64))
+            children, position = children[stays], position[stays]
+        _, places, _ = np.intersect1d(nodes, np.fromiter(self._gained, np.int64), return_indices=True)
+        found = [(child, place) for place in places.tolist() for child in self._gained[int(nodes[place])]]
+        if found:
+            more_children, more_position = np.array(found, np.int64).T
+            children, position = np.append(children, more_children), np.append(position, more_position)
+        return children, position
+
+    def levels(self, node: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """The nodes below a node level by level, their parents' positions in the level above, and which are leaves."""
+        found, nodes, above = [], *self.below(np.array([node]))
+        while len(nodes):
+            children, position = self.below(nodes)
+            leaf = np.bincount(position, minlength=len(nodes)) == 0
+            found.append((nodes, above, leaf))
+            nodes, above = children, position
+        return found
+
+    def leaves_below(self, node: int) -> np.ndarray:
+        """The leaves at or below a node."""
+        parts = [nodes[leaf] for nodes, _, leaf in self.levels(node)]
+        return np.concatenate(parts) if parts else np.array([node])
+
+    def ancestors(self, node: int) -> Iterator[int]:
+        """The node itself, then the ones above it without the root."""
+        while node > 0:
+            yield node
+            node = self.parent(node)
+
+    def is_at_or_above(self, node: int, other: int) -> bool:
+        return node == 0 or any(step == node for step in self.ancestors(other))
+
+    def child(self, node: int, name: str) -> int | None:
+        """The child of this name."""
+        found = self._by_edge.get((node, name))
+        if found is not None or node >= self.tax.num_nodes:
+            return found
+        index = self.tax._labels
+        number = index._ids.get(name)
+        if number is None:
+            return None
+        key = node * len(index._ids) + number
+        at = int(np.searchsorted(index._edges, key))
+        if at == len(index._edges) or index._edges[at] != key:
+            return None
+        child = int(index._edge_order[at])
+        return None if child in self._parents or child in self._names else child
+
+    def told_path(self, node: int) -> str:
+        steps = [self.name(step) for step in self.ancestors(node)]
+        return repr(join_path(steps[::-1])) if node else "the root"
+
+    # ------------------------------------------------------------------ labels
+
+    def find(self, label: Label) -> int:
+        """The node that a label means, by the rules of `Taxonomy.find`; where two could be meant it asks."""
+        if not isinstance(label, str):
+            if not isinstance(label, (tuple, list)) or not all(isinstance(name, str) for name in label):
+                raise Refused(f"a label is a string or a tuple of names from the root down, not {label!r}")
+            node, hint = self._walk(label)
+            if node is None:
+                raise Refused(f"no node has the path {tuple(label)!r}{hint}")
+            return node
+        named = self._named(label)
+        leaves = [node for node in named if not self.num_children(node)]
+        best = leaves[0] if len(leaves) == 1 else named[0] if len(named) == 1 else None
+        path = split_path(label)
+        node, hint = self._walk(path)
+        if best is not None and node is not None and best != node and len(path) > 1:
+            raise Refused(f"{label!r} is the name of one node and the path of another; give a tuple of names")
+        if best is not None or node is not None:
+            return best if best is not None else node  # type: ignore[return-value]  # one of them is there
+        if named:
+            more = ", …" if len(named) > _LISTED else ""
+            raise Refused(
+                f"{label!r} names several nodes; use a path: {', '.join(map(self.told_path, named[:_LISTED]))}{more}"
+            )
+        if len(path) == 1:
+            known = self.tax._labels._ids
+            hint = did_you_mean(label, [*known, *self._by_name] if self._by_name else known)
+        raise Refused(f"the taxonomy has no node {label!r}{hint}")
+
+    def _named(self, name: str) -> list[int]:
+        """The nodes of this name; where two of them are leaves, or very many are there, not necessarily all."""
+        candidates = [n for n in self.tax._labels.named(name).tolist() if n not in self._names]
+        candidates += self._by_name.get(name, ())
+        found: list[int] = []
+        leaves = 0
+        for node in candidates:
+            if self._is_there(node):
+                found.append(node)
+                leaves += not self.num_children(node)
+                if leaves > 1 and len(found) > _LISTED:
+                    break
+        return found
+
+    def _is_there(self, node: int) -> bool:
+        while node > 0:
+            node = self.parent(node)
+        return node != _GONE
+
+    def _walk(self, path: Sequence[str]) -> tuple[int | None, str]:
+        """The node at a path of names, or None and where the path leaves the tree."""
+        node = 0
+        for name in path:
+            child = self.child(node, name)
+            if child is None:
+                names = [self.name(other) for other in self.children(node)[:100_000].tolist()]
+                if not names:
+                    return None, f"; {self.told_path(node)} is a leaf"
+                return None, f"; {self.told_path(node)} has no child {name!r}{did_you_mean(name, names)}"
+            node = child
+        return node, ""
+
+    # ------------------------------------------------------------------ changes
+
+    def create(self, name: str) -> int:
+        node = self._size
+        self._size += 1
+        self._names[node], self._parents[node] = name, _GONE
+        self._by_name.setdefault(name, {})[node] = None
+        return node
+
+    def attach(self, node: int, parent: int) -> None:
+        self._parents[node] = parent
+        self._gained.setdefault(parent, {})[node] = None
+        self._by_edge[parent, self.name(node)] = node
+
+    def detach(self, node: int) -> None:
+        parent = self.parent(node)
+        if node in self._gained.get(parent, ()):
+            del self._gained[parent][node]
+        else:
+            self._left.setdefault(parent, set()).add(node)
+        self._by_edge.pop((parent, self.name(node)), None)
+        self._parents[node] = _GONE
+
+    def rename(self, node: int, name: str) -> None:
+        parent, before = self.parent(node), self.name(node)
+        self._by_name.get(before, {}).pop(node, None)
+        self._by_edge.pop((parent, before), None)
+        self._names[node] = name
+        self._by_name.setdefault(name, {})[node] = None
+        if node:
+            self._by_edge[parent, name] = node
+
+    # ------------------------------------------------------------------- result
+
+    def changed_groups(self) -> set[int]:
+        """The nodes that have lost or got children."""
+        return {parent for changed in (self._left, self._gained) for parent, nodes in changed.items() if nodes}
+
+    def parents(self) -> np.ndarray:
+        """The parent of every node, old and new; what was removed is its own parent."""
+        found = np.append(self.tax.parent, np.empty(self._size - self.tax.num_nodes, np.int64))
+        for node, parent in self._parents.items():
+            found[node] = node if parent == _GONE else parent
+        return found
+
+    def names(self) -> list[str]:
+        found = [*self.tax.names, *[""] * (self._size - self.tax.num_nodes)]
+        for node, name in self._names.items():
+            found[node] = name
+        return found
