@@ -66,12 +66,12 @@ class BagEncoder(Encoder):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         ids_T, starts_B = inputs
-        bags = F.embedding_bag(ids_T, self.weight, starts_B, mode="mean", sparse=not _is_distributed())
+        bags = F.embedding_bag(ids_T, self.weight, starts_B, mode="mean", sparse=True)
         features: Tensor = self.dropout(bags)
         return features
 
     def sparse_parameters(self) -> list[nn.Parameter]:
-        return [] if _is_distributed() else [self.weight]
+        return [self.weight]
 
     def save(self, folder: Path) -> None:
         self.vocabulary.save(folder / _FILE)
@@ -81,8 +81,3 @@ class BagEncoder(Encoder):
     def load(cls, folder: Path, options: EncoderOptions) -> Self:
         assert isinstance(options, BagOptions)
         return cls(Vocabulary.load(folder / _FILE, options.tokens), NGrams.load(folder / _NGRAMS), options)
-
-
-def _is_distributed() -> bool:
-    """Whether gradients are summed over processes, which torch does for dense ones only."""
-    return torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -55,7 +55,7 @@ class Workers(DDPStrategy):
 
 
 def average_rows(parameters: Sequence[nn.Parameter]) -> None:
-    """Put the mean over all processes in place of each gradient, of which only the rows that are not zero travel.
+    """Put the mean over all processes in place of each gradient, of which only the rows that are there travel.
 
     The cost follows the rows that any process has a gradient on, not V.
     """
@@ -75,11 +75,8 @@ def _rows(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
     grad = parameter.grad
     if grad is None:
         return parameter.new_empty(0, dtype=torch.int64), parameter.detach()[:0]
-    if grad.is_sparse:
-        grad = grad.coalesce()
-        return grad.indices()[0], grad.values()
-    rows = grad.flatten(1).any(1).nonzero().squeeze(1)
-    return rows, grad[rows]
+    grad = grad.coalesce()
+    return grad.indices()[0], grad.values()
 
 
 def _padded(part: Tensor, length: int) -> Tensor:
