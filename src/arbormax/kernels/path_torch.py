@@ -125,7 +125,7 @@ def gradients(
 ) -> Gradients:
     """The gradients of what `log_probs` gives."""
     steps, wide = own_grad_BK.numel(), logp_Z.dtype
-    start, size, place, step_Z, row_Z = plan.split([steps, steps, steps, len(logp_Z), len(logp_Z)])
+    start, size, place, step_Z, row_Z = torch.split(plan, [steps, steps, steps, len(logp_Z), len(logp_Z)])
     own_grad, mean_grad = own_grad_BK.reshape(-1).to(wide), mean_grad_BK.reshape(-1).to(wide)
     share = mean_grad / size.clamp(min=1)
     first = size.cumsum(0) - size  # cell of each step
