@@ -58,13 +58,14 @@ def _add_commands() -> None:
     from arbormax.cli.data import data
     from arbormax.cli.demo import demo
     from arbormax.cli.evaluate import evaluate
+    from arbormax.cli.export import export
     from arbormax.cli.predict import predict
     from arbormax.cli.reproduce import reproduce
     from arbormax.cli.studies import compare, crossval, search
     from arbormax.cli.taxonomy import taxonomy
     from arbormax.cli.train import train
 
-    for command in (demo, train, evaluate, predict, compare, crossval, search, reproduce):
+    for command in (demo, train, evaluate, predict, compare, crossval, search, reproduce, export):
         app.command()(command)
     app.add_typer(taxonomy, name="taxonomy")
     app.add_typer(data, name="data")

@@ -1,0 +1,382 @@
+"""Models as graphs for export: rectangular inputs, plain operators, no packing.
+
+B batch, T tokens, E size of a word's vector, H hidden size, S directions, D features, N nodes, C classes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, library, nn
+from torch._higher_order_ops import while_loop
+
+from arbormax.data.ngrams import NGrams
+from arbormax.data.ragged import Ragged
+from arbormax.data.tokens import _marked_word, tokeniser
+from arbormax.data.vocabulary import PADDING, UNKNOWN
+from arbormax.encoders import BagEncoder, LSTMEncoder, TfidfEncoder, TransformerEncoder
+from arbormax.errors import OptionError
+from arbormax.functional import flat_node_log_probs, node_log_probs, shared_leaf_logits
+from arbormax.heads import FlatSoftmax, HierarchicalSoftmax, SharedSoftmax
+from arbormax.training import TextModel
+
+Format = Literal["onnx", "torch-export"]
+Arrays = dict[str, np.ndarray]
+OUTPUTS = ("leaf_log_probs", "node_log_probs")
+
+# What ONNX calls LSTM, which reads each row to its own end, in both directions: a name in the graph that ours stands
+# for, without a meaning in torch.
+library.define("arbormax::onnx_lstm", "(Tensor x, Tensor w, Tensor r, Tensor b, Tensor lengths) -> Tensor")
+
+
+@library.register_fake("arbormax::onnx_lstm")  # type: ignore[untyped-decorator]
+def _(x: Tensor, w: Tensor, r: Tensor, b: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG001
+    return x.new_empty(w.shape[0], x.shape[1], r.shape[2])
+
+
+class Graph(nn.Module, ABC):
+    """A model that takes what `arrays(texts)` gives; leaf (B, C) and node (B, N) log-probabilities come out."""
+
+    inputs: ClassVar[dict[str, str]]  # what each input is
+    example: ClassVar[str]  # Python that turns `text` into `inputs`, by the export folder and `how`, its encoding
+
+    def __init__(self, model: TextModel) -> None:
+        super().__init__()
+        self.model_encoder = [model.encoder]  # in a list, as its weights are no part of the graph
+        self.head = HeadGraph(model)
+
+    @abstractmethod
+    def features(self, *inputs: Tensor) -> Tensor:
+        """(B, D) features."""
+
+    @abstractmethod
+    def arrays(self, texts: Sequence[str]) -> Arrays:
+        """The inputs for these texts."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write what it takes to make inputs from texts."""
+
+    @abstractmethod
+    def encoding(self) -> dict[str, Any]:
+        """How texts become inputs, as JSON."""
+
+    @abstractmethod
+    def words(self) -> Sequence[str]:
+        """Words that the model knows, for texts to try it on."""
+
+    @property
+    def longest(self) -> int | None:
+        """How many tokens a text may have."""
+        return None
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        return self.head(self.features(*inputs))  # type: ignore[no-any-return]
+
+
+class HeadGraph(nn.Module):
+    """A head's probabilities; those of the leaves are picked from those of the nodes, not computed twice."""
+
+    weight: Tensor
+    bias: Tensor | None
+    leaves: Tensor
+
+    def __init__(self, model: TextModel) -> None:
+        super().__init__()
+        head = model.head
+        if type(head) not in (HierarchicalSoftmax, FlatSoftmax, SharedSoftmax):
+            raise OptionError(f"export knows hierarchical, flat and shared heads, not {type(head).__name__}")
+        self.kind, self.taxonomy = type(head), model.taxonomy
+        self.register_buffer("weight", head.weight.detach())
+        self.register_buffer("bias", None if head.bias is None else head.bias.detach())
+        self.register_buffer("leaves", torch.from_numpy(np.array(model.taxonomy.leaves)))
+
+    def forward(self, features_BD: Tensor) -> tuple[Tensor, Tensor]:
+        return self.of_logits(F.linear(features_BD, self.weight, self.bias))
+
+    def of_logits(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        if self.kind is HierarchicalSoftmax:
+            logp_BN = node_log_probs(logits, self.taxonomy)
+        else:
+            leaf_logits = shared_leaf_logits(logits, self.taxonomy) if self.kind is SharedSoftmax else logits
+            logp_BN = flat_node_log_probs(leaf_logits, self.taxonomy)
+        return logp_BN.index_select(1, self.leaves), logp_BN
+
+
+class BagGraph(Graph):
+    inputs: ClassVar[dict[str, str]] = {
+        "input_ids": "(batch, length) int64: numbers of the words and n-grams of each text, filled up with 0"
+    }
+    example = """\
+number = {term: i for i, term in enumerate(Path("vocabulary.txt").read_text("utf-8").split("\\n")) if i > 1}
+words = re.findall(how["pattern"], CLEANED)
+terms = [" ".join(words[i : i + n]) for n in range(1, how["ngrams"] + 1) for i in range(len(words) - n + 1)]
+ids = [number.get(term, 1) for term in terms if term in number or " " not in term] or [0]
+inputs = {"input_ids": np.array([ids])}"""
+    table: Tensor
+
+    def __init__(self, model: TextModel) -> None:
+        super().__init__(model)
+        assert isinstance(model.encoder, BagEncoder)
+        self.register_buffer("table", model.encoder.weight.detach())
+
+    @property
+    def encoder(self) -> BagEncoder:
+        encoder = self.model_encoder[0]
+        assert isinstance(encoder, BagEncoder)
+        return encoder
+
+    def features(self, *inputs: Tensor) -> Tensor:
+        (ids_BT,) = inputs
+        inside_BT = (ids_BT != PADDING).to(self.table.dtype)
+        share_BT = inside_BT / inside_BT.sum(1, keepdim=True).clamp(min=1)
+        return (share_BT.unsqueeze(1) @ F.embedding(ids_BT, self.table)).squeeze(1)
+
+    def arrays(self, texts: Sequence[str]) -> Arrays:
+        return {"input_ids": self.encoder.encode(texts).padded(PADDING)}
+
+    def save(self, folder: Path) -> None:
+        words = self.encoder.vocabulary.words
+        _write_lines(folder / "vocabulary.txt", [*words, *_gram_names(self.encoder.grams, words)])
+
+    def encoding(self) -> dict[str, Any]:
+        return {**_tokens(self.encoder.vocabulary.tokens), "ngrams": len(self.encoder.grams.keys) + 1}
+
+    def words(self) -> Sequence[str]:
+        return self.encoder.vocabulary.words[UNKNOWN + 1 :]
+
+
+class LSTMGraph(Graph):
+    inputs: ClassVar[dict[str, str]] = {
+        "input_ids": "(batch, length) int64: numbers of the words of each text, filled up with 0"
+    }
+    example = """\
+number = {word: i for i, word in enumerate(Path("vocabulary.txt").read_text("utf-8").split("\\n")) if i > 1}
+words = re.findall(how["pattern"], CLEANED)
+ids = [number.get(word, 1) for word in words][: how["max_length"]] or [0]
+inputs = {"input_ids": np.array([ids])}"""
+
+    table: Tensor
+
+    def __init__(self, model: TextModel, format: Format) -> None:
+        super().__init__(model)
+        encoder = model.encoder
+        assert isinstance(encoder, LSTMEncoder)
+        self.format = format
+        own, kept = encoder.words.weight.detach(), encoder.words.kept
+        self.register_buffer("table", torch.cat([own, kept]) if len(kept) else own)
+        networks = [encoder.forwards] if encoder.backwards is None else [encoder.forwards, encoder.backwards]
+        self.directions = len(networks)
+        parts = [[getattr(network, f"{name}_l0").detach() for network in networks] for name in _WEIGHTS]
+        if format == "onnx":
+            weights = [torch.stack([_onnx_gates(part) for part in each]) for each in parts]
+            weights = [*weights[:2], torch.cat(weights[2:], -1)]
+        else:
+            weights = [*(torch.stack(each) for each in parts[:2]), torch.stack(parts[2]) + torch.stack(parts[3])]
+        for name, weight in zip(("weight_ih", "weight_hh", "gate_bias"), weights, strict=True):
+            self.register_buffer(name, weight)
+
+    @property
+    def encoder(self) -> LSTMEncoder:
+        encoder = self.model_encoder[0]
+        assert isinstance(encoder, LSTMEncoder)
+        return encoder
+
+    def features(self, *inputs: Tensor) -> Tensor:
+        (ids_BT,) = inputs
+        # a text without any word is one pad
+        lengths_B = (ids_BT != PADDING).sum(1).clamp(min=1)
+        if self.format == "onnx":
+            x_TBE = F.embedding(ids_BT.t(), self.table)
+            weights = (self.weight_ih, self.weight_hh, self.gate_bias)
+            states_SBH = torch.ops.arbormax.onnx_lstm(x_TBE, *weights, lengths_B.to(torch.int32))
+            return states_SBH.transpose(0, 1).flatten(1)  # type: ignore[no-any-return]
+        places_T = torch.arange(ids_BT.shape[1], device=ids_BT.device)
+        last_B1 = (lengths_B - 1).unsqueeze(1)
+        turned_BT = ids_BT.gather(1, torch.where(places_T <= last_B1, last_B1 - places_T, places_T))
+        ways = [ids_BT, turned_BT][: self.directions]
+        return torch.cat([self._last(F.embedding(ids, self.table), way, last_B1) for way, ids in enumerate(ways)], -1)
+
+    def _last(self, x_BTE: Tensor, way: int, last_B1: Tensor) -> Tensor:
+        """(B, H) the state after each text's last word, one step after the other."""
+        gates_TBH = F.linear(x_BTE, self.weight_ih[way], self.gate_bias[way]).transpose(0, 1)  # type: ignore[index]
+        weight = self.weight_hh[way].t().clone()  # type: ignore[index]
+
+        def goes_on(step: Tensor, hidden: Tensor, cell: Tensor) -> Tensor:  # noqa: ARG001
+            return step < gates_TBH.shape[0]
+
+        def advance(step: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            gates = gates_TBH.index_select(0, step.view(1)).squeeze(0) + hidden @ weight
+            take, forget, new, show = gates.chunk(4, -1)
+            cell = forget.sigmoid() * cell + take.sigmoid() * new.tanh()
+            return step + 1, torch.where(step <= last_B1, show.sigmoid() * cell.tanh(), hidden), cell
+
+        start = x_BTE.new_zeros(x_BTE.shape[0], weight.shape[0])
+        step = torch.zeros((), dtype=torch.int64, device=x_BTE.device)
+        states: tuple[Tensor, Tensor, Tensor]
+        states = while_loop(goes_on, advance, (step, start, start.clone()))  # type: ignore[no-untyped-call]
+        return states[1]
+
+    def arrays(self, texts: Sequence[str]) -> Arrays:
+        return {"input_ids": self.encoder.encode(texts).padded(PADDING)}
+
+    def save(self, folder: Path) -> None:
+        _write_lines(folder / "vocabulary.txt", self.encoder.vocabulary.words)
+
+    def encoding(self) -> dict[str, Any]:
+        options: Any = self.encoder.options
+        return {**_tokens(self.encoder.vocabulary.tokens), "max_length": options.max_length}
+
+    def words(self) -> Sequence[str]:
+        return self.encoder.vocabulary.words[UNKNOWN + 1 :]
+
+
+class TfidfGraph(Graph):
+    inputs: ClassVar[dict[str, str]] = {
+        "input_ids": "(batch, length) int64: numbers of the terms of each text, each once, filled up with 0",
+        "counts": "(batch, length) float32: how often each term occurs in the text, 0 where it is filled up",
+    }
+    example = """\
+number = {term: i for i, term in enumerate(Path("vocabulary.txt").read_text("utf-8").split("\\n"))}
+words = re.findall(how["pattern"], CLEANED)
+terms = [" ".join(words[i : i + n]) for n in range(1, how["ngrams"] + 1) for i in range(len(words) - n + 1)]
+found = Counter(number[term] for term in terms if term in number) or {0: 0}
+inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.values())], "float32")}"""
+    idf: Tensor
+
+    def __init__(self, model: TextModel) -> None:
+        super().__init__(model)
+        encoder = model.encoder
+        assert isinstance(encoder, TfidfEncoder)
+        counts_D = encoder.text_counts.double().cpu()
+        idf_D = torch.log((1 + encoder.num_texts.double().cpu()) / (1 + counts_D)) + 1
+        self.register_buffer("idf", idf_D.to(self.head.weight))
+        self.head.weight = self.head.weight.t().contiguous()  # rows of terms: a text takes those that it has
+
+    @property
+    def encoder(self) -> TfidfEncoder:
+        encoder = self.model_encoder[0]
+        assert isinstance(encoder, TfidfEncoder)
+        return encoder
+
+    def features(self, *inputs: Tensor) -> Tensor:
+        """(B, T) the weights of the terms, of length one together."""
+        ids_BT, counts_BT = inputs
+        idf_BT = F.embedding(ids_BT, self.idf.unsqueeze(1)).squeeze(2)
+        weights_BT = torch.where(counts_BT > 0, 1 + counts_BT.clamp(min=1).log(), 0) * idf_BT
+        length_B1 = weights_BT.square().sum(1, keepdim=True).sqrt()
+        return weights_BT / torch.where(length_B1 > 0, length_B1, 1)
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        rows_BTM = F.embedding(inputs[0], self.head.weight)
+        logits_BM = (self.features(*inputs).unsqueeze(1) @ rows_BTM).squeeze(1)
+        return self.head.of_logits(logits_BM if self.head.bias is None else logits_BM + self.head.bias)
+
+    def arrays(self, texts: Sequence[str]) -> Arrays:
+        options: Any = self.encoder.options
+        number = {term: place for place, term in enumerate(self.encoder.terms)}
+        rows = []
+        for words in map(tokeniser(options.tokens), texts):
+            windows = (words[i : i + n] for n in range(1, options.ngrams + 1) for i in range(len(words) - n + 1))
+            rows.append(Counter(number[term] for term in map(" ".join, windows) if term in number))
+        counts = Ragged.from_lists([list(row.values()) for row in rows])
+        return {
+            "input_ids": Ragged.from_lists([list(row) for row in rows]).padded(0),
+            "counts": counts.padded(0).astype(np.float32),
+        }
+
+    def save(self, folder: Path) -> None:
+        _write_lines(folder / "vocabulary.txt", self.encoder.terms)
+
+    def encoding(self) -> dict[str, Any]:
+        options: Any = self.encoder.options
+        return {**_tokens(options.tokens), "ngrams": options.ngrams}
+
+    def words(self) -> Sequence[str]:
+        return self.encoder.terms
+
+
+class TransformerGraph(Graph):
+    inputs: ClassVar[dict[str, str]] = {
+        "input_ids": "(batch, length) int64: the tokeniser's numbers, filled up with its padding",
+        "attention_mask": "(batch, length) int64: 1 on tokens, 0 where it is filled up",
+    }
+    example = """\
+tokenizer = Tokenizer.from_file("transformer/tokenizer.json")
+tokenizer.enable_truncation(how["max_length"])
+ids = tokenizer.encode(text).ids or [how["padding"]]
+inputs = {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), "int64")}"""
+
+    def __init__(self, model: TextModel) -> None:
+        super().__init__(model)
+        assert isinstance(model.encoder, TransformerEncoder)
+        self.encoder = model.encoder
+
+    def features(self, *inputs: Tensor) -> Tensor:
+        return self.encoder(*inputs)  # type: ignore[no-any-return]
+
+    @property
+    def longest(self) -> int | None:
+        return int(self.encoder.longest)
+
+    def arrays(self, texts: Sequence[str]) -> Arrays:
+        made = self.encoder.collate(self.encoder.encode(texts))
+        return {name: tensor.numpy() for name, tensor in zip(self.inputs, made, strict=True)}
+
+    def save(self, folder: Path) -> None:
+        self.encoder.save(folder)
+
+    def encoding(self) -> dict[str, Any]:
+        return {"tokens": "transformer", "max_length": self.encoder.longest, "padding": self.encoder.pad}
+
+    def words(self) -> Sequence[str]:
+        return sorted(self.encoder.tokenizer.get_vocab())
+
+
+_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
+def graph_of(model: TextModel, format: Format) -> Graph:
+    """The graph of a model with one of our encoders."""
+    kinds: Mapping[type, Any] = {BagEncoder: BagGraph, TfidfEncoder: TfidfGraph, TransformerEncoder: TransformerGraph}
+    if isinstance(model.encoder, LSTMEncoder):
+        return LSTMGraph(model, format).eval()
+    for encoder, graph in kinds.items():
+        if isinstance(model.encoder, encoder):
+            return graph(model).eval()  # type: ignore[no-any-return]
+    raise OptionError(
+        f"export knows the encoders bag, bilstm, lstm, tfidf and transformer, and {model.encoder.name!r} is one of "
+        "yours: use torch.onnx.export on it"
+    )
+
+
+def _onnx_gates(weight: Tensor) -> Tensor:
+    """Torch has input, forget, cell, output; ONNX has input, output, forget, cell."""
+    take, forget, new, show = weight.chunk(4)
+    return torch.cat([take, show, forget, new])
+
+
+def _tokens(name: str) -> dict[str, Any]:
+    if name == "whitespace":
+        return {"tokens": name, "normalize": None, "pattern": r"\S+"}
+    return {"tokens": name, "normalize": "NFKC", "pattern": _marked_word().pattern}
+
+
+def _gram_names(grams: NGrams, words: Sequence[str]) -> list[str]:
+    """The n-grams spelled out, in the order of their numbers."""
+    names = list(words)
+    for keys in grams.keys:
+        first, last = np.divmod(keys, grams.num_words)
+        names += [f"{names[i]} {words[j]}" for i, j in zip(first.tolist(), last.tolist(), strict=True)]
+    return names[len(words) :]
+
+
+def _write_lines(path: Path, lines: Sequence[str]) -> None:
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))
