@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-NAMES = ("start", "heads", "measures", "data", "training", "classifier", "experiments")
+NAMES = ("start", "heads", "measures", "data", "training", "classifier", "experiments", "transformers", "images")
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in NAMES)]
 
 

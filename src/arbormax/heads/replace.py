@@ -44,7 +44,8 @@ def replace_head(
         model: any module; a bare `nn.Linear` too.
         tax: the taxonomy, its classes in the order of the layer's outputs.
         head: `"hierarchical"`, `"flat"` or `"shared"`.
-        name: which layer to swap, as `model.named_modules()` calls it, where the last one cannot be told.
+        name: which layer to swap, as `model.named_modules()` calls it, where the last one cannot be told; a model
+            with `get_classifier`, as timm's have, tells it.
         keep_rows: whether the leaves start from the old layer's rows.
         options: for the head, such as `init="paper"`.
 
@@ -100,6 +101,8 @@ def _choose(model: nn.Module, tax: Taxonomy, name: str | None) -> tuple[str, nn.
             raise InputError(
                 f"no nn.Linear is named {name!r}{did_you_mean(name, linears)}; the linear layers: {listed}"
             )
+    elif (told := _told(model, linears)) is not None:
+        name = told
     else:
         fitting = [path for path, layer in linears.items() if layer.out_features == tax.num_leaves]
         name = list(linears)[-1]
@@ -119,11 +122,22 @@ def _choose(model: nn.Module, tax: Taxonomy, name: str | None) -> tuple[str, nn.
     if isinstance(layer.weight, nn.UninitializedParameter):
         raise InputError(f"{name!r} is lazy and has no size yet; run the model once first")
     if layer.out_features != tax.num_leaves:
+        mend = f"; call model.reset_classifier({tax.num_leaves}) first" if hasattr(model, "reset_classifier") else ""
         raise InputError(
-            f"the layer {name!r} has {layer.out_features} outputs, but the taxonomy has {tax.num_leaves} classes; "
-            f"the linear layers: {listed}"
+            f"the layer {name!r} has {layer.out_features} outputs, but the taxonomy has {tax.num_leaves} classes{mend}"
+            f"; the linear layers: {listed}"
         )
     return name, layer
+
+
+def _told(model: nn.Module, linears: dict[str, nn.Linear]) -> str | None:
+    """The classifier as the model itself tells it, in the manner of timm."""
+    if not callable(ask := getattr(model, "get_classifier", None)):
+        return None
+    told = ask()
+    if isinstance(told, nn.Identity):
+        raise InputError(f"{type(model).__name__} has no classifier; give it one with model.reset_classifier(classes)")
+    return next((path for path, layer in linears.items() if layer is told), None)
 
 
 def _runs_in_order(model: nn.Module) -> bool:
