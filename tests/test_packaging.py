@@ -1,0 +1,124 @@
+"""The package as others get it: its citation, its version, completion, and the wheel in a fresh environment."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+import arbormax as am
+
+ROOT = Path(__file__).parent.parent
+
+SMOKE = """
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import arbormax as am
+
+assert Path(am.__file__).is_relative_to(sys.prefix), am.__file__
+assert am.__version__ == version("arbormax")
+texts = ["steel frying pan", "bread knife", "garden hose", "a sharp spade"] * 10
+labels = ["home/kitchen/pan", "home/kitchen/knife", "garden/hose", "garden/spade"] * 10
+clf = am.TextClassifier(encoder="bag", head="hierarchical", seed=0, accelerator="cpu").fit(texts, labels)
+clf.save("model")
+again = am.TextClassifier.load("model")
+assert list(again.predict(["a new frying pan", "hose"])) == ["pan", "hose"]
+print("smoke test passed")
+"""
+
+
+def test_the_citation_names_the_software_and_the_paper():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert cited["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= set(cited)
+    assert cited["type"] == "software"
+    assert str(cited["version"]) == am.__version__
+    (paper,) = cited["references"]
+    assert paper["title"] == "Global Hierarchical Neural Networks using Hierarchical Softmax"
+    assert [author["family-names"] for author in paper["authors"]] == ["Schuurmans", "Frasincar"]
+    assert paper["year"] == 2020
+
+
+def test_completion_is_shown_for_the_shell_that_asks():
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    command = "arbormax --show-completion; exit $?"
+    told = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, env=environment)
+    assert told.returncode == 0, told.stderr
+    assert "complete -o default -F _arbormax_completion arbormax" in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("arbormax ex", "export"), ("arbormax taxonomy c", "check"), ("arbormax export --for", "--force")],
+)
+def test_commands_and_options_are_completed(line, expected):
+    asked = {"_ARBORMAX_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    script = "from arbormax.cli import main; import sys; sys.argv = ['arbormax']; main()"
+    told = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env={**os.environ, **asked}
+    )
+    assert expected in told.stdout.split(), told
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder of a wheel and an sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--outdir", folder, ROOT]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert told.returncode == 0, told.stdout + told.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_the_wheel_and_the_sdist_hold_what_they_should(built):
+    (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    info = f"arbormax-{am.__version__}.dist-info"
+    assert {"arbormax/py.typed", "arbormax/__init__.py", f"{info}/licenses/LICENSE"} <= names
+    assert {name.split("/")[0] for name in names} == {"arbormax", info}
+    assert not [name for name in names if not name.startswith(info) and not name.endswith((".py", "py.typed"))]
+    about = zipfile.ZipFile(wheel).read(f"{info}/METADATA").decode()
+    assert "Requires-Python: >=3.11" in about
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "pyproject.toml", "tests/conftest.py"} <= held
+    assert {f"src/{name}" for name in names if name.startswith("arbormax/")} <= held
+    assert not [name for name in held if name.startswith(("experiments", ".venv", "shared"))]
+    assert sdist.stat().st_size < 5_000_000
+
+
+@pytest.mark.slow
+def test_the_wheel_installs_in_a_fresh_environment_and_works(built, tmp_path):
+    (wheel,) = built.glob("*.whl")
+    installs_and_works(sys.executable, wheel, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_sdist_installs_in_a_fresh_environment_and_works(built, tmp_path):
+    (sdist,) = built.glob("*.tar.gz")
+    installs_and_works(sys.executable, sdist, tmp_path)
+
+
+def installs_and_works(python, package, room):
+    """Installed with its training extra and the tested versions; nothing of this environment is seen."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+
+    def run(*command):
+        told = subprocess.run(command, capture_output=True, text=True, timeout=1800, cwd=room, env=clean)
+        assert told.returncode == 0, told.stdout + told.stderr
+        return told.stdout
+
+    run(python, "-m", "venv", room / "fresh")
+    place = room / "fresh" / ("Scripts" if os.name == "nt" else "bin")
+    run(place / "python", "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", f"{package}[train]")
+    (room / "smoke.py").write_text(SMOKE)
+    assert "smoke test passed" in run(place / "python", "smoke.py")
+    assert run(place / "arbormax", "--version") == f"arbormax {am.__version__}\n"
+    assert "label" in run(place / "arbormax", "predict", "model", "--message", "garden hose", "--json")
