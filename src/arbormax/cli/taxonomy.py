@@ -1,4 +1,4 @@
-"""`arbormax taxonomy`: look at, check and convert the files of trees."""
+"""`arbormax taxonomy`: look at, check, convert and edit trees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbormax.cli import show
-from arbormax.cli.options import FILE, Json, unfold
+from arbormax.cli.edit import EditOptions, edit_file, edit_model, tell
+from arbormax.cli.options import FILE, Imports, Json, import_modules, unfold
 from arbormax.cli.trouble import BAD_INPUT, spoken
 from arbormax.errors import InputError, OptionError, TaxonomyError, did_you_mean
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from arbormax.taxonomy import Taxonomy
 
 taxonomy = typer.Typer(
-    help="Look at, check and convert trees of classes.\n\nExample: `arbormax taxonomy show trec`", no_args_is_help=True
+    help="Look at, check, convert and edit trees of classes.\n\nExample: `arbormax taxonomy show trec`",
+    no_args_is_help=True,
 )
 
 
@@ -158,6 +160,31 @@ def convert(
         raise OptionError(f"{target}: there is no folder {target.parent} to write it in")
     tax.save(target, format=output_format, lossy=lossy)
     show.say(f"written: {target}, {tax.num_leaves:,} classes, {tax.num_nodes:,} nodes, depth {tax.depth}")
+
+
+@taxonomy.command("edit")
+@unfold
+def edit_tree(
+    source: Annotated[str, typer.Argument(metavar="MODEL|FILE", help="A model's folder, a file or a dataset.")],
+    edits: EditOptions,
+    options: TreeOptions,
+    out: Annotated[Path, typer.Option(metavar="PATH", help="A folder for a model, else a file.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    lossy: Annotated[bool, typer.Option("--lossy", help="Write it even if the format cannot hold all of it.")] = False,
+    imports: Imports = None,
+    json: Json = False,
+) -> None:
+    """Change a tree of classes; of a model the weights go with it, and it predicts with the new tree.
+
+    Example: `arbormax taxonomy edit model --add news/culture --split sport=golf,chess --remove hats --out model2`
+    """
+    is_model = (Path(source) / "config.json").is_file()
+    if is_model and options != TreeOptions():
+        raise OptionError(f"options such as --layout belong to files, and {source} is a model")
+    import_modules(imports)
+    tax = options.read(source)
+    made = edit_model(Path(source), edits, out, overwrite) if is_model else edit_file(tax, edits, out, overwrite, lossy)
+    tell(made, tax, out, json)
 
 
 def drawing(tax: Taxonomy, depth: int | None, max_children: int, max_lines: int) -> Tree:
