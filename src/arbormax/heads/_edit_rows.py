@@ -179,14 +179,16 @@ class Rows(Follower):
         is_open: np.ndarray,
         started: list[tuple[Tensor, float]],
     ) -> None:
-        from_rows, to_rows, open_rows = (
-            torch.from_numpy(rows).to(self.weight.device) for rows in (source, target, is_open)
-        )
-        new.weight.index_copy_(0, to_rows, self.weight[from_rows])
-        if new.bias is not None and self.bias is not None:
-            new.bias.index_copy_(0, to_rows, self.bias[from_rows])
+        for start in range(0, len(source), _CHUNK):
+            from_rows, to_rows = (
+                torch.from_numpy(rows[start : start + _CHUNK]).to(self.weight.device) for rows in (source, target)
+            )
+            new.weight.index_copy_(0, to_rows, self.weight[from_rows])
+            if new.bias is not None and self.bias is not None:
+                new.bias.index_copy_(0, to_rows, self.bias[from_rows])
         if not started:
             return
+        open_rows = torch.from_numpy(is_open).to(self.weight.device)
         new.weight.index_copy_(0, open_rows, torch.stack([weight for weight, _ in started]).to(new.weight.dtype))
         if new.bias is not None:
             biases = torch.tensor([bias for _, bias in started], dtype=torch.float64)
@@ -214,10 +216,10 @@ class HierarchicalRows(Rows):
 
     def added(self, tree: WorkingTree, node: int, parent: int, share: float | None) -> None:
         super().added(tree, node, parent, share)
-        siblings = tree.children(parent).tolist() if self.priors is not None else []
-        if siblings:
-            known = [self.prior(sibling) for sibling in siblings]
-            self.fresh_priors[node] = log_sum_exp(np.array(known)) + log_odds(share, len(known))
+        if self.priors is None:
+            return
+        known = [self.prior(sibling) for sibling in tree.children(parent).tolist()]
+        self.fresh_priors[node] = log_sum_exp(np.array(known)) + log_odds(share, len(known)) if known else 0.0
 
     def split(self, _tree: WorkingTree, _node: int, children: list[int], shares: tuple[float, ...] | None) -> None:
         biases = log_shares(shares) if shares is not None else [0.0] * len(children)  # only their differences count
