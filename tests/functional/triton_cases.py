@@ -8,7 +8,11 @@ import torch
 import arbormax as am
 from arbormax import Taxonomy
 from arbormax.errors import OptionError
+from arbormax.functional import best
+from arbormax.functional._index import tree_index
 from arbormax.functional.paths import path_cross_entropy
+from arbormax.heads.base import TreeHead
+from arbormax.kernels import best_triton
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TREES = {
@@ -158,3 +162,41 @@ def test_it_compiles_whole(sparse):
         way(*given).backward()
         found.append([part.grad.to_dense() for part in given])
     torch.testing.assert_close(found[0], found[1])
+
+
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("scale", [0.0, 1.0, 20.0])
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_descent_finds_the_best_leaves_or_says_that_it_may_not(tree, scale, bias):
+    tax = TREES[tree]
+    torch.manual_seed(3)
+    head = am.HierarchicalSoftmax(20, tax, init="torch", bias=bias, device=DEVICE)
+    with torch.no_grad():
+        head.weight.mul_(scale)
+    h = torch.randn(9, 20, device=DEVICE)
+    index = tree_index(tax, h.device)
+    given = (h, head.weight.detach(), None if head.bias is None else head.bias.detach())
+    nodes = (index.first_child, index.num_children, index.class_of)
+    for k in {1, min(5, tax.num_leaves)}:
+        logp, classes, certain = best_triton.best_leaves(*given, *nodes, k, tax.depth, int(tax.num_children.max()))
+        expected_logp, expected = TreeHead.topk(head, h, k)
+        torch.testing.assert_close(logp[certain], expected_logp[certain], rtol=1e-4, atol=1e-4)
+        clear = certain & (expected_logp.diff(dim=1).abs() > 1e-4).all(1)
+        assert torch.equal(classes[clear], expected[clear])
+        if scale == 20.0:
+            assert certain.float().mean() > 0.5
+        if scale == 0.0 and not bias and k < tax.num_leaves and tree in ("even", "bushy", "flat"):
+            assert not certain.any()  # all alike: the next one is as good
+        searched = best.best_leaves(*given, tax, k)  # those that are not sure are searched for
+        if searched is not None:
+            torch.testing.assert_close(searched[0], expected_logp, rtol=1e-4, atol=1e-4)
+
+
+def test_the_descent_is_never_sure_of_what_is_no_number():
+    tax = TREES["even"]
+    index = tree_index(tax, torch.device(DEVICE))
+    h, rows = torch.randn(3, 16, device=DEVICE), torch.randn(tax.num_nodes - 1, 16, device=DEVICE)
+    h[1, 2], h[2, 0] = torch.nan, torch.inf
+    nodes = (index.first_child, index.num_children, index.class_of)
+    *_, certain = best_triton.best_leaves(h, rows * 9, None, *nodes, 2, tax.depth, 4)
+    assert not certain[1:].any()

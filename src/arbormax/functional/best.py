@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from arbormax import kernels
 from arbormax.functional._index import TreeIndex, tree_index
 from arbormax.functional._threshold import passes
 from arbormax.kernels import path_torch
@@ -24,15 +25,30 @@ def best_leaves(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, k: 
 
     None where the probabilities are so even that scoring all leaves is faster, or no numbers. No gradients.
     """
-    index = tree_index(tax, h.device)
-    at_once = max(1, int(_CELLS // (k * index.path_width)))
-    parts = []
+    index, widest = tree_index(tax, h.device), int(tax.num_children.max())
+    descent = kernels.descends(h, rows, widest, k)
     with torch.no_grad():
-        for start in range(0, len(h), at_once):
-            found = _search(h[start : start + at_once], rows, bias, index, k)
+        if descent is None:
+            return _searched(h, rows, bias, index, k)
+        tree = index.first_child, index.num_children, index.class_of
+        logp, classes, certain = descent.best_leaves(h, rows, bias, *tree, k, index.depth, widest)
+        left = (~certain).nonzero().squeeze(1)
+        if len(left):
+            found = _searched(h[left], rows, bias, index, k)
             if found is None:
                 return None
-            parts.append(found)
+            logp[left], classes[left] = found
+        return logp, classes
+
+
+def _searched(h: Tensor, rows: Tensor, bias: Tensor | None, index: TreeIndex, k: int) -> tuple[Tensor, Tensor] | None:
+    at_once = max(1, int(_CELLS // (k * index.path_width)))
+    parts = []
+    for start in range(0, len(h), at_once):
+        found = _search(h[start : start + at_once], rows, bias, index, k)
+        if found is None:
+            return None
+        parts.append(found)
     return torch.cat([logp for logp, _ in parts]), torch.cat([classes for _, classes in parts])
 
 

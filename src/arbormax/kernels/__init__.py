@@ -51,6 +51,16 @@ def _why_not_triton(h: Tensor, rows: Tensor, tree: PathTree) -> str | None:
     return None
 
 
+def descends(h: Tensor, rows: Tensor, widest: int, k: int) -> ModuleType | None:
+    """The module that finds the best leaves by descent, where it can."""
+    is_there = h.device.type == "cuda" and HAS_TRITON and shared_memory(h.device.index or 0)
+    is_read = h.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1" and HAS_TRITON
+    if not (is_there or is_read) or h.dtype not in _DTYPES or rows.dtype not in _DTYPES:
+        return None
+    module = import_module("arbormax.kernels.best_triton")
+    return module if widest <= module.WIDEST and k <= module.MOST else None
+
+
 def implementation(name: str) -> ModuleType:
     """The module behind a name that `choose` gave."""
     return path_torch if name == "torch" else import_module("arbormax.kernels.path_triton")
