@@ -107,7 +107,7 @@ def test_verbose_shows_the_progress(capfd):
         (["a", None, "b", float("nan"), 3], ["med"] * 5, r"3 items are not a text: at 1 \(None\), 3 \(nan\), 4 \(3\)"),
         (["a", b"b"], ["med"] * 2, r"one item is not a text: at 1 \(b'b'\)"),
         ([None] * 50, ["med"] * 50, "and 40 more"),
-        (np.array([["a"], ["b"]]), ["med"] * 2, r"shape \(2, 1\)"),
+        (np.array([["a", "c"], ["b", "d"]]), ["med"] * 2, r"shape \(2, 2\)"),
         (["a", "b"], ["med", None], r"y: one item is not a string or a tuple of names: at 1 \(None\)"),
         (["a", "b"], ["med", float("nan")], r"at 1 \(nan\)"),
         (["a", "b"], [3, 4], "2 items are not a string.*see docs/classifier.md"),

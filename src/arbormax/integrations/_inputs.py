@@ -57,9 +57,12 @@ def _items(values: Any, name: str, what: str) -> list[Any]:
 
 
 def texts_of(X: Any) -> list[str]:
-    """Every text of a list, an array or a Series."""
-    if getattr(X, "ndim", 1) != 1:
-        raise InputError(f"X is one text per item: expected one dimension, found shape {tuple(X.shape)}")
+    """Every text of a list, an array, a Series, or the only column of a table, as `ColumnTransformer` gives it."""
+    shape = tuple(getattr(X, "shape", (0,)))
+    if len(shape) == 2 and shape[1] == 1 and not hasattr(X, "tocsr"):
+        X = _table(X)[:, 0]
+    elif len(shape) != 1:
+        raise InputError(f"X is one text per item: expected one dimension or one column, found shape {shape}")
     texts = _items(X, "X", "texts")
     _refuse("X", "a text", texts, [i for i, text in enumerate(texts) if not isinstance(text, str)])
     return texts
@@ -67,11 +70,12 @@ def texts_of(X: Any) -> list[str]:
 
 def labels_of(y: Any, name: str = "y") -> list[Any]:
     """Every label as a string or a tuple of names."""
-    if getattr(y, "ndim", 1) == 2:
-        y = np.asarray(y, dtype=object)
-        y = y[:, 0] if y.shape[1] == 1 else y
-    elif getattr(y, "ndim", 1) != 1:
-        raise InputError(f"{name} has one label per item, or a row of names: found shape {tuple(y.shape)}")
+    shape = tuple(getattr(y, "shape", (0,)))
+    if len(shape) == 2:
+        y = _table(y)
+        y = y[:, 0] if shape[1] == 1 else y
+    elif len(shape) != 1:
+        raise InputError(f"{name} has one label per item, or a row of names: found shape {shape}")
     labels = [_label(label) for label in _items(y, name, "labels")]
     bad = [i for i, label in enumerate(labels) if not _is_label(label)]
     numbers = any(isinstance(labels[i], (int, np.integer)) for i in bad)
@@ -86,9 +90,22 @@ def _label(label: Any) -> Any:
     if not isinstance(label, (list, tuple)):
         return label
     length = len(label)
-    while length and isinstance(label[length - 1], str) and not label[length - 1]:
+    while length and fills(label[length - 1]):
         length -= 1
     return tuple(label[:length])
+
+
+def fills(value: Any) -> bool:
+    """Whether this stands in a row of names where the path has ended: "", None or NaN."""
+    if isinstance(value, str):
+        return not value
+    # pandas has a missing value of its own, which compares with nothing
+    return value is None or (isinstance(value, float) and value != value) or type(value).__name__ == "NAType"
+
+
+def _table(values: Any) -> np.ndarray:
+    """(n, columns) objects of an array or a table of pandas or polars."""
+    return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values, dtype=object)
 
 
 def _is_label(label: Any) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 
 from arbormax.data.labels import guess_separator, infer_taxonomy, label_nodes
 from arbormax.errors import InputError, LabelError
+from arbormax.integrations._inputs import fills
 from arbormax.taxonomy import Taxonomy
 
 
@@ -57,20 +58,13 @@ def _refuse_indicators(rows: Sequence[Sequence[Any]]) -> None:
 
 def _path(row: Sequence[Any], place: int) -> tuple[str, ...]:
     names = list(row)
-    while names and _fills(names[-1]):
+    while names and fills(names[-1]):
         names.pop()
     path = tuple(name for name in map(_name, names) if name is not None)
     if not path or len(path) < len(names) or not all(path):
         what = "is empty" if not names else f"has something that is no name: {list(row)!r}"
         raise InputError(f"y: row {place} {what}; a row has names from the top of the tree down, then '' or None")
     return path
-
-
-def _fills(value: Any) -> bool:
-    if isinstance(value, str):
-        return not value
-    # pandas has a missing value of its own, which compares with nothing
-    return value is None or (isinstance(value, float) and value != value) or type(value).__name__ == "NAType"
 
 
 def _name(value: Any) -> str | None:

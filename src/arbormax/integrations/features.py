@@ -41,12 +41,13 @@ __all__ = ["HierarchicalClassifier"]
 
 # What does well, by whether there are hidden layers and whether the matrix is sparse.
 _USUAL: Mapping[tuple[bool, bool], Mapping[str, Any]] = {
-    (False, False): {"learning_rate": 0.05, "epochs": 30, "batch_size": 64},
+    (False, False): {"learning_rate": 0.05, "epochs": 20, "batch_size": 64},
     (False, True): {"learning_rate": 0.5, "epochs": 8, "batch_size": 64, "adam_epsilon": 1e-3},
-    (True, False): {"learning_rate": 3e-3, "epochs": 30, "batch_size": 64},
+    (True, False): {"learning_rate": 1e-2, "epochs": 20, "batch_size": 64},
     (True, True): {"learning_rate": 1e-2, "epochs": 8, "batch_size": 256},
 }
 _STEPS = 20  # an epoch has at least so many, where the data allow it and the batch size was left open
+_MANY = 100  # and with more, a batch grows: a step of a linear classifier costs as much as it has weights
 
 
 class HierarchicalClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # no types there
@@ -177,7 +178,9 @@ class HierarchicalClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: 
             weights = map(plain, self.class_weight.values())
             given["class_weight"] = {tax.classes[c]: w for c, w in zip(found.tolist(), weights, strict=True)}
         usual = dict(_USUAL[bool(hidden), not isinstance(rows, np.ndarray)])
-        usual["batch_size"] = min(usual["batch_size"], max(1, rows.shape[0] // _STEPS))
+        usual["batch_size"] = min(
+            max(usual["batch_size"], rows.shape[0] // _MANY), 1024, max(1, rows.shape[0] // _STEPS)
+        )
         return TrainConfig.make(**{name: usual.get(name) if value is None else value for name, value in given.items()})
 
     def _become(self, model: TextModel, form: Form, classes: np.ndarray, run: Run | None) -> None:
