@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test test-slow check format bench results clean
+.PHONY: help demo test test-slow check format bench results docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -29,7 +29,7 @@ demo: $(VENV)/.user  ## set up and train a flat and a hierarchical classifier of
 test: $(VENV)/.dev  ## set up and run the tests
 	$(BIN)/pytest
 
-test-slow: $(VENV)/.dev  ## run the tests that take longer than a minute
+test-slow: $(VENV)/.dev $(VENV)/.docs  ## run the tests that take longer than a minute
 	$(BIN)/pytest -m slow
 
 check: $(VENV)/.dev  ## lint, formatting and types
@@ -54,5 +54,13 @@ bench: $(VENV)/.bench  ## run the benchmarks and append to benchmarks/results
 results: $(VENV)/.user  ## write docs/results.md, its figures and the README's table from experiments/paper/results
 	$(BIN)/python experiments/paper/tables.py
 
+$(VENV)/.docs: $(VENV)/.made pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs  ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo 'site/index.html is the first page; its search needs a server: python3 -m http.server --directory site'
+
 clean:  ## remove the virtual environment and all caches
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

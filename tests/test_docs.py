@@ -1,20 +1,86 @@
-"""Every Python block of the README and the docs runs, in the order of its page; own-data: tests/data/test_labels.py."""
+"""Every code block of the README and the docs runs, page by page; two pages have tests of their own, see ELSEWHERE."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-NAMES = ("start", "heads", "measures", "data", "training", "classifier", "experiments", "transformers", "images")
-PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in NAMES)]
+ELSEWHERE = {"own-data.md": "tests/data/test_labels.py", "taxonomy-files.md": "tests/taxonomy/test_docs_files.py"}
+ALL = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+PAGES = [page for page in ALL if "```python\n" in page.read_text("utf-8") and page.name not in ELSEWHERE]
+FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]*)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
+def blocks(page: Path, language: str) -> list[str]:
+    """The code blocks of a page in a language, but for files that it shows."""
+    return [code for said, title, code in FENCE.findall(page.read_text("utf-8")) if said == language and not title]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty working folder, and a way to put the files there that a page shows."""
+    monkeypatch.chdir(tmp_path)
+
+    def lay(page: Path) -> None:
+        for _, title, content in FENCE.findall(page.read_text("utf-8")):
+            if re.fullmatch(r"[\w-]+\.\w+", title):
+                (tmp_path / title).write_text(content, "utf-8")
+
+    return lay
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")  # Lightning, about sets of a page's size
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # Lightning's own call of torch
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_python_blocks_of_a_page_run(page, capsys):
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
-    assert blocks
-    exec(compile("\n".join(blocks), page.name, "exec"), {"__name__": "page"})
+def test_the_python_blocks_of_a_page_run(page, capsys, folder):
+    folder(page)
+    exec(compile("\n".join(blocks(page, "python")), page.name, "exec"), {"__name__": "page"})
+
+
+def test_no_code_hides_from_the_tests():
+    for page in ALL:
+        fences = re.findall(r"^\s*```+ *(\w.*)$", page.read_text("utf-8"), re.MULTILINE)
+        odd = [f for f in fences if re.match(r"(py\b|python|pycon|Python)", f) and f != "python"]
+        assert not odd, f"{page.name}: {odd}"
+    for name, test in ELSEWHERE.items():
+        assert name in (ROOT / test).read_text("utf-8")
+
+
+def test_the_commands_of_the_first_five_minutes_run(folder, monkeypatch):
+    from typer.testing import CliRunner
+
+    from arbormax.cli.app import app
+
+    page = ROOT / "docs" / "five-minutes.md"
+    folder(page)
+    monkeypatch.setenv("COLUMNS", "200")
+    lines = "".join(blocks(page, "bash")).splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        words = shlex.split(line)
+        assert words[0] == "arbormax"
+        told = CliRunner().invoke(app, words[1:], prog_name="arbormax")
+        assert told.exit_code == 0, (line, told.output)
+    assert "home > kitchen > pan" in Path("answers.csv").read_text("utf-8")
+
+
+def test_the_site_lists_every_page():
+    nav = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:")[2]
+    docs = ROOT / "docs"
+    pages = [page.relative_to(docs).as_posix() for page in docs.glob("**/*.md") if page.parent.name != "adr"]
+    missing = [page for page in pages if f": {page}\n" not in nav]
+    assert not missing, "add them to nav in mkdocs.yml"
+
+
+def test_the_pictures_that_need_no_training_are_as_drawn():
+    import runpy
+
+    drawn = runpy.run_path(str(ROOT / "docs" / "tools" / "pictures.py"))["quick"]()
+    assert drawn
+    for name, text in drawn.items():
+        assert (ROOT / "docs" / "figures" / f"{name}.svg").read_text("utf-8") == text, "run docs/tools/pictures.py"
 
 
 def test_the_tour_runs(capsys, monkeypatch):
