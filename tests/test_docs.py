@@ -39,6 +39,14 @@ def test_the_python_blocks_of_a_page_run(page, capsys, folder):
     exec(compile("\n".join(blocks(page, "python")), page.name, "exec"), {"__name__": "page"})
 
 
+def test_the_lines_that_from_flat_adds_are_run():
+    page = ROOT / "docs" / "from-flat.md"
+    code = "\n".join(blocks(page, "python"))
+    added = re.findall(r"^\+ +(.*)$", "".join(blocks(page, "diff")), re.MULTILINE)
+    assert len(added) == 7
+    assert not [line for line in added if line not in code]
+
+
 def test_no_code_hides_from_the_tests():
     for page in ALL:
         fences = re.findall(r"^\s*```+ *(\w.*)$", page.read_text("utf-8"), re.MULTILINE)
