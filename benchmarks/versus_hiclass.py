@@ -90,16 +90,16 @@ def measure(data: str, name: str, clf: Any, threads: int, items: int | None) -> 
 def write_table() -> None:
     """Put the latest row of each contender on each data into the page."""
     with RESULTS.open(newline="") as stream:
-        latest = {(row["data"], row["contender"]): row for row in csv.DictReader(stream)}
+        latest = {(row["data"], int(row["train"]), row["contender"]): row for row in csv.DictReader(stream)}
     lines = [
         "| data | training texts, features | | accuracy | macro-F1 | hF | fit | predict |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for (data, name), row in sorted(latest.items()):
-        size = f"{int(row['train']):,}, {int(row['features']):,}"
-        marks = " | ".join(row[column] for column in ("accuracy", "macro_f1", "hf"))
-        spent = " | ".join(f"{float(row[column]):.2f} s" for column in ("fit_seconds", "predict_seconds"))
-        lines.append(f"| {data} | {size} | `{name.split(' ', 1)[1]}` of {name.split()[0]} | {marks} | {spent} |")
+    for (data, train, name), row in sorted(latest.items()):
+        package, call = name.split(" ", 1)
+        marks = " | ".join(f"{float(row[column]):.4f}" for column in ("accuracy", "macro_f1", "hf"))
+        spent = " | ".join(f"{float(row[column]):.3g} s" for column in ("fit_seconds", "predict_seconds"))
+        lines.append(f"| {data} | {train:,}, {int(row['features']):,} | {package}: `{call}` | {marks} | {spent} |")
     text = PAGE.read_text("utf-8")
     before, rest = text.split("<!-- table:begin -->")
     PAGE.write_text(
