@@ -59,19 +59,20 @@ def contenders(tax: am.Taxonomy, features: int, batch: int, peer_batch: int | No
         "HierarchicalSoftmax": (dense, lambda: dense.loss(h, y)),
         OURS: (sparse, lambda: sparse.loss(h, y)),
     }
-    runs = {name: _step(h, module, loss) for name, (module, loss) in losses.items()}
+    runs = {name: step(h, module, loss) for name, (module, loss) in losses.items()}
     for name, kind in ((FLAT, torch.optim.Adam), (OURS, torch.optim.SparseAdam)):
         module, loss = losses[name]
-        runs[f"{name}, with optimiser"] = _step(h, module, loss, kind(list(module.parameters()), lr=1e-3))
+        runs[f"{name}, with optimiser"] = step(h, module, loss, kind(list(module.parameters()), lr=1e-3))
     if peer_batch is not None:
         peer, peer_loss, peer_y = hierarchicalsoftmax(tax, features, y[:peer_batch])
-        runs[PEER] = _step(h, peer, lambda: peer_loss(peer(h[:peer_batch]), peer_y))
+        runs[PEER] = step(h, peer, lambda: peer_loss(peer(h[:peer_batch]), peer_y))
     return runs
 
 
-def _step(
+def step(
     h: Tensor, module: nn.Module, loss: Callable[[], Tensor], optimiser: torch.optim.Optimizer | None = None
 ) -> Callable[[], None]:
+    """Forward and backward once, and the optimiser's step if there is one."""
     parameters = [h, *module.parameters()]
 
     def run() -> None:
@@ -120,9 +121,9 @@ def _both_ways(tax: am.Taxonomy, features: int, batch: int) -> dict[str, Callabl
     y = torch.randint(tax.num_leaves, (batch,))
     parts = head.weight, head.bias
     return {
-        "dense": _step(h, head, lambda: hierarchical_cross_entropy(F.linear(h, *parts), y, tax)),
-        "paths": _step(h, head, lambda: path_cross_entropy(h, *parts, y, tax)),
-        "sparse": _step(h, head, lambda: path_cross_entropy(h, *parts, y, tax, sparse=True)),
+        "dense": step(h, head, lambda: hierarchical_cross_entropy(F.linear(h, *parts), y, tax)),
+        "paths": step(h, head, lambda: path_cross_entropy(h, *parts, y, tax)),
+        "sparse": step(h, head, lambda: path_cross_entropy(h, *parts, y, tax, sparse=True)),
     }
 
 

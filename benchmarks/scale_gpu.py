@@ -23,6 +23,7 @@ from arbormax.functional import hierarchical_cross_entropy
 from arbormax.functional.paths import path_cross_entropy
 from arbormax.heads.base import TreeHead
 from common import append, circumstances
+from scale import Task, step
 
 BATCH, FEATURES = 4096, 768
 TREES = {"22^3": (22, 3), "46^3": (46, 3), "100^3": (100, 3)}
@@ -44,19 +45,6 @@ def median_ms(run: Callable[[], None], budget_ms: float = 400.0) -> float:
         end.synchronize()
         times.append(start.elapsed_time(end))
     return statistics.median(times)
-
-
-def step(h: Tensor, module: nn.Module, loss: Callable[[], Tensor], optimiser: Any = None) -> Callable[[], None]:
-    parameters = [h, *module.parameters()]
-
-    def run() -> None:
-        for parameter in parameters:
-            parameter.grad = None
-        loss().backward()
-        if optimiser is not None:
-            optimiser.step()
-
-    return run
 
 
 def _flat(tax: am.Taxonomy, h: Tensor, y: Tensor) -> tuple[nn.Module, Callable[[], Tensor]]:
@@ -294,8 +282,6 @@ def best_of(tax: am.Taxonomy, head: am.HierarchicalSoftmax, h: Tensor, y: Tensor
 
 def trained(tax: am.Taxonomy, features: int, steps: int) -> list[dict[str, Any]]:
     """Five best leaves of an untrained and of a trained head."""
-    from scale import Task
-
     torch.manual_seed(0)
     task = Task(tax, features, classes=20_000)
     head = am.HierarchicalSoftmax(features, tax, sparse=True, device="cuda")
