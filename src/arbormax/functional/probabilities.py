@@ -85,15 +85,15 @@ def shared_leaf_logits(logits: Tensor, tax: Taxonomy) -> Tensor:
     return _batch_first(path_sums(_nodes_first(logits), index).index_select(0, index.leaves - 1), logits)
 
 
+def small_paths(rows_MD: Tensor, index: TreeIndex) -> Tensor | None:
+    """(C, M) 1 on the way to each class, where sums along the paths are best made by a product with it."""
+    is_plain = rows_MD.is_cpu and rows_MD.dtype is torch.float32
+    # autocast would round the sums
+    return index.path_matrix if is_plain and not torch.is_autocast_enabled("cpu") else None
+
+
 def leaf_rows(rows_MD: Tensor, index: TreeIndex) -> Tensor:
     """(C, D) the sum of the rows on each class's path."""
-    if (
-        index.path_matrix is not None
-        and rows_MD.is_cpu
-        and rows_MD.dtype is torch.float32
-        and not torch.is_autocast_enabled("cpu")  # which would round the sums
-    ):
-        return index.path_matrix @ rows_MD
     wide = rows_MD.to(torch.promote_types(rows_MD.dtype, torch.float32))
     if index.leaf_paths is None:
         rows_CD = path_sums(wide, index).index_select(0, index.leaves - 1)

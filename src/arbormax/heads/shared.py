@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from arbormax.functional import shared_leaf_logits
 from arbormax.functional._index import tree_index
-from arbormax.functional.probabilities import leaf_rows
+from arbormax.functional.probabilities import leaf_rows, small_paths
 from arbormax.heads.base import SoftmaxOverLeaves, check_taxonomy, linear
 from arbormax.taxonomy import Taxonomy
 
@@ -30,5 +31,7 @@ class SharedSoftmax(SoftmaxOverLeaves):
         # The rows are summed before the product: one pass over the weights instead of one over every item's logits.
         self._check_features(h)
         index = tree_index(self.taxonomy, self.weight.device)
+        if (matrix_CM := small_paths(self.weight, index)) is not None and h.layout is torch.strided:
+            return linear(h, self.weight, self.bias) @ matrix_CM.t()
         bias = None if self.bias is None else leaf_rows(self.bias.unsqueeze(1), index).squeeze(1)
         return linear(h, leaf_rows(self.weight, index), bias)
