@@ -97,7 +97,8 @@ def draw() -> None:
     curves: dict[str, list[tuple[int, float]]] = {}
     for (device, contender, classes), row in sorted(readings.items()):
         where = "CPU" if "cores" in device else device.removeprefix("NVIDIA ")
-        curves.setdefault(f"{contender} ({where})", []).append((classes, float(row["median_ms"])))
+        size = f"batch {row['batch']}, {row['features']} features"
+        curves.setdefault(f"{contender} ({where}, {size})", []).append((classes, float(row["median_ms"])))
     series = {name: Curve(*zip(*sorted(points), strict=True)) for name, points in curves.items()}
     title = "A training step of the head against the number of classes"
     FIGURE.write_text(curves_svg(series, title, x="classes", y="milliseconds", log=True) + "\n")

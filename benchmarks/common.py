@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+import arbormax
+
 
 def circumstances(*packages: str) -> dict[str, str]:
     """Date, processor and versions, for every row."""
@@ -15,7 +17,8 @@ def circumstances(*packages: str) -> dict[str, str]:
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "device": f"{_processor()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
-        **{package: version(package) for package in ("arbormax", *packages)},
+        "arbormax": arbormax.__version__,  # also from a checkout that is not installed
+        **{package: version(package) for package in packages},
     }
 
 

@@ -42,7 +42,7 @@ COLUMNS = (
     *("tree", "classes", "batch", "features", "threads"),
     *("contender", "median_ms", "faster", "accuracy", "same"),
 )
-GPU_PARTS = ("errors", "steps", "profile", "tune", "crossing", "best", "ten-million")
+GPU_PARTS = ("errors", "steps", "profile", "tune", "small", "crossing", "best", "ten-million")
 FLAT, OURS, PEER = "Linear + cross entropy", "HierarchicalSoftmax, sparse", "hierarchicalsoftmax"
 
 

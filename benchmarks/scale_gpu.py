@@ -23,6 +23,7 @@ from arbormax.functional import hierarchical_cross_entropy
 from arbormax.functional.paths import path_cross_entropy
 from arbormax.heads.base import TreeHead
 from common import append, circumstances
+from heads import hierarchicalsoftmax
 from scale import Task, step
 
 BATCH, FEATURES = 4096, 768
@@ -221,9 +222,7 @@ def tune(tax: am.Taxonomy) -> None:
     for width in (64, 128):
         for warps in (4, 8):
             for stages in (2, 3, 4):
-                kernels.BLOCK_D = width
-                for launch in (kernels.FORWARD, kernels.FEATURES):
-                    launch.update(num_warps=warps, num_stages=stages)
+                kernels.FORWARD = kernels.FEATURES = (width, warps, stages)
                 try:
                     run = step(h, module, loss)
                     whole = median_ms(captured(run, [h, *module.parameters()]), 100.0)
@@ -236,7 +235,7 @@ def tune(tax: am.Taxonomy) -> None:
 def crossing() -> None:
     """Time of the loss by paths over that of the dense loss, on trees of growing size."""
     print("rows  on a path  batch  dense ms  paths / dense  with sparse gradients")
-    for branching, depth in ((8, 2), (16, 2), (8, 3), (32, 2), (11, 3), (16, 3), (70, 2), (22, 3)):
+    for branching, depth in ((8, 2), (16, 2), (8, 3), (32, 2), (11, 3), (16, 3), (70, 2), (22, 3), (32, 3), (46, 3)):
         tax = trees.balanced(branching, depth)
         for batch in (64, 4096):
             dense, paths, sparse = (median_ms(run, 60.0) for run in _both_ways(tax, batch))
@@ -317,8 +316,38 @@ def ten_million() -> list[dict[str, Any]]:
     return rows
 
 
+def small(tax: am.Taxonomy, batch: int = 256, features: int = 300) -> list[dict[str, Any]]:
+    """A step on a tree as small as Reuters-52's, where the host's launches are all there is."""
+    torch.manual_seed(0)
+    h = torch.randn(batch, features, device="cuda", requires_grad=True)
+    y = torch.randint(tax.num_leaves, (batch,), device="cuda")
+    head = am.HierarchicalSoftmax(features, tax, init="torch", device="cuda")
+    flat = nn.Linear(features, tax.num_leaves, device="cuda")
+    losses: dict[str, tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]] = {
+        "HierarchicalSoftmax": (head, head.loss),
+        FLAT: (flat, lambda h, y: F.cross_entropy(flat(h), y)),
+    }
+    runs: dict[str, Callable[[], None]] = {}
+    for name, (module, loss) in losses.items():
+        compiled = torch.compile(loss, dynamic=False, fullgraph=True)
+        runs[name] = step(h, module, lambda loss=loss: loss(h, y))
+        runs[f"{name}, compiled"] = step(h, module, lambda compiled=compiled: compiled(h, y))
+        runs[f"{name}, captured"] = captured(step(h, module, lambda loss=loss: loss(h, y)), [h, *module.parameters()])
+    if find_spec("hierarchicalsoftmax") is not None:
+        peer, peer_loss, peer_y = hierarchicalsoftmax(tax, features, y)
+        peer, peer_loss, peer_y = peer.cuda(), peer_loss.cuda(), peer_y.cuda()
+        runs["hierarchicalsoftmax"] = step(h, peer, lambda: peer_loss(peer(h), peer_y))
+    rows = []
+    for name, run_ in runs.items():
+        milliseconds = median_ms(run_)
+        print(f"r52     {name:45}{milliseconds:9.4f} ms", flush=True)
+        rows.append({"contender": name, "median_ms": round(milliseconds, 4)})
+    shared = {"tree": "r52", "classes": tax.num_leaves, "batch": batch, "features": features, "dtype": "float32"}
+    return [{**shared, **row} for row in rows]
+
+
 def run(out: Path, parts: Sequence[str]) -> None:
-    """The parts asked for: errors, steps, profile, tune, crossing, best, ten-million; rows are written after each."""
+    """The parts asked for: errors, steps, profile, tune, small, crossing, best, ten-million; rows are written after each."""
     circumstance = {
         **circumstances("torch", "triton"),
         "device": torch.cuda.get_device_name(),
@@ -342,6 +371,8 @@ def run(out: Path, parts: Sequence[str]) -> None:
         if "best" in parts and name == "100^3":
             shared = {"tree": name, "classes": tax.num_leaves, "features": 300}
             _write(out, [{**shared, **row} for row in trained(tax, 300, 120)], {**circumstance, "dtype": "float32"})
+    if "small" in parts:
+        _write(out, small(trees.r52()), circumstance)
     if "crossing" in parts:
         crossing()
     if "ten-million" in parts:

@@ -26,7 +26,8 @@ def test_the_best_leaves_are_those_of_all_leaves_sorted(tax, seed, scale):
         patch.setattr(best, "_SHARE", float("inf"))
         patch.setattr(best, "_CELLS", 1)  # an item at a time
         for k in {1, min(3, tax.num_leaves), tax.num_leaves}:
-            logp, classes = best_leaves(h, head.weight, head.bias, tax, k)
+            logp, classes, left = best_leaves(h, head.weight, head.bias, tax, k)
+            assert not len(left)
             expected_logp, expected = TreeHead.topk(head, h, k)
             torch.testing.assert_close(logp, expected_logp)
             clear = (expected_logp.diff(dim=1).abs() > 1e-9).all(1)
@@ -50,7 +51,7 @@ def test_a_trained_head_is_searched_and_an_even_one_is_scored(monkeypatch):
     even = head.topk(h, 5)
     with torch.no_grad():
         head.weight.mul_(50)
-    assert best_leaves(h, head.weight, head.bias, tax, 5) is not None
+    assert not len(best_leaves(h, head.weight, head.bias, tax, 5)[2])
     sure = TreeHead.topk(head, h, 5)
     monkeypatch.setattr(type(head), "forward", None)  # scores all leaves
     logp, classes = head.topk(h, 5)
@@ -92,7 +93,7 @@ def test_a_search_that_comes_to_nothing_ends_before_the_round_that_is_too_much(m
     monkeypatch.setattr(
         best.path_torch, "group_log_probs", lambda *given: looked.append(int(given[-1].sum())) or scored(*given)
     )
-    assert best_leaves(torch.randn(3, 8), head.weight, head.bias, tax, 1) is None
+    assert best_leaves(torch.randn(3, 8), head.weight, head.bias, tax, 1)[2].tolist() == [0, 1, 2]
     assert sum(looked) <= best._SHARE * 3 * tax.num_nodes
 
 
@@ -101,5 +102,5 @@ def test_a_tie_that_is_found_late_still_goes_by_class_order(monkeypatch):
     tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "w"]}, classes=["z", "w", "x", "y"])  # b comes after a
     head = am.HierarchicalSoftmax(3, tax, init="zeros")
     for k in (1, 2):
-        _, classes = best_leaves(torch.ones(1, 3), head.weight, head.bias, tax, k)
+        _, classes, _ = best_leaves(torch.ones(1, 3), head.weight, head.bias, tax, k)
         assert classes.tolist() == [list(range(k))]

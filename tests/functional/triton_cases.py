@@ -8,7 +8,6 @@ import torch
 import arbormax as am
 from arbormax import Taxonomy
 from arbormax.errors import OptionError
-from arbormax.functional import best
 from arbormax.functional._index import tree_index
 from arbormax.functional.paths import path_cross_entropy
 from arbormax.heads.base import TreeHead
@@ -177,7 +176,7 @@ if DEVICE == "cuda":
 
 
 @pytest.mark.parametrize(("tree", "scale", "bias"), DESCENTS)
-def test_the_descent_finds_the_best_leaves_or_says_that_it_may_not(tree, scale, bias):
+def test_the_descent_finds_the_best_leaves(tree, scale, bias):
     tax, items = TREES[tree], 9 if DEVICE == "cuda" else 2
     torch.manual_seed(3)
     head = am.HierarchicalSoftmax(20, tax, init="torch", bias=bias, device=DEVICE)
@@ -188,19 +187,24 @@ def test_the_descent_finds_the_best_leaves_or_says_that_it_may_not(tree, scale, 
     given = (h, head.weight.detach(), None if head.bias is None else head.bias.detach())
     nodes = (index.first_child, index.num_children, index.class_of)
     k = min(3, tax.num_leaves)
-    logp, classes, certain = best_triton.best_leaves(*given, *nodes, k, tax.depth, int(tax.num_children.max()))
+    widest = int(tax.num_children.max())
+    logp, classes, certain = best_triton.best_leaves(*given, *nodes, k, tax.depth, widest, tax.num_nodes)
+    assert certain.all()
     expected_logp, expected = TreeHead.topk(head, h, k)
-    torch.testing.assert_close(logp[certain], expected_logp[certain], rtol=1e-4, atol=1e-4)
-    clear = certain & (expected_logp.diff(dim=1).abs() > 1e-4).all(1)
+    torch.testing.assert_close(logp, expected_logp, rtol=1e-4, atol=1e-4)
+    clear = (expected_logp.diff(dim=1).abs() > 1e-4).all(1)
     assert torch.equal(classes[clear], expected[clear])
-    if scale == 20.0:
-        assert certain.float().mean() >= 0.5
     if scale == 0.0 and not bias and tree in ("even", "bushy", "flat"):
-        assert not certain.any()  # all alike: the next one is as good
-    if scale == 1.0:
-        searched = best.best_leaves(*given, tax, k)  # those that are not sure are searched for
-        if searched is not None:
-            torch.testing.assert_close(searched[0], expected_logp, rtol=1e-4, atol=1e-4)
+        assert torch.equal(classes, expected)  # all alike: by class order
+
+
+def test_a_descent_that_would_open_too_much_says_so():
+    tax = TREES["even"]
+    index = tree_index(tax, torch.device(DEVICE))
+    h, rows = torch.zeros(2, 16, device=DEVICE), torch.zeros(tax.num_nodes - 1, 16, device=DEVICE)
+    nodes = (index.first_child, index.num_children, index.class_of)
+    *_, certain = best_triton.best_leaves(h, rows, None, *nodes, 2, tax.depth, 4, 3)
+    assert not certain.any()
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's numpy
@@ -210,5 +214,5 @@ def test_the_descent_is_never_sure_of_what_is_no_number():
     h, rows = torch.randn(3, 16, device=DEVICE), torch.randn(tax.num_nodes - 1, 16, device=DEVICE)
     h[1, 2], h[2, 0] = torch.nan, torch.inf
     nodes = (index.first_child, index.num_children, index.class_of)
-    *_, certain = best_triton.best_leaves(h, rows * 9, None, *nodes, 2, tax.depth, 4)
+    *_, certain = best_triton.best_leaves(h, rows * 9, None, *nodes, 2, tax.depth, 4, 99)
     assert not certain[1:].any()

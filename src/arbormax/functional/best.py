@@ -20,25 +20,26 @@ _CELLS = 1 << 22  # numbers in the arrays of one round, about
 _SHARE = 0.05  # of the tree: who has looked at so much of it looks at all of it
 
 
-def best_leaves(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, k: int) -> tuple[Tensor, Tensor] | None:
+def best_leaves(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """(B, k) log-probabilities, falling, and classes of the best leaves for (B, D) features; ties by class order.
 
-    None where the probabilities are so even that scoring all leaves is faster, or no numbers. No gradients.
+    The last are the items whose rows hold nothing: their probabilities are so even that scoring all leaves is faster,
+    or no numbers. No gradients.
     """
     index, widest = tree_index(tax, h.device), int(tax.num_children.max())
-    descent = kernels.descends(h, rows, widest, k)
+    descent = kernels.descends(h, rows, widest, index.depth, k)
     with torch.no_grad():
-        if descent is None:
-            return _searched(h, rows, bias, index, k)
-        tree = index.first_child, index.num_children, index.class_of
-        logp, classes, certain = descent.best_leaves(h, rows, bias, *tree, k, index.depth, widest)
-        left = (~certain).nonzero().squeeze(1)
-        if len(left):
-            found = _searched(h[left], rows, bias, index, k)
-            if found is None:
-                return None
-            logp[left], classes[left] = found
-        return logp, classes
+        if descent is not None:
+            tree = index.first_child, index.num_children, index.class_of
+            most = max(64, int(_SHARE * tax.num_parents))
+            logp, classes, certain = descent.best_leaves(h, rows, bias, *tree, k, index.depth, widest, most)
+            return logp, classes, (~certain).nonzero().squeeze(1)
+        found = _searched(h, rows, bias, index, k)
+        everything = torch.arange(len(h), device=h.device)
+        if found is not None:
+            return *found, everything[:0]
+        wide = torch.promote_types(torch.promote_types(h.dtype, rows.dtype), torch.float32)
+        return h.new_empty((len(h), k), dtype=wide), everything.new_empty((len(h), k)), everything
 
 
 def _searched(h: Tensor, rows: Tensor, bias: Tensor | None, index: TreeIndex, k: int) -> tuple[Tensor, Tensor] | None:

@@ -136,12 +136,11 @@ class HierarchicalSoftmax(TreeHead):
         return super().topk(h, k)
 
     def _searched(self, features: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        found = best_leaves(features, self.weight, self.bias, self.taxonomy, k)
-        if found is not None:
-            return found
+        logp, classes, left = best_leaves(features, self.weight, self.bias, self.taxonomy, k)
         at_once = max(1, _SCORES // self.taxonomy.num_nodes)
-        parts = [super(HierarchicalSoftmax, self).topk(part, k) for part in torch.split(features, at_once)]
-        return torch.cat([logp for logp, _ in parts]), torch.cat([classes for _, classes in parts])
+        for part in torch.split(left, at_once) if len(left) else ():
+            logp[part], classes[part] = super().topk(features[part], k)
+        return logp, classes
 
     def predict(self, h: Tensor) -> Tensor:
         self._check_features(h)

@@ -51,14 +51,15 @@ def _why_not_triton(h: Tensor, rows: Tensor, tree: PathTree) -> str | None:
     return None
 
 
-def descends(h: Tensor, rows: Tensor, widest: int, k: int) -> ModuleType | None:
+def descends(h: Tensor, rows: Tensor, widest: int, levels: int, k: int) -> ModuleType | None:
     """The module that finds the best leaves by descent, where it can."""
     is_there = h.device.type == "cuda" and HAS_TRITON and shared_memory(h.device.index or 0)
     is_read = h.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1" and HAS_TRITON
     if not (is_there or is_read) or h.dtype not in _DTYPES or rows.dtype not in _DTYPES:
         return None
     module = import_module("arbormax.kernels.best_triton")
-    return module if widest <= module.WIDEST and k <= module.MOST else None
+    is_fit = widest <= module.WIDEST and levels <= module.DEEPEST and k <= module.MOST
+    return module if is_fit else None
 
 
 def implementation(name: str) -> ModuleType:

@@ -1,7 +1,7 @@
-"""The most probable leaves by descent, one program an item, with a word on whether they are surely the best.
+"""The most probable leaves, one program an item: down to the best leaf, then back to whatever may hold a better one.
 
-The best few nodes of each level are opened. What is left aside on the way is remembered by its largest probability: a
-child is never more probable than its parent, so where that is below the last of the leaves found, no leaf was missed.
+The children of every node on the way down wait in memory with their log-probabilities. A child is never more probable
+than its parent, so a program is done when none that waits is as probable as the last of the leaves it found.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-WIDEST, MOST = 256, 16  # siblings and leaves; larger ones are left to torch
+WIDEST, MOST, DEEPEST = 256, 16, 32  # siblings, leaves and levels; larger ones are left to torch
+_NONE = tl.constexpr(2147483647)
 
 
 @triton.jit
@@ -22,91 +23,96 @@ def _descend(
     child_ptr,  # (N,) first child of each node
     count_ptr,  # (N,) its children
     class_ptr,  # (N,) its class, -1 if it has children
+    waiting_ptr,  # (B, K, WIDTH) log-probabilities of children that were not opened
     logp_ptr,  # (B, K) out
     leaf_ptr,  # (B, K) out
-    certain_ptr,  # (B,) out
-    levels,
+    certain_ptr,  # (B,) out: whether nothing better can be left
+    most,  # nodes that may be opened
     K: tl.constexpr,
-    BEAM: tl.constexpr,
+    SLOTS: tl.constexpr,
+    LEVELS: tl.constexpr,
     D: tl.constexpr,
     BLOCK_D: tl.constexpr,
     WIDTH: tl.constexpr,
     HAS_BIAS: tl.constexpr,
 ):
     item = tl.program_id(0).to(tl.int64)
-    slot = tl.arange(0, BEAM)
+    slot = tl.arange(0, SLOTS)
     column = tl.arange(0, WIDTH)
-    none = 2147483647
-    nodes = tl.where(slot == 0, 0, -1)
-    logps = tl.where(slot == 0, 0.0, -float("inf"))
-    best = tl.full((BEAM,), -float("inf"), dtype=tl.float32)
-    leaves = tl.full((BEAM,), none, dtype=tl.int32)
-    aside = -float("inf")
-    for _ in range(levels):
-        next_nodes = tl.full((BEAM,), -1, dtype=tl.int32)
-        next_logps = tl.full((BEAM,), -float("inf"), dtype=tl.float32)
-        for place in range(BEAM):
-            node = tl.sum(tl.where(slot == place, nodes, 0), 0)
-            above = tl.sum(tl.where(slot == place, logps, 0.0), 0)
-            last = tl.min(tl.where(slot < K, best, float("inf")), 0)
-            if (node >= 0) & (above >= last):
-                first = tl.load(child_ptr + node).to(tl.int32)
-                size = tl.load(count_ptr + node).to(tl.int32)
-                there = column < size
-                child = first + column
-                logits = tl.zeros((WIDTH,), dtype=tl.float32)
-                for base in range(0, D, BLOCK_D):
-                    d = base + tl.arange(0, BLOCK_D)
-                    x = tl.load(h_ptr + item * D + d, mask=d < D, other=0.0).to(tl.float32)
-                    mask = there[:, None] & (d < D)[None, :]
-                    row = (child - 1).to(tl.int64)[:, None] * D
-                    w = tl.load(weight_ptr + row + d[None, :], mask=mask, other=0.0).to(tl.float32)
-                    logits += tl.sum(w * x[None, :], 1)
-                if HAS_BIAS:
-                    logits += tl.load(bias_ptr + child - 1, mask=there, other=0.0).to(tl.float32)
-                logits = tl.where(there, logits, -float("inf"))
-                largest = tl.max(logits, 0)
-                total = tl.sum(tl.exp(logits - largest), 0)
-                # what is no number has no order
-                aside = tl.where(total - total == 0.0, aside, float("inf"))
-                found = tl.where(there, above + ((logits - largest) - tl.log(total)), -float("inf"))
-                leaf = tl.load(class_ptr + child, mask=there, other=-1).to(tl.int32)
-                is_leaf = leaf >= 0
-                at_leaves = tl.where(is_leaf, found, -float("inf"))
-                at_inner = tl.where(is_leaf, -float("inf"), found)
-                for _k in range(K):
-                    best, leaves, at_leaves, aside = _taken(best, leaves, slot < K, slot, at_leaves, leaf, aside)
-                for _b in range(BEAM):
-                    next_logps, next_nodes, at_inner, aside = _taken(
-                        next_logps, next_nodes, slot < BEAM, slot, at_inner, child, aside
-                    )
-                aside = tl.maximum(aside, tl.maximum(tl.max(at_leaves, 0), tl.max(at_inner, 0)))
-        nodes = next_nodes
-        logps = next_logps
-    last = tl.min(tl.where(slot < K, best, float("inf")), 0)
-    tl.store(certain_ptr + item, (aside < last).to(tl.int8))
+    depth = tl.arange(0, LEVELS)
+    waiting_ptr += item * LEVELS * WIDTH + column
+    best = tl.full((SLOTS,), -float("inf"), dtype=tl.float32)
+    leaves = tl.full((SLOTS,), _NONE, dtype=tl.int32)
+    firsts = tl.zeros((LEVELS,), dtype=tl.int32)
+    node = tl.program_id(0) * 0
+    above = 0.0
+    level = node
+    opened = node
+    while (node >= 0) & (opened < most):
+        first = tl.load(child_ptr + node).to(tl.int32)
+        there = column < tl.load(count_ptr + node)
+        child = first + column
+        logits = tl.zeros((WIDTH,), dtype=tl.float32)
+        for base in range(0, D, BLOCK_D):
+            d = base + tl.arange(0, BLOCK_D)
+            x = tl.load(h_ptr + item * D + d, mask=d < D, other=0.0).to(tl.float32)
+            row = (child - 1).to(tl.int64)[:, None] * D
+            mask = there[:, None] & (d < D)[None, :]
+            w = tl.load(weight_ptr + row + d[None, :], mask=mask, other=0.0).to(tl.float32)
+            logits += tl.sum(w * x[None, :], 1)
+        if HAS_BIAS:
+            logits += tl.load(bias_ptr + child - 1, mask=there, other=0.0).to(tl.float32)
+        logits = tl.where(there, logits, -float("inf"))
+        largest = tl.max(logits, 0)
+        total = tl.sum(tl.exp(logits - largest), 0)
+        found = tl.where(there, above + ((logits - largest) - tl.log(total)), -float("inf"))
+        opened = tl.where(total - total == 0.0, opened + 1, most + 1)  # what is no number has no order
+        leaf = tl.load(class_ptr + child, mask=there, other=-1).to(tl.int32)
+        is_leaf = leaf >= 0
+        at_leaves = tl.where(is_leaf, found, -float("inf"))
+        for _ in range(K):
+            best, leaves, at_leaves = _taken(best, leaves, slot, at_leaves, leaf, K)
+        last = tl.min(tl.where(slot < K, best, float("inf")), 0)
+        tl.store(waiting_ptr + level * WIDTH, tl.where(is_leaf, -float("inf"), found))
+        firsts = tl.where(depth == level, first, firsts)
+        tl.debug_barrier()
+        # the best that waits at the deepest level where one may hold a better leaf
+        node = level * 0 - 1
+        while (node < 0) & (level >= 0):
+            waiting = tl.load(waiting_ptr + level * WIDTH)
+            above = tl.max(waiting, 0)
+            place = tl.min(tl.where(waiting == above, column, WIDTH), 0)
+            is_open = (above >= last) & (above > -float("inf"))
+            tl.debug_barrier()
+            tl.store(waiting_ptr + level * WIDTH, tl.where(column == place, -float("inf"), waiting))
+            tl.debug_barrier()
+            its_first = tl.sum(tl.where(depth == level, firsts, 0), 0)
+            node = tl.where(is_open, its_first + place, -1)
+            level = tl.where(is_open, level + 1, level - 1)
+    is_whole = tl.min(tl.where(slot < K, best, float("inf")), 0) > -float("inf")
+    tl.store(certain_ptr + item, (is_whole & (node < 0) & (opened <= most)).to(tl.int8))
     for place in range(K):
         largest = tl.max(tl.where(slot < K, best, -float("inf")), 0)
-        leaf = tl.min(tl.where((best == largest) & (slot < K), leaves, none), 0)
+        leaf = tl.min(tl.where((best == largest) & (slot < K), leaves, _NONE), 0)
         tl.store(logp_ptr + item * K + place, largest)
         tl.store(leaf_ptr + item * K + place, leaf.to(tl.int64))
         best = tl.where((best == largest) & (leaves == leaf), -float("inf"), best)
 
 
 @triton.jit
-def _taken(kept, names, is_slot, slot, found, name, aside):
-    """The largest of those found in the place of the smallest kept, if it is larger; the loser is left aside."""
-    none = 2147483647
+def _taken(best, leaves, slot, found, leaf, K: tl.constexpr):
+    """The largest of those found in the place of the last kept, if it comes before it: by size, then by class."""
     largest = tl.max(found, 0)
-    its_name = tl.min(tl.where(found == largest, name, none), 0)
-    smallest = tl.min(tl.where(is_slot, kept, float("inf")), 0)
-    place = tl.min(tl.where((kept == smallest) & is_slot, slot, none), 0)
-    place = tl.where(largest > smallest, place, -1)
-    aside = tl.maximum(aside, tl.minimum(largest, smallest))
-    kept = tl.where(slot == place, largest, kept)
-    names = tl.where(slot == place, its_name, names)
-    found = tl.where((found == largest) & (name == its_name), -float("inf"), found)
-    return kept, names, found, aside
+    its_leaf = tl.min(tl.where(found == largest, leaf, _NONE), 0)
+    last = tl.min(tl.where(slot < K, best, float("inf")), 0)
+    last_leaf = tl.max(tl.where((best == last) & (slot < K), leaves, -1), 0)
+    place = tl.min(tl.where((best == last) & (leaves == last_leaf) & (slot < K), slot, _NONE), 0)
+    is_before = (largest > last) | ((largest == last) & (its_leaf < last_leaf))
+    place = tl.where(is_before & (largest > -float("inf")), place, -1)
+    best = tl.where(slot == place, largest, best)
+    leaves = tl.where(slot == place, its_leaf, leaves)
+    found = tl.where((found == largest) & (leaf == its_leaf), -float("inf"), found)
+    return best, leaves, found
 
 
 def best_leaves(
@@ -119,16 +125,22 @@ def best_leaves(
     k: int,
     levels: int,
     widest: int,
+    most: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(B, k) log-probabilities, falling, and classes of leaves, ties by class order, and (B,) whether they are sure."""
+    """(B, k) log-probabilities, falling, and classes of leaves, ties by class order, and (B,) whether they are sure.
+
+    An item that would have to open more than `most` nodes is not.
+    """
     items, width = h.shape
     h, rows = h.contiguous(), rows.contiguous()
+    size, depth = max(16, triton.next_power_of_2(widest)), triton.next_power_of_2(levels)
+    waiting = torch.empty((items, depth, size), dtype=torch.float32, device=h.device)
     logp = torch.empty((items, k), dtype=torch.float32, device=h.device)
     classes = torch.empty((items, k), dtype=torch.int64, device=h.device)
     certain = torch.empty(items, dtype=torch.int8, device=h.device)
     _descend[(items,)](
-        h, rows, bias, first_child, num_children, class_of, logp, classes, certain, levels,
-        K=k, BEAM=max(4, triton.next_power_of_2(k)), D=width, BLOCK_D=min(64, triton.next_power_of_2(width)),
-        WIDTH=max(16, triton.next_power_of_2(widest)), HAS_BIAS=bias is not None, num_warps=8,
+        h, rows, bias, first_child, num_children, class_of, waiting, logp, classes, certain, most,
+        K=k, SLOTS=max(4, triton.next_power_of_2(k)), LEVELS=depth, D=width,
+        BLOCK_D=min(128, triton.next_power_of_2(width)), WIDTH=size, HAS_BIAS=bias is not None, num_warps=16,
     )  # fmt: skip
     return logp, classes, certain.bool()

@@ -7,6 +7,7 @@ its gradient by a dense product.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from arbormax.kernels.gpu import shared_memory
 from arbormax.kernels.path_backward_triton import backward_features, backward_rows, clear_untouched
 from arbormax.kernels.path_forward_triton import forward
 from arbormax.kernels.path_plan_triton import SEGMENT_FIELDS, TILE_FIELDS, plan
@@ -24,10 +26,9 @@ TILE = 16  # items of a tile
 _WIDTH = 128  # rows of a sibling group that are looked at together
 _BLOCK = 4096  # items that the plan looks at together
 _CLEARED = 32  # rows of a sibling group, about, from which on zeros are written group by group
-FORWARD: dict[str, Any] = {"num_warps": 4, "num_stages": 4}
-FEATURES: dict[str, Any] = {"num_warps": 4, "num_stages": 3}
-ROWS: dict[str, Any] = {"num_warps": 4, "num_stages": 3}
-BLOCK_D = 64  # features that are looked at together
+_ROOMY = 160 * 1024  # bytes of shared memory, about, that the larger blocks ask for
+# of each kernel: features that are looked at together in half precision, warps and stages
+FORWARD, FEATURES, ROWS = (64, 4, 4), (128, 4, 4), (64, 4, 3)
 _HALF = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 plan_type = torch.int32
 
@@ -52,7 +53,6 @@ def log_probs(
         h, rows = h.contiguous(), rows.contiguous()
         order, own, tiles, segments, touched = torch.split(plan_, sizes)
         place, sorted_ = tree.first.index_select(0, node).sort()
-        shape = _shape(h, rows, bias, offset, tree)
         plan[(levels,)](
             sorted_, place, node, tree.parent, tree.depth, tree.group_start, tree.group_size, tree.first, tree.after,
             tree.counts, order, own, tiles, segments, touched.view(torch.int8), logp, mean, log_total, items, levels,
@@ -62,7 +62,8 @@ def log_probs(
         )  # fmt: skip
         forward[(len(tiles) // TILE_FIELDS,)](
             h, rows, bias, offset, order, own, tiles, logp, mean, log_total, items, levels,
-            TILE_FIELDS=TILE_FIELDS, **shape, **FORWARD,
+            TILE_FIELDS=TILE_FIELDS, HAS_BIAS=bias is not None, HAS_OFFSET=offset is not None,
+            **_shape(h, rows, tree, FORWARD),
         )  # fmt: skip
     return logp, mean, log_total, plan_
 
@@ -83,21 +84,19 @@ def gradients(
     (items, levels), width = log_total.shape, rows.shape[1]
     h, rows = h.contiguous(), rows.contiguous()
     order, own, tiles, segments, touched = torch.split(plan_, _sizes(items, tree, sparse))
-    shape = _shape(h, rows, bias, offset, tree)
+    shape = _shape(h, rows, tree, FEATURES)
     is_half, cells = shape["DTYPE"] is not tl.float32, sum(tree.widths)
     top = tree.widths[0] if tree.widths[0] > 1 and items else 0  # rows of the root's group
-    at = ends = None
+    at = ends = side = None
+    clears = not sparse and len(touched) > 0 and items > 0
     if sparse:
         ends = tiles.view(-1, TILE_FIELDS)[:, 5].cumsum(0).add_(top)
         count = int(ends[-1]) if len(ends) else top
         at = torch.arange(count, device=h.device)
         of_rows, of_bias = rows.new_empty(count, width), rows.new_empty(count)
-    elif len(touched) and items:
+    elif clears:
         of_rows, of_bias = torch.empty_like(rows), rows.new_empty(len(rows))
-        clear_untouched[(len(tree.inner),)](
-            touched.view(torch.int8), tree.inner, tree.inner_start, tree.inner_size, of_rows, of_bias,
-            D=width, BLOCK=4096, num_warps=8,
-        )  # fmt: skip
+        side = _beside(h.device)
     else:
         of_rows, of_bias = torch.zeros_like(rows), rows.new_zeros(len(rows))
     kept_type = h.dtype if is_half else torch.float32
@@ -107,14 +106,20 @@ def gradients(
         backward_features[(len(tiles) // TILE_FIELDS,)](
             own_grad.contiguous(), mean_grad.contiguous(), h, rows, bias, offset, order, own, tiles, log_total,
             tree.cells, kept, of_levels, ends, at, of_rows, of_bias, items, levels, cells,
-            TILE_FIELDS=TILE_FIELDS, IS_WIDE=not _merges(tree), IS_SPARSE=sparse, IS_HALF=is_half, **shape,
-            **FEATURES,
+            TILE_FIELDS=TILE_FIELDS, IS_WIDE=not _merges(tree), IS_SPARSE=sparse, IS_HALF=is_half,
+            HAS_BIAS=bias is not None, HAS_OFFSET=offset is not None, **shape,
         )  # fmt: skip
+    if clears:  # zeros take the memory's time, the other kernels mostly their own
+        with torch.cuda.stream(side):
+            clear_untouched[(len(tree.inner),)](
+                touched.view(torch.int8), tree.inner, tree.inner_start, tree.inner_size, of_rows, of_bias,
+                D=width, BLOCK=4096, num_warps=8,
+            )  # fmt: skip
     if items and len(segments):
-        del shape["HAS_BIAS"], shape["HAS_OFFSET"]
+        shape = _shape(h, rows, tree, ROWS)
         backward_rows[(len(segments) // SEGMENT_FIELDS, triton.cdiv(width, shape["BLOCK_D"]))](
             h, order, segments, tree.cells, kept, ends, at, of_rows, of_bias, items, cells,
-            SEGMENT_FIELDS=SEGMENT_FIELDS, IS_SPARSE=sparse, IS_HALF=is_half, **shape, **ROWS,
+            SEGMENT_FIELDS=SEGMENT_FIELDS, IS_SPARSE=sparse, IS_HALF=is_half, **shape,
         )  # fmt: skip
     if top:
         coefficients = kept.view(-1, cells)[:, :top]
@@ -124,6 +129,8 @@ def gradients(
         else:
             of_rows[:top] = coefficients.t() @ features
         of_bias[:top] = coefficients.sum(0, dtype=torch.float32)
+    if side is not None:
+        torch.cuda.current_stream(h.device).wait_stream(side)
     return Gradients(of_levels.sum(0).to(h.dtype), at, of_rows, of_bias)
 
 
@@ -142,15 +149,35 @@ def _sizes(items: int, tree: PathTree, sparse: bool) -> list[int]:
     return [items, items * len(tree.widths), TILE_FIELDS * tiles, SEGMENT_FIELDS * segments, touched]
 
 
-def _shape(h: Tensor, rows: Tensor, bias: Tensor | None, offset: Tensor | None, tree: PathTree) -> dict[str, Any]:
-    width = h.shape[1]
+def _shape(h: Tensor, rows: Tensor, tree: PathTree, how: tuple[int, int, int]) -> dict[str, Any]:
+    """What a kernel is built for: sizes, precision, and how it is launched."""
+    width, (block, warps, stages) = h.shape[1], how
+    dtype = _HALF.get(h.dtype, tl.float32) if h.dtype is rows.dtype else tl.float32
+    if dtype is tl.float32:
+        block //= 2
+    if h.is_cuda and shared_memory(h.device.index or 0) < _ROOMY:
+        block, stages = block // 2, min(stages, 3)
     return {
         "D": width,
-        "BLOCK_D": max(16, min(BLOCK_D, triton.next_power_of_2(width))),
+        "BLOCK_D": max(16, min(block, triton.next_power_of_2(width))),
         "TILE": TILE,
         "WIDTH": max(16, min(_WIDTH, triton.next_power_of_2(max(tree.widths)))),
-        "HAS_BIAS": bias is not None,
-        "HAS_OFFSET": offset is not None,
-        "DTYPE": _HALF.get(h.dtype, tl.float32) if h.dtype is rows.dtype else tl.float32,
+        "DTYPE": dtype,
         "PRECISION": "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3",
+        "num_warps": warps,
+        "num_stages": stages,
     }
+
+
+def _beside(device: torch.device) -> torch.cuda.Stream | None:
+    """A stream that goes on from here beside the current one; none without a GPU."""
+    if device.type != "cuda":
+        return None
+    side = _side_stream(device.index)
+    side.wait_stream(torch.cuda.current_stream(device))
+    return side
+
+
+@cache
+def _side_stream(index: int | None) -> torch.cuda.Stream:
+    return torch.cuda.Stream(index)
