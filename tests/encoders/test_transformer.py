@@ -251,3 +251,41 @@ def test_many_texts_are_encoded_as_few_are(bert: Path, monkeypatch: pytest.Monke
     parts = encoder.encode(TEXTS)
     np.testing.assert_array_equal(parts.values, whole.values)
     np.testing.assert_array_equal(parts.offsets, whole.offsets)
+
+
+# ----------------------------------------------------------------------------------------------------------- the words
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("text", [*TEXTS, "½ Owl’s\n東京", "the owl " * 40])
+def test_with_open_gates_a_text_has_its_usual_features(bert, pooling, text):
+    encoder = made(bert, pooling=pooling, freeze=True)
+    gates = torch.ones(len(encoder.spans(text)), requires_grad=True)
+    assert torch.allclose(encoder.eval().gated(text, gates), features(encoder, [text]), atol=1e-5)
+
+
+def test_the_pieces_of_a_word_are_one_word(bert):
+    encoder, text = made(bert), " The owl eats\na mouse."
+    assert [text[start:end] for start, end in encoder.spans(text)] == ["The", "owl", "eats", "a", "mouse", "."]
+    gates = torch.ones(6, requires_grad=True)
+    (gradient,) = torch.autograd.grad(encoder.eval().gated(text, gates)[0, 0], gates)
+    assert gradient.abs().min() > 0
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_words_that_were_cut_off_are_told_and_have_no_part(bert, side):
+    encoder, text = made(bert, max_length=5), "the owl a mouse eat"
+    encoder.tokenizer.truncation_side = side
+    places = encoder.spans(text)
+    assert sorted(text[start:end] for start, end in places) == sorted(text.split())
+    gates = torch.ones(len(places), requires_grad=True)
+    (gradient,) = torch.autograd.grad(encoder.eval().gated(text, gates)[0, 0], gates)
+    read = {text[start:end] for (start, end), part in zip(places, gradient.tolist(), strict=True) if part}
+    assert read == ({"the", "owl", "a"} if side == "right" else {"a", "mouse", "eat"})
+
+
+def test_a_tokeniser_that_tells_no_places_leaves_the_words_to_others(bert, monkeypatch):
+    encoder = made(bert)
+    monkeypatch.setattr(encoder, "tokenizer", SimpleNamespace(is_fast=False))
+    assert encoder.gated("the owl", torch.ones(2)) is None
+    assert encoder.spans("the owl.") == [(0, 3), (4, 8)]

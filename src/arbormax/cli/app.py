@@ -55,17 +55,23 @@ def arbormax(
 
 
 def _add_commands() -> None:
+    from arbormax.cli.curves import curves
     from arbormax.cli.data import data
     from arbormax.cli.demo import demo
     from arbormax.cli.evaluate import evaluate
+    from arbormax.cli.explain import explain
     from arbormax.cli.export import export
     from arbormax.cli.predict import predict
+    from arbormax.cli.report import report
     from arbormax.cli.reproduce import reproduce
+    from arbormax.cli.serve import serve
     from arbormax.cli.studies import compare, crossval, search
     from arbormax.cli.taxonomy import taxonomy
     from arbormax.cli.train import train
 
-    for command in (demo, train, evaluate, predict, compare, crossval, search, reproduce, export):
+    for command in (demo, train, evaluate, predict, compare, crossval, search, reproduce, export, report, serve):
+        app.command()(command)
+    for command in (explain, curves):
         app.command()(command)
     app.add_typer(taxonomy, name="taxonomy")
     app.add_typer(data, name="data")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json as json_format
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arbormax.cli import show
+from arbormax.cli import show, trouble
 from arbormax.cli.inputs import check_exists, is_dataset, on_tree, read_file
 from arbormax.cli.options import Device, Imports, Json, LabelOptions, TableOptions, device_of, import_modules, unfold
+from arbormax.cli.report import NoTexts
 from arbormax.errors import OptionError
 
 if TYPE_CHECKING:
@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 
 @unfold
 def evaluate(
+    ctx: typer.Context,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model.")],
     data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset, whose test texts are taken, or a file.")],
     table: TableOptions,
     labels: LabelOptions,
     split: Annotated[str, typer.Option(help="Of a dataset: test or train.")] = "test",
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the measures there, as JSON.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the measures there, as JSON; `arbormax report FILE` shows them."),
+    ] = None,
+    no_texts: NoTexts = False,
     predictions: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write what was predicted: .csv .tsv .jsonl .parquet")
     ] = None,
@@ -44,19 +49,25 @@ def evaluate(
         writers.format_of(predictions, None)
     import_modules(imports)
     from arbormax.training import evaluate as measured
-    from arbormax.training import load_model
+    from arbormax.training import load_model, read_metrics
+    from arbormax.training.details import Recorder, origin, to_json
 
     loaded = load_model(model, device_of(device))
     examples = _read(data, split, table, labels, loaded.taxonomy)
     with show.bar("measuring", len(examples)) as advance:
-        found = measured(loaded, examples, batch_size, advance)
+        recorder = None if out is None else Recorder(loaded.taxonomy)
+        found = measured(loaded, examples, batch_size, advance, recorder)
     metrics = show.plain(found.metrics)
     if predictions is not None:
         _write_predictions(predictions, examples, found.predicted.tolist(), loaded.taxonomy)
-    if out is not None:
+    if out is not None and recorder is not None:
         from arbormax.taxonomy.formats._text import write_whole
 
-        write_whole(out, (json_format.dumps(metrics, indent=2, ensure_ascii=False) + "\n").encode())
+        before = read_metrics(model)
+        told = recorder.details(examples, found.predicted, texts=not no_texts)
+        known = {name: value for name, value in before.items() if name in ("training", "data")}
+        made = origin(trouble.command_line(ctx), loaded.config)
+        write_whole(out, to_json({**metrics, **known, "details": {**made, **told}}).encode())
     if json:
         show.tell_json(metrics)
     else:

@@ -13,10 +13,14 @@ import typer
 from arbormax.cli import show, trouble
 from arbormax.cli.inputs import is_dataset, read_labelled
 from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions, TableOptions, unfold
+from arbormax.cli.report import NoTexts
 from arbormax.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
+    from arbormax.data import Examples
+    from arbormax.taxonomy import Taxonomy
     from arbormax.training import TrainConfig
+    from arbormax.training.compare import Comparison
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A dataset, whose training texts are taken, or a file.")]
 Tree = Annotated[Path | None, typer.Option(metavar="FILE", help="The tree of classes; else inferred from the labels.")]
@@ -105,6 +109,7 @@ def compare(
     resamples: Annotated[int, typer.Option(min=1, help="Of the bootstrap.")] = 2000,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     out: Folder = None,
+    no_texts: NoTexts = False,
     json: Json = False,
 ) -> None:
     """Compare heads with everything else equal: the same seeds, folds and batches.
@@ -142,7 +147,10 @@ def compare(
             epochs_from=epochs,
         )
     told = result.to_dict()
-    keep(out, told)
+    if out is not None:
+        measured_on = texts.test if texts.test is not None and result.measured_on == "test" else texts.train
+        details = _details(result, measured_on, texts.taxonomy, trouble.command_line(ctx), quote=not no_texts)
+        keep(out, {**told, "data": texts.about}, details)
     if json:
         show.tell_json(told)
         return
@@ -218,13 +226,26 @@ def search(
     show.tell(f"Next: {_train_command(data, result.config, model.preset, taxonomy, table, labels)}")
 
 
-def keep(folder: Path | None, told: dict[str, Any]) -> None:
+def keep(folder: Path | None, told: dict[str, Any], details: dict[str, Any] | None = None) -> None:
     """Put the whole result beside its parts."""
     if folder is not None:
         from arbormax.taxonomy.formats._text import write_whole
+        from arbormax.training.details import to_json
 
-        text = json_format.dumps(show.plain(told), indent=2, ensure_ascii=False)
-        write_whole(folder / "results.json", (text + "\n").encode())
+        whole = {**show.plain(told), **({} if details is None else {"details": details})}
+        write_whole(folder / "results.json", to_json(whole).encode())
+
+
+def _details(result: Comparison, examples: Examples, tree: Taxonomy, command: str, *, quote: bool) -> dict[str, Any]:
+    """What a report needs, for each head over all of its seeds."""
+    from arbormax.training.details import details, origin
+
+    at = (result.predicted[result.heads[0]][0] >= 0).nonzero()[0]  # the only example of its label is never validated
+    measured = examples.take(at)
+    return {
+        head: {**origin(command, result.config), **details(measured, rows[:, at], tree, texts=quote)}
+        for head, rows in result.predicted.items()
+    }
 
 
 def _space(path: Path | None, model: ModelOptions) -> dict[str, Any]:

@@ -11,12 +11,12 @@ import typer
 
 from arbormax.cli import show
 from arbormax.cli.edit import EditOptions, edit_file, edit_model, tell
-from arbormax.cli.options import FILE, Imports, Json, import_modules, unfold
+from arbormax.cli.options import FILE, Imports, Json, LabelOptions, TableOptions, import_modules, unfold
 from arbormax.cli.trouble import BAD_INPUT, spoken
 from arbormax.errors import InputError, OptionError, TaxonomyError, did_you_mean
 
 if TYPE_CHECKING:
-    from rich.tree import Tree
+    import numpy as np
 
     from arbormax.taxonomy import Taxonomy
 
@@ -87,17 +87,35 @@ def show_tree(
     depth: Annotated[int | None, typer.Option(min=1, help="Levels to show.")] = None,
     max_children: Annotated[int, typer.Option(min=1, help="Children of one node to show.")] = 20,
     max_lines: Annotated[int, typer.Option(min=1, help="Lines to show, about.")] = 200,
+    counts: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="Count the examples of a dataset or a file of labelled texts at each node."),
+    ] = None,
+    text: Annotated[str, typer.Option(metavar="COLUMN", help="Of the texts in the file of --counts.")] = "text",
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="Of the labels in the file of --counts.")] = "label",
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture, too.")] = None,
+    dot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write Graphviz text, too.")] = None,
+    max_leaves: Annotated[int, typer.Option(min=1, help="Lines of --svg and --dot, beyond which they fold.")] = 200,
     json: Json = False,
 ) -> None:
-    """Draw a tree of classes; a large one is folded.
+    """Draw a tree of classes, with bars of the classes or the examples below each node; a large one is folded.
 
-    Example: `arbormax taxonomy show icd10cm --depth 2 --max-children 5`
+    Example: `arbormax taxonomy show icd10cm --depth 2 --max-children 5 --svg icd10.svg`
     """
     tax = options.read(source)
+    examples = None if counts is None else _counts(tax, counts, text, label)
+    from arbormax.cli.drawn import taxonomy_tree, write_drawing
+    from arbormax.report import tree_dot, tree_svg
+
+    if svg is not None:
+        write_drawing(svg, tree_svg(tax, max_leaves=max_leaves))
+    if dot is not None:
+        write_drawing(dot, tree_dot(tax, max_leaves=max_leaves))
     if json:
-        show.tell_json({**show.size_of(tax), "tree": tax.to_nested()})
+        counted = {} if examples is None else {"examples": _by_path(tax, examples)}
+        show.tell_json({**show.size_of(tax), "tree": tax.to_nested(), **counted})
     else:
-        show.tell(drawing(tax, depth, max_children, max_lines))
+        show.tell(taxonomy_tree(tax, depth, max_children, max_lines, examples))
 
 
 @taxonomy.command()
@@ -187,36 +205,37 @@ def edit_tree(
     tell(made, tax, out, json)
 
 
-def drawing(tax: Taxonomy, depth: int | None, max_children: int, max_lines: int) -> Tree:
-    """The tree for a terminal: opened level by level, until the lines are used up."""
-    from rich.text import Text
-    from rich.tree import Tree
+def _counts(tax: Taxonomy, data: str, text: str, label: str) -> np.ndarray:
+    """(N,) the number of examples of a dataset or a file at or below each node."""
+    import numpy as np
 
-    root = Tree(
-        Text(show.printable(tax.names[0])).append(
-            f" ({tax.num_leaves:,} classes, {tax.num_nodes:,} nodes, depth {tax.depth})", style="dim"
-        )
-    )
-    drawn, queue, budget = {0: root}, [0], max_lines
-    for node in queue:
-        children = tax.children(node).tolist()
-        visible = children if len(children) <= max_children + 1 else children[:max_children]
-        if node and (len(visible) > budget or (depth is not None and tax.node_depth[node] >= depth)):
-            drawn[node].label.append(" …", style="dim")  # type: ignore[union-attr]
-            continue
-        if not node:
-            visible = visible[: max(1, budget)]
-        budget -= len(visible)
-        for child in visible:
-            label = Text(show.printable(tax.names[child]))
-            if not tax.is_leaf[child]:
-                count = int(tax.leaf_counts[child])
-                label.append(f" ({count:,} class{'es' * (count != 1)})", style="dim")
-                queue.append(child)
-            drawn[child] = drawn[node].add(label)
-        if len(visible) < len(children):
-            drawn[node].add(Text(f"… {len(children) - len(visible):,} more", style="dim"))
-    return root
+    from arbormax.cli.inputs import check_exists, is_dataset, read_file
+
+    check_exists(data)
+    if is_dataset(data):
+        from arbormax.data import load
+
+        with show.bar(f"reading {data}"):
+            dataset = load(data)
+        own = dataset.taxonomy
+        if own != tax:
+            raise InputError(
+                f"the examples of {data} belong to its own tree of {own.num_leaves:,} classes, not to this one of "
+                f"{tax.num_leaves:,}"
+            )
+        nodes = np.concatenate([part.nodes for part in (dataset.train, dataset.test) if part is not None])
+    else:
+        examples, _ = read_file(Path(data), TableOptions(text=text), LabelOptions(label=label), tax)
+        nodes = examples.nodes
+    counts = np.bincount(nodes, minlength=tax.num_nodes)
+    for level in range(tax.depth, 0, -1):
+        inside = np.arange(tax.level_start[level], tax.level_start[level + 1])
+        np.add.at(counts, tax.parent[inside], counts[inside])
+    return counts
+
+
+def _by_path(tax: Taxonomy, counts: np.ndarray) -> list[dict[str, Any]]:
+    return [{"path": tax.path(node), "examples": count} for node, count in enumerate(counts.tolist())]
 
 
 def _of_dataset(name: str) -> Taxonomy:

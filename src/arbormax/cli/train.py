@@ -16,6 +16,7 @@ import typer
 from arbormax.cli import show, trouble
 from arbormax.cli.inputs import Labelled, read_labelled
 from arbormax.cli.options import MACHINE, Json, LabelOptions, MachineOptions, ModelOptions, TableOptions, unfold
+from arbormax.cli.report import NoTexts
 from arbormax.errors import OptionError
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def train(
     num_nodes: Annotated[int, typer.Option(min=1, help="Machines.", rich_help_panel=MACHINE)] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a training that was stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in --out.")] = False,
+    no_texts: NoTexts = False,
     snapshot_steps: Annotated[int | None, typer.Option(hidden=True, min=1)] = None,
     json: Json = False,
 ) -> None:
@@ -70,7 +72,9 @@ def train(
             show.tell_json({"model": str(folder), "finished": True})
         return
 
+    from arbormax.taxonomy.formats._text import write_whole
     from arbormax.training import fit, save_model
+    from arbormax.training.details import to_json
     from arbormax.training.folder import remove_state
 
     options: dict[str, Any] = {"resume": resume, "hardware": hardware, "every_steps": snapshot_steps}
@@ -88,9 +92,11 @@ def train(
     with trouble.going_on(folder, again), _losing(again):
         progress = show.on_terminal()
         run = fit(config, texts.taxonomy, texts.train, texts.valid, folder=folder, progress=progress, **options)
-        metrics = measure(run, texts)
-        metrics["training"]["command"] = trouble.command_line(ctx)
+        command = trouble.command_line(ctx)
+        metrics, details = measure(run, texts, command, quote=not no_texts)
         save_model(run.model, folder, metrics)
+        if details is not None:
+            write_whole(folder / "metrics.json", to_json({**metrics, "details": details}).encode())
     remove_state(folder)
     if json:
         show.tell_json({"model": str(folder), **metrics})
@@ -167,14 +173,22 @@ def is_finished(folder: Path, config: TrainConfig, resume: bool, overwrite: bool
     return False
 
 
-def measure(run: Run, texts: Labelled) -> dict[str, Any]:
-    """What metrics.json holds: the measures on the test texts, how training went, and on what."""
+def measure(
+    run: Run, texts: Labelled, command: str, *, quote: bool = True
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The measures on the test texts, how training went, and on what; and the details, which a report needs."""
     from arbormax.training import evaluate
+    from arbormax.training.details import Recorder, origin
 
     metrics: dict[str, Any] = {}
+    details = None
     if texts.test is not None:
+        recorder = Recorder(run.model.taxonomy)
         with show.bar("measuring on the test texts", len(texts.test)) as advance:
-            metrics["test"] = show.plain(evaluate(run.model, texts.test, progress=advance).metrics)
+            found = evaluate(run.model, texts.test, progress=advance, recorder=recorder)
+        metrics["test"] = show.plain(found.metrics)
+        told = recorder.details(texts.test, found.predicted, texts=quote)
+        details = {**origin(command, run.model.config), **told}
     metrics["training"] = {
         "epochs": run.epochs,
         "best_epoch": run.best_epoch,
@@ -186,9 +200,10 @@ def measure(run: Run, texts: Labelled) -> dict[str, Any]:
         "valid_items": None if texts.valid is None else len(texts.valid),
         "validation": run.model.config.validation if texts.valid is None else None,
         "device": str(run.model.device),
+        "command": command,
     }
     metrics["data"] = texts.about
-    return metrics
+    return metrics, details
 
 
 def _columns(table: TableOptions, labels: LabelOptions) -> list[str]:
@@ -217,3 +232,4 @@ def _print(run: Run, metrics: dict[str, Any], folder: Path, tested_on: Path | st
     show.tell(f"Next: arbormax predict {quoted} --message 'a text of yours'")
     if tested_on is not None:
         show.tell(f"      arbormax evaluate {quoted} {shlex.join([str(tested_on), *columns])}")
+        show.tell(f"      arbormax report {quoted}")

@@ -45,18 +45,22 @@ class NGrams:
         """The rows with the numbers of their known n-grams put behind their words."""
         if not self.keys:
             return rows
-        row_T = np.repeat(np.arange(len(rows)), rows.lengths)
-        values, row_of = [rows.values], [row_T]
+        values, ends, _ = self.places(rows)
+        rows_all = np.repeat(np.arange(len(rows)), rows.lengths)[ends]
+        order = np.argsort(rows_all, kind="stable")
+        return Ragged.from_lengths(values[order], np.bincount(rows_all, minlength=len(rows)))
+
+    def places(self, rows: Ragged) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The numbers of the words, then of the known n-grams, the place of the last word of each, and its length."""
+        values, ends = [rows.values], [np.arange(len(rows.values))]
         numbers_T = self._words(rows)
         for step in range(len(self.keys)):
             numbers_T = self._lookup(self._keys(numbers_T, rows), step)
-            known = numbers_T >= 0
+            known = np.flatnonzero(numbers_T >= 0)
             values.append(numbers_T[known])
-            row_of.append(row_T[known])
-        rows_all = np.concatenate(row_of)
-        order = np.argsort(rows_all, kind="stable")
-        lengths = np.bincount(rows_all, minlength=len(rows))
-        return Ragged.from_lengths(np.concatenate(values)[order], lengths)
+            ends.append(known)
+        lengths = np.repeat(np.arange(1, len(values) + 1), [len(part) for part in values])
+        return np.concatenate(values), np.concatenate(ends), lengths
 
     def save(self, path: Path) -> None:
         with path.open("wb") as file:

@@ -35,6 +35,43 @@ def words(text: str) -> list[str]:
     return _marked_word().findall(unicodedata.normalize("NFKC", text).replace("’", "'").lower())
 
 
+Span = tuple[int, int]  # where a part of a text starts and where it ends
+
+
+def spans(text: str, name: str = "words") -> list[Span]:
+    """Where in the text each of the tokeniser's words stands; two words may come from one character.
+
+    >>> spans("An owl’s ﬁnd: ½")
+    [(0, 2), (3, 8), (9, 12), (14, 15), (14, 15)]
+    """
+    if tokeniser(name) is whitespace:
+        return [found.span() for found in re.finditer(r"\S+", text)]
+    if text.isascii():
+        return [found.span() for found in _WORD.finditer(text)]
+    pieces = _normal_pieces(text)
+    normal = "".join(piece for piece, _ in pieces).replace("’", "'").lower()
+    origin = [span for piece, span in pieces for character in piece for _ in character.lower()]
+    return [(origin[found.start()][0], origin[found.end() - 1][1]) for found in _marked_word().finditer(normal)]
+
+
+def _normal_pieces(text: str) -> list[tuple[str, Span]]:
+    """The normal form of the text in the shortest parts that nothing joins, each with its place in the text."""
+    starts = [0]
+    for place, character in enumerate(text[1:], start=1):
+        if character.isascii() or _stands_alone(text[starts[-1] : place], character):
+            starts.append(place)
+    places = zip(starts, [*starts[1:], len(text)], strict=True)
+    return [(unicodedata.normalize("NFKC", text[start:end]), (start, end)) for start, end in places]
+
+
+def _stands_alone(before: str, character: str) -> bool:
+    """Whether the normal form of a character is the same behind what stands before it."""
+    normal = unicodedata.normalize("NFKC", character)
+    if unicodedata.combining(character) or unicodedata.combining(normal[0]):
+        return False
+    return unicodedata.normalize("NFKC", before + character) == unicodedata.normalize("NFKC", before) + normal
+
+
 @cache
 def _marked_word() -> re.Pattern[str]:
     """A word with marks in it, such as the vowels of Hindi, which are no letters to `\\w`."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -17,8 +18,9 @@ from torch import Tensor, nn
 from arbormax.data.batching import Inputs
 from arbormax.data.ngrams import NGrams
 from arbormax.data.ragged import Ragged
-from arbormax.data.tokens import Tokeniser
+from arbormax.data.tokens import Span, Tokeniser, spans
 from arbormax.data.vocabulary import Vocabulary
+from arbormax.encoders._gates import shared_gates
 from arbormax.encoders.base import Encoder, EncoderOptions, register
 
 _FILE, _NGRAMS = "vocabulary.txt", "ngrams.npz"
@@ -68,6 +70,20 @@ class BagEncoder(Encoder):
         ids_T, starts_B = inputs
         bags = F.embedding_bag(ids_T, self.weight, starts_B, mode="mean", sparse=True)
         features: Tensor = self.dropout(bags)
+        return features
+
+    def spans(self, text: str) -> list[Span]:
+        return spans(text, self.vocabulary.tokens)
+
+    def gated(self, text: str, gates_W: Tensor) -> Tensor:
+        ids, ends, lengths = self.grams.places(self.vocabulary.encode([text]))
+        ids_T = torch.from_numpy(ids).to(gates_W.device)
+        gates_T = shared_gates(gates_W, np.arange(len(ids)), ends, lengths, len(ids))
+        start = torch.zeros(1, dtype=torch.int64, device=ids_T.device)
+        shares_T = gates_T / max(len(ids), 1)
+        features: Tensor = self.dropout(
+            F.embedding_bag(ids_T, self.weight, start, mode="sum", per_sample_weights=shares_T)
+        )
         return features
 
     def sparse_parameters(self) -> list[nn.Parameter]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from arbormax.data.batching import Inputs
 from arbormax.data.ragged import Ragged
+from arbormax.data.tokens import Span, spans
 from arbormax.errors import OptionError, did_you_mean
 
 
@@ -63,6 +64,18 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def load(cls, folder: Path, options: EncoderOptions) -> Self:
         """An encoder with the files that `save` wrote, its weights still to be loaded."""
+
+    def spans(self, text: str) -> list[Span]:
+        """Where in the text each word stands, as this encoder sees words; pieces between blanks unless it says more."""
+        return spans(text, "whitespace")
+
+    def gated(self, text: str, gates_W: Tensor) -> Tensor | None:  # noqa: ARG002 - for those that can
+        """(1, D) features of a text with the input of each of its `spans` multiplied by a gate; None: not possible.
+
+        Where all gates are one these are the text's features, and their gradient in a gate is gradient × input of a
+        word, which tells how much the word mattered. Without it words are left out one by one.
+        """
+        return None
 
     def sparse_parameters(self) -> list[nn.Parameter]:
         """Those of its parameters that get gradients on a few rows only."""

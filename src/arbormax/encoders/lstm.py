@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from arbormax.data.batching import Inputs
 from arbormax.data.ragged import Ragged
-from arbormax.data.tokens import Tokeniser, tokeniser
+from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
 from arbormax.data.vectors import WordVectors
 from arbormax.data.vocabulary import PADDING, Vocabulary
 from arbormax.encoders.base import Encoder, EncoderOptions, register
@@ -88,8 +88,21 @@ class LSTMEncoder(Encoder):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         last_B, *ids = inputs
+        return self._read(last_B, [self.words(ids_BT) for ids_BT in ids])
+
+    def spans(self, text: str) -> list[Span]:
+        return spans(text, self.vocabulary.tokens)
+
+    def gated(self, text: str, gates_W: Tensor) -> Tensor:
+        last_B, *ids = (tensor.to(gates_W.device) for tensor in self.collate(self.encode([text])))
+        gates_T = gates_W[: ids[0].shape[1]] if len(gates_W) else gates_W.new_ones(1)  # an empty text is one pad
+        ways = (gates_T, gates_T.flip(0))[: len(ids)]
+        return self._read(
+            last_B, [self.words(ids_BT) * way_T[:, None] for ids_BT, way_T in zip(ids, ways, strict=True)]
+        )
+
+    def _read(self, last_B: Tensor, words: list[Tensor]) -> Tensor:
         networks = [self.forwards] if self.backwards is None else [self.forwards, self.backwards]
-        words = [self.words(ids_BT) for ids_BT in ids]
         features: Tensor = self.dropout(lstm_last(networks, words, last_B))
         return features
 

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from arbormax.data.batching import Inputs
 from arbormax.data.ragged import Ragged
-from arbormax.data.tokens import Tokeniser, tokeniser
+from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
+from arbormax.encoders._gates import shared_gates
 from arbormax.encoders.base import Encoder, EncoderOptions, register
 from arbormax.errors import InputError, MissingDependencyError
 
@@ -109,6 +110,26 @@ class TfidfEncoder(Encoder):
             is_coalesced=True,  # the columns of a row are sorted, each there once
             check_invariants=False,
         )
+
+    def spans(self, text: str) -> list[Span]:
+        assert isinstance(self.options, TfidfOptions)
+        return spans(text, self.options.tokens)
+
+    def gated(self, text: str, gates_W: Tensor) -> Tensor:
+        assert isinstance(self.options, TfidfOptions)
+        rows = self.encode([text])
+        place = {self.terms[column]: place for place, column in enumerate(rows.values.tolist())}
+        words = tokeniser(self.options.tokens)(text)
+        found = [
+            (place[term], start + length - 1, length)
+            for length in range(1, self.options.ngrams + 1)
+            for start in range(len(words) - length + 1)
+            if (term := " ".join(words[start : start + length])) in place
+        ]
+        terms_O, ends_O, lengths_O = np.array(found, dtype=np.int64).reshape(-1, 3).T
+        lengths_B, columns_T, weights_T = (tensor.to(gates_W.device) for tensor in self.collate(rows))
+        gates_T = shared_gates(gates_W, terms_O, ends_O, lengths_O, len(rows.values))
+        return self.forward(lengths_B, columns_T, weights_T * gates_T)
 
     def save(self, folder: Path) -> None:
         text = "".join(f"{term}\n" for term in self.terms)  # no tokeniser lets a line break into a word

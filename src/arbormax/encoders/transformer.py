@@ -5,6 +5,7 @@ B batch, T tokens, D hidden size.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from arbormax.data.batching import Inputs
 from arbormax.data.ragged import Ragged
+from arbormax.data.tokens import Span, spans
 from arbormax.encoders.base import Encoder, EncoderOptions, register
 from arbormax.errors import InputError, MissingDependencyError, OptionError, did_you_mean
 
@@ -88,18 +90,22 @@ class TransformerEncoder(Encoder):
         lengths: list[int] = []
         values = [np.zeros(0, dtype=np.int64)]
         for start in range(0, len(texts), _AT_ONCE):
-            rows = self.tokenizer(
-                list(texts[start : start + _AT_ONCE]),
-                truncation=True,
-                max_length=self.longest,
-                padding=False,
-                return_attention_mask=False,
-                return_token_type_ids=False,
-                verbose=False,
-            )["input_ids"]
+            rows = self._tokenised(list(texts[start : start + _AT_ONCE]))["input_ids"]
             lengths += map(len, rows)
             values.append(Ragged.from_lists(rows).values)
         return Ragged.from_lengths(np.concatenate(values), np.array(lengths, dtype=np.int64))
+
+    def _tokenised(self, texts: list[str], **wishes: bool) -> Any:
+        return self.tokenizer(
+            texts,
+            truncation=True,
+            max_length=self.longest,
+            padding=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+            **wishes,
+        )
 
     def collate(self, rows: Ragged) -> Inputs:
         ids_BT = rows.padded(self.pad)
@@ -112,6 +118,55 @@ class TransformerEncoder(Encoder):
         ids_BT, mask_BT = inputs
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.options.freeze):
             states_BTD = self.model(input_ids=ids_BT, attention_mask=mask_BT).last_hidden_state
+        return self._pooled(states_BTD, mask_BT)
+
+    def spans(self, text: str) -> list[Span]:
+        return self._pieces(text)[1] if self._gateable else super().spans(text)
+
+    def gated(self, text: str, gates_W: Tensor) -> Tensor | None:
+        if not self._gateable:
+            return None
+        rows, _, word_T = self._pieces(text)
+        ids_BT, mask_BT = (tensor.to(gates_W.device) for tensor in self.collate(rows))
+        words = torch.tensor(word_T, dtype=torch.int64, device=gates_W.device)
+        gates_T = torch.cat([gates_W, gates_W.new_ones(1)])[words]  # the last for what is no word
+        embedding = self.model.get_input_embeddings()  # type: ignore[operator]
+        states_BTD = self.model(inputs_embeds=embedding(ids_BT) * gates_T[:, None], attention_mask=mask_BT)
+        return self._pooled(states_BTD.last_hidden_state, mask_BT)
+
+    @property
+    def _gateable(self) -> bool:
+        """Whether the tokeniser tells where its tokens stand, and the network takes vectors in their place."""
+        return bool(self.tokenizer.is_fast) and "inputs_embeds" in inspect.signature(self.model.forward).parameters
+
+    def _pieces(self, text: str) -> tuple[Ragged, list[Span], list[int]]:
+        """The tokens of a text, the words they are pieces of and then those that were cut off, and each token's word.
+
+        A token that belongs to no word has the number -1.
+        """
+        found = self._tokenised([text], return_offsets_mapping=True)
+        ids, places, owners = found["input_ids"][0], found["offset_mapping"][0], found.word_ids(0)
+        word_of: dict[int, int] = {}
+        words: list[Span] = []
+        word_T: list[int] = []
+        for owner, (start, end) in zip(owners, places, strict=True):
+            if owner is None or not text[start:end].strip():
+                word_T.append(-1)
+                continue
+            start += len(text[start:end]) - len(text[start:end].lstrip())
+            if owner in word_of:
+                first, last = words[word_of[owner]]
+                words[word_of[owner]] = min(first, start), max(last, end)
+            else:
+                word_of[owner] = len(words)
+                words.append((start, end))
+            word_T.append(word_of[owner])
+        if not ids:  # collated as one pad
+            word_T = [-1]
+        return Ragged.from_lists([ids]), words + _unread(text, words), word_T
+
+    def _pooled(self, states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        assert isinstance(self.options, TransformerOptions)
         states_BTD = states_BTD.to(torch.promote_types(states_BTD.dtype, torch.float32))
         if self.options.pooling == "cls":
             pooled_BD = states_BTD[:, 0]
@@ -143,6 +198,13 @@ class TransformerEncoder(Encoder):
         with _quiet():
             model = auto.AutoModel.from_config(config, trust_remote_code=False)
         return cls(model, tokenizer, options)
+
+
+def _unread(text: str, words: list[Span]) -> list[Span]:
+    """The pieces between blanks before the first and behind the last of these words: what was cut off."""
+    first, last = min((start for start, _ in words), default=0), max((end for _, end in words), default=0)
+    behind = [(last + start, last + end) for start, end in spans(text[last:], "whitespace")]
+    return spans(text[:first], "whitespace") + behind
 
 
 def _library() -> Any:

@@ -32,7 +32,9 @@ from arbormax.integrations._answers import RECORD, Answers, recorded_run, run_re
 from arbormax.integrations._inputs import labels_of, pairs_of, plain, taxonomy_of, texts_of
 from arbormax.training import Hardware, ModelFolderError, Run, TextModel, TrainConfig, evaluate, load_model, save_model
 from arbormax.training import fit as train
+from arbormax.training.explain import explain
 from arbormax.training.folder import remove_state
+from arbormax.training.predictions import Decoding
 
 __all__ = ["TextClassifier"]
 
@@ -190,6 +192,24 @@ class TextClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _features(self, inputs: list[str], size: int) -> Iterator[Tensor]:
         return self.model_.features(inputs, size)
+
+    def explain(
+        self,
+        text: str,
+        tau: float | None = None,
+        *,
+        siblings: int = 5,
+        words: bool = True,
+        node: int | None = None,
+    ) -> dict[str, Any]:
+        """Why this text gets its answer, as `arbormax.training.explain.explain` tells it.
+
+        The answer is the most probable class, with `tau` the deepest node with P > tau, or the `node` given.
+        """
+        check_is_fitted(self)
+        (text,) = texts_of([text])
+        decoding = Decoding() if tau is None else Decoding("threshold", tau)
+        return explain(self.model_, text, decoding=decoding, siblings=siblings, words=words, node=node)
 
     # -------------------------------------------------------------- evaluation
 

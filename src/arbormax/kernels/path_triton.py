@@ -180,4 +180,4 @@ def _beside(device: torch.device) -> torch.cuda.Stream | None:
 
 @cache
 def _side_stream(index: int | None) -> torch.cuda.Stream:
-    return torch.cuda.Stream(index)
+    return torch.cuda.Stream(index)  # type: ignore[no-untyped-call]

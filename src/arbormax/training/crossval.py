@@ -161,6 +161,7 @@ def measure(
         "valid_macro_f1": run.valid_macro_f1,
         "seconds": run.seconds,
         "parameters": run.model.num_parameters,
+        "curve": [{"epoch": number, **values} for number, values in enumerate(run.curve, start=1)],
     }
     return Measured({**values, **how}, predicted)
 

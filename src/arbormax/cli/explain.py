@@ -1,0 +1,124 @@
+"""`arbormax explain`: why a model gives its answer for one text."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arbormax.cli import show
+from arbormax.cli.options import Device, Imports, Json, device_of, import_modules
+from arbormax.cli.scoring import decoding_of
+from arbormax.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from arbormax.cli.drawn import Branch
+
+_WORDS = 4  # that are told for a step, and as many against it
+_TITLE, _WORD = 200, 30  # characters of the text above a tree, and of a word
+
+
+def explain(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="One text, here.")],
+    decoder: Annotated[str | None, typer.Option(help="leaf (the default), greedy or threshold.")] = None,
+    tau: Annotated[
+        float | None, typer.Option(help="Stop where the probability falls to this; --decoder threshold.")
+    ] = None,
+    siblings: Annotated[int, typer.Option(min=1, help="Children to show at each step, the best.")] = 5,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture, too.")] = None,
+    device: Device = "auto",
+    imports: Imports = None,
+    json: Json = False,
+) -> None:
+    """Show why: the probability of every step down the tree, what else was possible, and the words that mattered.
+
+    Example: `arbormax explain reviews-model "The heel broke on the first day" --svg why.svg`
+    """
+    decoding = decoding_of(decoder, tau, 0)
+    if not text.strip():
+        raise InputError("TEXT is empty: give it some words")
+    import_modules(imports)
+    from arbormax.training import load_model
+    from arbormax.training.explain import explain as explained
+
+    found = explained(load_model(model, device_of(device)), text, decoding=decoding, siblings=siblings)
+    if svg is not None:
+        from arbormax.cli.drawn import write_drawing
+        from arbormax.report import prediction_svg
+
+        write_drawing(svg, prediction_svg(found, _short(text, _TITLE)))
+    if json:
+        show.tell_json({"text": text, **found})
+        return
+    from arbormax.cli.drawn import grown
+
+    show.tell(grown(_branches(text, found)))
+    if not found["path"]:
+        show.tell("not sure enough of any class: the answer is the root of the tree")
+    if any(step["words"] for step in found["steps"]):
+        show.tell(f"+ spoke for a step, − against it: parts of log P(step | step before), by {found['words_method']}")
+
+
+def _branches(text: str, found: dict[str, Any]) -> Branch:
+    """The relevant part of the tree, with the words below each step."""
+    from rich.text import Text
+
+    from arbormax.cli.drawn import Branch
+    from arbormax.report.prediction import percent
+
+    steps = {step["node"]: step for step in found["steps"]}
+    made: dict[int, Branch] = {}
+    for node in found["nodes"]:
+        line = Text(f"▸ {show.printable(node['name'])}" if node["on_path"] else f"  {show.printable(node['name'])}")
+        if node["parent"] is None:
+            made[node["node"]] = Branch(Text(_short(text, _TITLE), style="bold"))
+            continue
+        if node["on_path"]:
+            line.stylize("bold")
+        if node["node"] == found["node"]:
+            line.append(" ◂ the answer", style="bold green")
+        branch = Branch(line, node["probability"])
+        if (step := steps.get(node["node"])) and (told := _words(found["tokens"], step["words"])):
+            branch.more.append(told)
+        made[node["node"]] = branch
+        made[node["parent"]].below.append(branch)
+    for node in found["nodes"]:
+        if node["hidden"] and (branch := made[node["node"]]).below:
+            rest = f"  … {node['hidden']:,} more ({percent(node['hidden_probability'])})"
+            branch.below.append(Branch(Text(rest, style="dim")))
+    return made[0]
+
+
+def _words(tokens: list[dict[str, Any]], values: list[float]) -> Text | None:
+    """The words that spoke for a step and those against it, the strongest first; None where none did."""
+    from rich.text import Text
+
+    largest = max(map(abs, values), default=0.0)
+    told: list[Text] = []
+    for sign, style in ((1, "green"), (-1, "red")):
+        ranked = sorted(range(len(values)), key=lambda place: -sign * values[place])[:_WORDS]
+        told += [
+            Text(f"{_short(tokens[place]['text'], _WORD)} {_signed(values[place], largest)}", style=style)
+            for place in ranked
+            if sign * values[place] > 0.05 * largest
+        ]
+    return Text("  ").append_text(Text("   ").join(told)) if told else None
+
+
+def _short(text: str, most: int) -> str:
+    return show.printable(text if len(text) <= most else f"{text[:most]}…")
+
+
+def _signed(value: float, largest: float) -> str:
+    """A number with its sign, to two digits of the largest beside it.
+
+    >>> _signed(0.8634, 1.1), _signed(-0.00012, 0.0011)
+    ('+0.86', '−0.0001')
+    """
+    decimals = min(max(2, 1 - math.floor(math.log10(largest))), 9)
+    return f"{value:+.{decimals}f}".replace("-", "−")

@@ -1,0 +1,131 @@
+"""`arbormax serve`: a model behind HTTP, with a page for people."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from arbormax.cli import show
+from arbormax.cli.options import Device, Imports, device_of, import_modules
+from arbormax.errors import OptionError, did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+    from arbormax.serve import Settings
+
+LEVELS = ("debug", "info", "warning", "error")
+LIMITS, BATCHES = "What a request may ask for", "How requests are answered together"
+
+
+def serve(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model.")],
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: every one of this machine.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any that is free.")] = 8000,
+    api_key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", envvar="ARBORMAX_API_KEY", show_envvar=True, help="What callers must show."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name by which a proxy or a browser may call it; several times."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="What the page calls the model; by default its folder.")] = None,
+    example: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="A text that the page offers to try; several times.")
+    ] = None,
+    no_page: Annotated[bool, typer.Option("--no-page", help="Serve the API alone.")] = False,
+    max_texts: Annotated[int, typer.Option(min=1, help="Texts of one request.", rich_help_panel=LIMITS)] = 1024,
+    max_characters: Annotated[int, typer.Option(min=1, help="Of one text.", rich_help_panel=LIMITS)] = 20_000,
+    max_body_bytes: Annotated[int, typer.Option(min=1024, help="Of one request.", rich_help_panel=LIMITS)] = 4_194_304,
+    max_requests: Annotated[
+        int, typer.Option(min=1, help="Read or answered at the same time.", rich_help_panel=LIMITS)
+    ] = 1024,
+    request_seconds: Annotated[
+        float, typer.Option(min=0.001, help="Until a request is given up.", rich_help_panel=LIMITS)
+    ] = 30.0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts at a time.", rich_help_panel=BATCHES)] = 64,
+    batch_wait: Annotated[
+        float,
+        typer.Option(min=0, max=1000, help="Milliseconds that a batch may wait to fill.", rich_help_panel=BATCHES),
+    ] = 1.0,
+    queue: Annotated[int, typer.Option(min=1, help="Texts that may wait.", rich_help_panel=BATCHES)] = 4096,
+    device: Device = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, help="Of torch on a CPU; by default one a core.")] = None,
+    imports: Imports = None,
+    log_level: Annotated[str, typer.Option(help="debug, info (every request), warning or error.")] = "info",
+    log_texts: Annotated[bool, typer.Option("--log-texts", help="Log the texts too.")] = False,
+) -> None:
+    """Serve a model: predictions and explanations as JSON, and a page to try it at the same address.
+
+    Example: `arbormax serve reviews-model --port 8080`, then open http://127.0.0.1:8080/
+    """
+    if log_level not in LEVELS:
+        near = did_you_mean(log_level, LEVELS)
+        raise OptionError(f"--log-level is one of {', '.join(LEVELS)}; found {log_level!r}{near}")
+    from pydantic import SecretStr, ValidationError
+
+    from arbormax.serve import Settings, create_app, run
+    from arbormax.serve.run import listening
+
+    try:
+        settings = Settings(
+            host=host,
+            port=port,
+            api_key=SecretStr(api_key) if api_key else None,
+            allowed_hosts=tuple(allow_host or ()),
+            page=not no_page,
+            examples=tuple(example or ()),
+            max_body_bytes=max_body_bytes,
+            max_texts=max_texts,
+            max_characters=max_characters,
+            max_requests=max_requests,
+            request_seconds=request_seconds,
+            queue=queue,
+            batch_size=batch_size,
+            batch_wait_ms=batch_wait,
+            log_texts=log_texts,
+        )
+    except ValidationError as error:
+        raise OptionError(_told(error)) from None
+    import_modules(imports)
+    import torch
+
+    from arbormax.training import load_model
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    with listening(host, port) as listener:  # before the model is loaded, which may take long
+        app = create_app(load_model(model, device_of(device)), settings, name or model.resolve().name)
+        _log_at(log_level)
+        run(app, settings, lambda address: _tell(model, address, settings), listener)
+    show.say("stopped; every request that was accepted is answered")
+
+
+def _tell(model: Path, address: str, settings: Settings) -> None:
+    show.say(f"serving {model} at {address} (Ctrl-C stops it)")
+    if not settings.is_local and settings.api_key is None:
+        show.say("arbormax: warning: anyone who reaches this machine can use it: --api-key keeps others out", "yellow")
+
+
+def _told(error: ValidationError) -> str:
+    """What is wrong with the settings, without the values: one of them is a secret."""
+    parts = []
+    for one in error.errors(include_input=False, include_url=False):
+        option = "".join(f"--{str(step).replace('_', '-')}: " for step in one["loc"][:1])
+        parts.append(option + str(one["msg"]).removeprefix("Value error, "))
+    return "; ".join(parts)
+
+
+def _log_at(level: str) -> None:
+    """Requests and trouble go to stderr as lines with their time; the service's own log, and Uvicorn's complaints."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    own, theirs = logging.getLogger("arbormax.serve"), logging.getLogger("uvicorn")
+    own.setLevel(level.upper())
+    theirs.setLevel(max(logging.WARNING, own.level))
+    for log in (own, theirs):
+        log.handlers, log.propagate = [handler], False

@@ -1,0 +1,100 @@
+"""The lines of a drawn tree: all of a small one, of a large one the parts that have room."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from arbormax.errors import OptionError
+from arbormax.report import svg
+from arbormax.taxonomy import Taxonomy
+
+WIDEST = 260  # pixels of a name
+
+
+@dataclass
+class Mark:
+    """One name in the drawing."""
+
+    name: str
+    note: str
+    css: str
+    depth: int
+    y: float = 0.0
+    below: list[int] = field(default_factory=list)
+
+    @property
+    def width(self) -> float:
+        bold = "strong" in self.css
+        name = svg.shorten(self.name, svg.SIZE, WIDEST, bold=bold)
+        return svg.text_width(name, bold=bold) + (svg.text_width(self.note, svg.SMALL) + 5 if self.note else 0)
+
+
+def marks_of(tax: Taxonomy, max_leaves: int) -> list[Mark]:
+    """What is drawn, from top to bottom, parents before their children; at most `max_leaves` have none below.
+
+    The largest subtrees are folded until no more lines than that are left.
+    """
+    if max_leaves < 1:
+        raise OptionError(f"max_leaves is at least 1, found {max_leaves}")
+    return _marks(tax, _opened(tax, max_leaves))
+
+
+def leaves_told(count: int) -> str:
+    return f"{count:,} {'leaf' if count == 1 else 'leaves'}"
+
+
+def _opened(tax: Taxonomy, rows: int) -> dict[int, int]:
+    """How many children of which nodes are drawn so that there are at most `rows` lines."""
+    opened: dict[int, int] = {}
+    stack = [(0, rows)]
+    while stack:
+        node, budget = stack.pop()
+        count = int(tax.num_children[node])
+        if not count or (budget == 1 and tax.leaf_counts[node] > 1):
+            continue
+        visible = count if count <= budget else budget - 1
+        opened[node] = visible
+        first = int(tax.child_start[node])
+        shares = _share(tax.leaf_counts[first : first + visible], budget - (visible < count))
+        stack.extend(zip(range(first, first + visible), shares, strict=True))
+    return opened
+
+
+def _share(wants: np.ndarray, rows: int) -> list[int]:
+    """Lines for each of several subtrees: the small ones get what they want, the others share the rest evenly."""
+    if wants.sum() <= rows:
+        return [int(want) for want in wants]
+    cap = bisect_right(range(1, rows + 1), rows, key=lambda level: int(np.minimum(wants, level).sum()))
+    shares = np.minimum(wants, cap)
+    shares[np.flatnonzero(wants > cap)[: rows - int(shares.sum())]] += 1
+    return [int(share) for share in shares]
+
+
+def _marks(tax: Taxonomy, opened: dict[int, int]) -> list[Mark]:
+    marks: list[Mark] = []
+    stack: list[tuple[int, int, int]] = [(0, -1, 0)]  # node, its parent's place, and leaves that a fold stands for
+    while stack:
+        node, above, folded = stack.pop()
+        if above >= 0:
+            marks[above].below.append(len(marks))
+        depth = marks[above].depth + 1 if above >= 0 else 0
+        if folded:
+            marks.append(Mark(f"… and {folded:,} more", "", "muted", depth))
+            continue
+        name = svg.clean(tax.names[node]) or "(unnamed)"
+        if tax.is_leaf[node]:
+            marks.append(Mark(name, "", "leaf", depth))
+            continue
+        leaves = int(tax.leaf_counts[node])
+        note = leaves_told(leaves) if node == 0 else f"{leaves:,}"
+        marks.append(Mark(name, note if node in opened else f"{note} …", "strong", depth))
+        if node in opened:
+            first, stop = int(tax.child_start[node]), int(tax.child_start[node + 1])
+            last = first + opened[node]
+            if last < stop:
+                stack.append((last, len(marks) - 1, int(tax.leaf_counts[last:stop].sum())))
+            stack.extend((child, len(marks) - 1, 0) for child in range(last - 1, first - 1, -1))
+    return marks

@@ -1,0 +1,331 @@
+"""Runs as their JSON files tell them, checked: what was measured, on which tree, and how it was made.
+
+n items, N nodes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arbormax.errors import InputError
+from arbormax.taxonomy import Taxonomy
+
+FORMAT = 1
+MOST_ITEMS = 50_000_000  # beyond it a file of a few bytes could ask for all memory
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """The classes, and how many test texts were at or below each node: truly, by prediction, and both."""
+
+    tax: Taxonomy
+    support: np.ndarray  # (N,) int64
+    predicted: np.ndarray
+    correct: np.ndarray
+
+    def label(self, node: int) -> str:
+        """The path of a node in one line."""
+        return " › ".join(self.tax.path(node)) or "all classes"
+
+    def levels(self) -> list[tuple[int, int]]:
+        """For each level below the root: texts whose truth reaches it, and those with the right node there."""
+        bounds = self.tax.level_start.tolist()
+        return [
+            (int(self.support[start:stop].sum()), int(self.correct[start:stop].sum()))
+            for start, stop in pairwise(bounds[1:])
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One model measured on test texts."""
+
+    name: str
+    source: str
+    measures: Mapping[str, Any]
+    tree: Tree
+    severity: list[int]
+    confusions: np.ndarray  # (P, 3) true node, predicted node, count; the costliest first
+    left_out: tuple[int, int]  # pairs and mistakes that are not listed
+    forks: np.ndarray  # (P, 3) true branch, branch taken instead, count
+    quotes: Sequence[Sequence[Mapping[str, Any]]] = ()
+    digest: str = ""
+    true: np.ndarray | None = None  # (n,) nodes
+    predicted: np.ndarray | None = None
+    calibration: Sequence[Mapping[str, np.ndarray]] = ()
+    answers: Mapping[str, np.ndarray] | None = None
+    curve: Sequence[Mapping[str, float]] = ()
+    training: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    made: Mapping[str, Any] = field(default_factory=dict)  # command, date, versions
+    seeds: int = 1
+    spread: Mapping[str, float] = field(default_factory=dict)  # deviation over the seeds
+
+    @property
+    def head(self) -> str:
+        return str(self.config.get("head", self.name))
+
+    @property
+    def texts(self) -> int:
+        """The test texts, each counted once."""
+        return int(self.tree.support[0]) // self.seeds
+
+    @property
+    def errors(self) -> int:
+        return sum(self.severity)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What one file or folder holds: its runs, and the differences that were measured with it."""
+
+    runs: tuple[Run, ...]
+    differences: tuple[Mapping[str, Any], ...] = ()
+
+
+def read(path: Path) -> Source:
+    """The run of a model's folder or of a file of measures, or the runs of a comparison."""
+    file = _file(path)
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file} is not whole JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{file} does not hold the measures of a run: expected a JSON object")
+    name = file.parent.resolve().name if file.name in ("metrics.json", "results.json") else file.stem
+    if "heads" in found and "differences" in found:
+        return _comparison(found, file)
+    return Source((_run(found, name, file),))
+
+
+def distinct(runs: Sequence[Run]) -> list[Run]:
+    """The runs, those of one name told apart by a number."""
+    counts: dict[str, int] = {}
+    told = []
+    for run in runs:
+        counts[run.name] = counts.get(run.name, 0) + 1
+        again = counts[run.name] > 1
+        told.append(replace(run, name=f"{run.name} ({counts[run.name]})") if again else run)
+    return told
+
+
+def _file(path: Path) -> Path:
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder; expected a model's folder or a file of `arbormax evaluate`")
+    if path.is_file():
+        return path
+    for name in ("metrics.json", "results.json"):
+        if (path / name).is_file():
+            return path / name
+    raise InputError(
+        f"{path} is not a run: it has neither metrics.json (of `arbormax train`) nor results.json (of `arbormax "
+        "compare --out`)"
+    )
+
+
+def _run(found: dict[str, Any], name: str, file: Path) -> Run:
+    measures = found.get("test", found)
+    if not isinstance(measures, dict) or "accuracy" not in measures:
+        lacks = "the model was trained without test texts" if "training" in found else "it has no accuracy"
+        raise InputError(
+            f"{file} has nothing to report on, as {lacks}: measure with `arbormax evaluate MODEL DATA --out FILE`, "
+            "then `arbormax report FILE`"
+        )
+    details = found.get("details")
+    if not isinstance(details, dict):
+        raise InputError(
+            f"{file} has measures but no details, as of an older version: make them with `arbormax evaluate MODEL DATA "
+            "--out FILE`, then `arbormax report FILE`"
+        )
+    training = _mapping(found.get("training"))
+    run = _detailed(details, name, file)
+    return replace(
+        run,
+        measures=_scalars(measures),
+        training=training,
+        data=_mapping(found.get("data")),
+        curve=_curve(training.get("curve")),
+    )
+
+
+def _comparison(found: dict[str, Any], file: Path) -> Source:
+    details, table = found.get("details"), found.get("table")
+    if not isinstance(details, dict) or not isinstance(table, dict):
+        raise InputError(
+            f"{file} has no details, as of an older version: run its `arbormax compare … --out {file.parent}` again; "
+            "finished parts are not trained again"
+        )
+    runs = []
+    for head, own in details.items():
+        row = {measure: _mapping(value) for measure, value in _mapping(table.get(head)).items()}
+        run = _detailed(_mapping(own), str(head), file)
+        runs.append(
+            replace(
+                run,
+                measures=_scalars({measure: value.get("mean") for measure, value in row.items()}),
+                spread={m: float(v["std"]) for m, v in row.items() if isinstance(v.get("std"), (int, float))},
+                data=_mapping(found.get("data")),
+                config={**run.config, "head": str(head), "seed": found.get("seeds")},
+                curve=_curve(_first_curve(found.get("records"), head)),
+                true=None,  # of one seed alone: the intervals of the comparison are over all seeds
+                predicted=None,
+            )
+        )
+    if not runs:
+        raise InputError(f"{file} compares no heads")
+    wanted = ("head", "baseline", "measure", "mean", "low", "high", "level")
+    differences = [
+        row
+        for row in found["differences"]
+        if isinstance(row, dict) and all(isinstance(row.get(key), (str, int, float)) for key in wanted)
+    ]
+    return Source(tuple(runs), tuple(differences))
+
+
+def _detailed(details: Mapping[str, Any], name: str, file: Path) -> Run:
+    version = details.get("format")
+    if not isinstance(version, int) or version > FORMAT:
+        raise InputError(f"{file} has details of format {version!r}; this version reads formats up to {FORMAT}: update")
+    try:
+        tree = _tree(_mapping(details["tree"]))
+        nodes = tree.tax.num_nodes
+        items, confusions = _mapping(details["items"]), _mapping(details["confusions"])
+        count = int(items["count"])
+        pairs = _pairs(confusions["pairs"], nodes)
+        return Run(
+            name=name,
+            source=str(file),
+            measures={},
+            tree=tree,
+            severity=_ints(details["severity"]).tolist(),
+            confusions=pairs,
+            left_out=(
+                int(confusions["all_pairs"]) - len(pairs),
+                int(confusions["all_mistakes"]) - int(pairs[:, 2].sum()),
+            ),
+            forks=_pairs(_mapping(details["forks"])["pairs"], nodes),
+            quotes=_quotes(confusions.get("examples")),
+            digest=f"{items['digest']} {tree.tax.fingerprint}",
+            true=_unpacked(items["true"], count, nodes),
+            predicted=_unpacked(items["predicted"], count, nodes),
+            calibration=[
+                {key: np.asarray(level[key], np.float64) for key in ("count", "right", "confidence")}
+                for level in details.get("calibration", ())
+            ],
+            answers=_answers(details.get("answers"), tree.tax.depth + 1),
+            config=_mapping(details.get("config")),
+            made={key: details.get(key) for key in ("command", "date", "versions")},
+            seeds=max(1, int(details.get("seeds", 1))),
+        )
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        told = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"{file}: the details of the run are not whole: {told}") from None
+
+
+def _tree(given: Mapping[str, Any]) -> Tree:
+    names, children = given["names"], _ints(given["children"])
+    count = len(children)
+    if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"expected the names of {count} nodes")
+    if count < 2 or children.sum() != count - 1:
+        raise ValueError("the numbers of children do not make a tree")
+    parent = np.concatenate(([-1], np.repeat(np.arange(count), children)))
+    if (parent[1:] >= np.arange(1, count)).any():
+        raise ValueError("the numbers of children do not make a tree")
+    tax = Taxonomy(tuple(names), parent, np.flatnonzero(children == 0), np.arange(count), np.zeros(0, np.int64))
+    counts = [_ints(given[key], count) for key in ("support", "predicted", "correct")]
+    return Tree(tax, *counts)
+
+
+def _ints(values: Any, length: int | None = None) -> np.ndarray:
+    array = np.asarray(values)
+    if (
+        array.ndim != 1
+        or (array.size and array.dtype.kind not in "iu")
+        or (length is not None and len(array) != length)
+    ):
+        raise ValueError(f"expected {'' if length is None else f'{length} '}whole numbers, found {str(values)[:40]}")
+    if array.size and array.min() < 0:
+        raise ValueError(f"expected numbers from 0, found {array.min()}")
+    return array.astype(np.int64)
+
+
+def _pairs(rows: Any, nodes: int) -> np.ndarray:
+    table = np.asarray(rows, np.int64).reshape(-1, 3)
+    if table.size and (table.min() < 0 or table[:, :2].max() >= nodes):
+        raise ValueError(f"confusions name nodes from 0 to {nodes - 1}, found {table[:, :2].min()} to {table.max()}")
+    return table
+
+
+def _quotes(given: Any) -> list[list[Mapping[str, Any]]]:
+    if not isinstance(given, list):
+        return []
+    return [
+        [quote for quote in quotes if isinstance(quote, dict) and isinstance(quote.get("text"), str)]
+        for quotes in given
+        if isinstance(quotes, list)
+    ]
+
+
+def _unpacked(text: Any, count: int, nodes: int) -> np.ndarray:
+    if not isinstance(text, str) or not 0 < count <= MOST_ITEMS:
+        raise ValueError("the items are not packed as text")
+    try:
+        data = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), 4 * count + 1)
+    except (binascii.Error, zlib.error) as error:
+        raise ValueError(f"the items cannot be unpacked: {error}") from None
+    if len(data) != 4 * count:
+        raise ValueError(f"expected {count} items")
+    array = np.frombuffer(data, "<u4").astype(np.int64)
+    if array.max() >= nodes:
+        raise ValueError(f"an item names node {array.max()}, beyond the {nodes} of the tree")
+    return array
+
+
+def _answers(given: Any, levels: int) -> dict[str, np.ndarray] | None:
+    if not isinstance(given, dict):
+        return None
+    answers = {key: np.asarray(given[key], np.float64) for key in ("thresholds", "answered", "right")}
+    answers |= {key: np.asarray(given[key], np.float64) for key in ("classes", "classes_right")}
+    count = len(answers["thresholds"])
+    if not count or any(answers[key].shape != (count, levels) for key in ("answered", "right")):
+        raise ValueError(f"expected the answers of {levels} levels at each threshold")
+    if any(answers[key].shape != (count,) for key in ("classes", "classes_right")):
+        raise ValueError("expected the answered classes at each threshold")
+    return answers
+
+
+def _curve(rows: Any) -> list[dict[str, float]]:
+    if not isinstance(rows, list):
+        return []
+    return [
+        {str(key): float(value) for key, value in row.items() if isinstance(value, (int, float))}
+        for row in rows
+        if isinstance(row, dict)
+    ]
+
+
+def _first_curve(records: Any, head: Any) -> Any:
+    rows = records if isinstance(records, list) else []
+    return next((row.get("curve") for row in rows if isinstance(row, dict) and row.get("head") == head), None)
+
+
+def _scalars(values: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {str(k): v for k, v in values.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+    lists = {str(k): v for k, v in values.items() if isinstance(v, list) and k in ("level_accuracy", "ece")}
+    return {**kept, **lists}
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,164 @@
+"""One prediction as a picture: the path through the tree, what else was possible, and the probability of every step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from arbormax.errors import InputError
+from arbormax.report import svg
+
+_ROW, _GAP = 24, 10  # height of a line, and the room between the children of different parents
+_BEND, _RUN, _PAD = 40, 84, 6  # of an edge: its curved part, its straight part with the probability, the room beside it
+_WIDEST = 260  # pixels of a name
+_NOTE = "On a line: the probability given the step before. Behind a name: the probability in all."
+
+
+@dataclass
+class _Mark:
+    """One name in the drawing."""
+
+    name: str
+    note: str
+    depth: int
+    conditional: float
+    on_path: bool
+    sure: bool = True  # whether the answer goes as far
+    folded: bool = False
+    y: float = 0.0
+    below: list[_Mark] = field(default_factory=list)
+
+    @property
+    def width(self) -> float:
+        name = svg.shorten(self.name, svg.SIZE, _WIDEST, bold=self.on_path)
+        return svg.text_width(name, bold=self.on_path) + (svg.text_width(self.note, svg.SMALL) + 5 if self.note else 0)
+
+
+def prediction_svg(explanation: Mapping[str, Any], title: str = "") -> str:
+    """What `arbormax.training.explain` gives, as an SVG file's text.
+
+    The path is thick and bold, dashed beyond the answer; children that are not listed are one line.
+    """
+    try:
+        marks = _marks(explanation)
+        label = title or f"Prediction: {svg.clean(str(explanation['label'])) or 'the root'}"
+    except (KeyError, TypeError, IndexError) as error:
+        raise InputError(f"this is no explanation as arbormax.training.explain gives it: {error!r}") from error
+    columns = _columns(marks)
+    width = max(
+        svg.text_width(_NOTE, svg.SMALL) + 2 * svg.MARGIN,
+        max(columns[mark.depth] + mark.width for mark in marks) + svg.MARGIN,
+    )
+    parts, top = svg.heading(title, width)
+    bottom = _place(marks[0], top)
+    edges = [(mark, child) for mark in marks for child in mark.below]
+    edges.sort(key=lambda edge: edge[1].on_path)  # the path lies above the others
+    parts += [_edge(parent, child, columns) for parent, child in edges]
+    parts += [_chance(child, columns) for _, child in edges if not child.folded]
+    parts += [svg.text(columns[m.depth], m.y + 4, m.name, _css(m), note=m.note, limit=_WIDEST) for m in marks]
+    parts.append(svg.text(svg.MARGIN, bottom + 20, _NOTE, "muted small", size=svg.SMALL))
+    return svg.document(width, bottom + 20 + svg.MARGIN, label, parts)
+
+
+def percent(probability: float) -> str:
+    """A probability for people; what is not quite nothing or all does not look as if it were.
+
+    >>> [percent(p) for p in (0, 0.0001, 0.004, 0.875, 0.99999, 1)]
+    ['0 %', '< 0.1 %', '0.4 %', '87.5 %', '> 99.9 %', '100 %']
+    """
+    if probability <= 0 or probability >= 1:
+        return "100 %" if probability >= 1 else "0 %"
+    if probability < 0.0005:
+        return "< 0.1 %"
+    return "> 99.9 %" if probability >= 0.9995 else f"{100 * probability:.1f} %"
+
+
+def _marks(explanation: Mapping[str, Any]) -> list[_Mark]:
+    """What is drawn, parents before their children."""
+    stopped, answer = int(explanation["stopped_at"]), explanation["node"]
+    made: dict[int, _Mark] = {}
+    marks: list[_Mark] = []
+    for node in explanation["nodes"]:
+        depth, chance = int(node["depth"]), float(node["probability"])
+        notes = [percent(chance)] * (depth > 1) + ["the answer"] * (node["node"] == answer)
+        mark = _Mark(
+            name=svg.clean(str(node["name"])) or "(unnamed)",
+            note=" · ".join(notes),
+            depth=depth,
+            conditional=float(node["conditional"]),
+            on_path=bool(node["on_path"]),
+            sure=depth <= stopped,
+        )
+        if node["parent"] is not None:
+            made[node["parent"]].below.append(mark)
+        made[node["node"]] = mark
+        marks.append(mark)
+    for node in explanation["nodes"]:
+        mark = made[node["node"]]
+        if mark.below and node["hidden"]:
+            told = f"… {node['hidden']:,} more ({percent(float(node['hidden_probability']))})"
+            marks.append(_Mark(told, "", mark.depth + 1, 0.0, False, folded=True))
+            mark.below.append(marks[-1])
+    if not marks:
+        raise IndexError("it has no nodes")
+    return marks
+
+
+def _columns(marks: list[_Mark]) -> list[float]:
+    """The x of the names of each level; only nodes with something below take room from the next one."""
+    columns = [float(svg.MARGIN)]
+    for depth in range(max(mark.depth for mark in marks)):
+        widest = max((mark.width for mark in marks if mark.below and mark.depth == depth), default=0.0)
+        columns.append(columns[-1] + widest + _BEND + _RUN + 3 * _PAD)
+    return columns
+
+
+def _place(root: _Mark, top: float) -> float:
+    """Give every mark its y, a parent's in the middle of its children's; gives back the lower end."""
+    order, stack = [], [root]
+    while stack:
+        order.append(stack.pop())
+        stack.extend(reversed(order[-1].below))
+    parent = {id(child): id(mark) for mark in order for child in mark.below}
+    bottom, before = top, None
+    for mark in order:
+        if not mark.below:
+            bottom += _GAP if before not in (None, parent.get(id(mark))) else 0
+            mark.y = bottom + _ROW / 2
+            bottom += _ROW
+            before = parent.get(id(mark))
+    for mark in reversed(order):
+        if mark.below:
+            mark.y = (mark.below[0].y + mark.below[-1].y) / 2
+    return bottom
+
+
+def _edge(parent: _Mark, child: _Mark, columns: list[float]) -> str:
+    """The line to a child, as thick as its probability given the parent."""
+    start = columns[parent.depth] + parent.width + _PAD
+    straight, end = columns[child.depth] - _RUN - 2 * _PAD, columns[child.depth] - _PAD
+    high, low, bend = svg.num(parent.y), svg.num(child.y), svg.num(straight - _BEND / 2)
+    way = f"M{svg.num(start)} {high}H{svg.num(straight - _BEND)}C{bend} {high} {bend} {low} {svg.num(straight)} {low}"
+    look = "line c0" if child.on_path else "rule"
+    dashes = ' stroke-dasharray="6 4"' if child.on_path and not child.sure else ""
+    thick = svg.num(1 + 4 * child.conditional)
+    return f'<path class="{look}" style="stroke-width:{thick}px"{dashes} d="{way}H{svg.num(end)}"/>'
+
+
+def _chance(child: _Mark, columns: list[float]) -> str:
+    """The probability in the straight part of a line, on the colour of the paper."""
+    told = percent(child.conditional)
+    middle = columns[child.depth] - _PAD - (_RUN + _PAD) / 2
+    wide = svg.text_width(told, svg.SMALL, bold=child.on_path)
+    paper = f'<rect class="paper" x="{svg.num(middle - wide / 2 - 2)}" y="{svg.num(child.y - 8)}"'
+    css = "small middle" + ("" if child.on_path else " muted")
+    return f'{paper} width="{svg.num(wide + 4)}" height="16"/>' + svg.text(
+        middle, child.y + 4, told, css, size=svg.SMALL
+    )
+
+
+def _css(mark: _Mark) -> str:
+    if mark.folded:
+        return "muted"
+    return "strong" if mark.on_path else "leaf"

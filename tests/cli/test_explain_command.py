@@ -1,0 +1,118 @@
+"""`explain`, `curves`, and the drawings of `taxonomy show`."""
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+
+TEXT = "goal match team"
+
+
+def test_the_path_its_probabilities_and_its_words_are_told(run, model):
+    told = run("explain", model, TEXT)
+    assert told.code == 0, told.err
+    assert told.out.splitlines()[0] == TEXT
+    assert "▸ news" in told.out
+    assert "▸ sport ◂ the answer" in told.out
+    assert " %" in told.out
+    assert "goal +" in told.out
+    assert "gradient × input" in told.out
+
+
+def test_an_explanation_is_json_for_scripts(run, model):
+    found = json.loads(run("explain", model, TEXT, "--json", "--siblings", 1).out)
+    assert (found["text"], found["path"]) == (TEXT, ["news", "sport"])
+    assert [token["text"] for token in found["tokens"]] == TEXT.split()
+    assert len(found["nodes"]) == 3
+
+
+def test_a_model_that_is_not_sure_stops_early(run, model):
+    found = json.loads(run("explain", model, "unheard-of", "--tau", 0.99, "--json").out)
+    assert found["stopped_at"] < len(found["steps"])
+    assert "the answer is the root" in run("explain", model, "unheard-of", "--tau", 0.99).out
+
+
+def test_an_explanation_is_drawn(run, model, tmp_path):
+    text = "<script>alert('goal')</script>"
+    told = run("explain", model, text, "--svg", tmp_path / "why.svg")
+    assert told.code == 0
+    drawing = (tmp_path / "why.svg").read_text("utf-8")
+    assert ET.fromstring(drawing).findtext("{http://www.w3.org/2000/svg}title") == text
+    assert "<script" not in drawing
+
+
+def test_a_text_cannot_steer_the_terminal(run, model):
+    assert "\u001b" not in run("explain", model, "goal\u001b[31m match").out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["explain", "MODEL", "   "],
+        ["explain", "none", "goal"],
+        ["explain", "MODEL", "goal", "--decoder", "best"],
+        ["explain", "MODEL", "goal", "--decoder", "leaf", "--tau", "0.5"],
+        ["explain", "MODEL", "goal", "--siblings", "0"],
+        ["explain", "MODEL", "goal", "--svg", "none/why.svg"],
+        ["curves", "none", "--svg", "c.svg"],
+        ["curves", "MODEL", "MODEL", "--svg", "c.svg"],
+        ["curves", "MODEL", "--svg", "c.svg", "--measure", "f1"],
+        ["curves", "MODEL", "--svg", "."],
+        ["taxonomy", "show", "trec", "--counts", "MODEL"],
+        ["taxonomy", "show", "trec", "--counts", "nothing"],
+        ["taxonomy", "show", "trec", "--svg", "none/t.svg"],
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_shown_is_refused_in_one_line(refused, model, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    refused(*(str(model) if word == "MODEL" else word for word in words))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_curves_of_a_run_are_drawn(run, model, tmp_path):
+    told = run("curves", model, "--svg", tmp_path / "curves.svg", "--json")
+    assert told.code == 0, told.err
+    (epochs,) = json.loads(told.out).values()
+    assert [row["epoch"] for row in epochs] == list(range(1, len(epochs) + 1))
+    assert len(epochs) > 1
+    assert "validation macro-F1" in (tmp_path / "curves.svg").read_text("utf-8")
+    assert run("curves", model, "--svg", tmp_path / "loss.svg", "--measure", "train_loss").code == 0
+
+
+def test_the_epochs_before_a_restart_belong_to_the_curve(run, tmp_path):
+    logs = tmp_path / "run" / "logs"
+    logs.mkdir(parents=True)
+    (logs / "metrics-1.csv").write_text("epoch,valid/loss\n0,3.0\n1,9.0\n")
+    (logs / "metrics.csv").write_text("epoch,valid/loss\n1,2.0\n2,nan\n3,1.0\n")
+    told = run("curves", tmp_path / "run", "--svg", tmp_path / "c.svg", "--measure", "loss", "--json")
+    assert json.loads(told.out)["run"] == [{"epoch": 1, "loss": 3}, {"epoch": 2, "loss": 2}, {"epoch": 4, "loss": 1}]
+    (logs / "metrics.csv").write_text("epoch,valid/loss\nsoon,2.0\n")
+    assert run("curves", tmp_path / "run", "--svg", tmp_path / "c.svg", "--measure", "loss").code == 2
+
+
+def test_bars_tell_the_share_of_the_classes(run, tmp_path):
+    (tmp_path / "tree.txt").write_text("news/sport\nnews/weather\nnews/art\nshop/hats\n")
+    told = run("taxonomy", "show", tmp_path / "tree.txt").out.splitlines()
+    assert told[1].split() == ["├──", "news", "(3", "classes)", "█████████", "75.0", "%"]
+    assert told[5].split() == ["└──", "shop", "(1", "class)", "███", "25.0", "%"]
+    assert told[1].index("█") == told[5].index("█")
+
+
+def test_examples_are_counted_at_every_node(run, model, texts):
+    told = run("taxonomy", "show", model, "--counts", texts / "train.csv")
+    assert told.code == 0, told.err
+    assert "120 examples" in told.out.splitlines()[0]
+    found = json.loads(run("taxonomy", "show", model, "--counts", texts / "train.csv", "--json").out)["examples"]
+    counts = {tuple(row["path"]): row["examples"] for row in found}
+    assert counts[()] == counts["news",] + counts["shop",] == 120
+    assert counts["news",] == counts["news", "sport"] + counts["news", "weather"] > 0
+
+
+def test_a_tree_is_drawn_as_a_picture_and_for_graphviz(run, tmp_path):
+    (tmp_path / "tree.json").write_text(json.dumps({"<script>": ["x", "y"]}))
+    told = run("taxonomy", "show", tmp_path / "tree.json", "--svg", tmp_path / "t.svg", "--dot", tmp_path / "t.dot")
+    assert told.code == 0
+    ET.parse(tmp_path / "t.svg")
+    assert "<script" not in (tmp_path / "t.svg").read_text("utf-8")
+    assert r'label="<script>\n2"' in (tmp_path / "t.dot").read_text("utf-8")

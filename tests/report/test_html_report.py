@@ -1,0 +1,431 @@
+"""The HTML report: what is in it, what is not, and what a browser makes of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import arbormax as am
+from arbormax.cli.app import app
+from arbormax.data.examples import Examples
+from arbormax.errors import InputError, MissingDependencyError, OptionError
+from arbormax.report import report_html, write_report
+from arbormax.training.details import Recorder, details, to_json
+from arbormax.training.evaluate import measured
+
+TREE = am.Taxonomy.from_nested(
+    {"animal": {"bird": ["owl", "hen"], "fish": ["cod", "eel"]}, "plant": {"tree": ["oak", "elm"], "grass": ["rye"]}}
+)
+EVIL = "</script><script>window.hit = 1</script><img src=x onerror='window.hit = 1'>"
+CHROMIUM = Path("/usr/bin/chromium")
+CURVE = [
+    {"loss": 1.0 / epoch, "macro_f1": 0.2 * epoch, "accuracy": 0.22 * epoch, "hf": 0.23 * epoch} for epoch in (1, 2, 3)
+]
+
+
+def run_of(folder: Path, tax=TREE, *, seed=0, head="hierarchical", texts=60, skill=2.0, said="text") -> Path:
+    """The folder of a run whose numbers come from random scores that lean to the truth."""
+    draw = torch.Generator().manual_seed(1)
+    nodes = torch.tensor(tax.leaves)[torch.randint(tax.num_leaves, (texts,), generator=draw)]
+    examples = Examples([f"{said} {item}" for item in range(texts)], nodes.numpy())
+    scores = torch.randn(texts, tax.num_nodes - 1, generator=torch.Generator().manual_seed(seed + 2))
+    for item, node in enumerate(nodes.tolist()):
+        scores[item, [step - 1 for step in (*tax.ancestors(node)[1:].tolist(), node)]] += skill
+    recorder = Recorder(tax)
+    found = measured(am.functional.node_log_probs(scores, tax).split(16), examples, tax, recorder=recorder)
+    made = {"command": "arbormax train x.csv", "date": "2026-01-02T03:04:05+00:00", "versions": {"arbormax": "0"}}
+    config = {"encoder": "bag", "head": head, "seed": seed}
+    metrics = {
+        "test": found.metrics,
+        "training": {"curve": CURVE, "best_epoch": 2, "command": "arbormax train x.csv", "seconds": 1.5},
+        "data": {"name": "toys"},
+        "details": {**made, "config": config, **recorder.details(examples, found.predicted)},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "metrics.json").write_text(to_json(metrics), "utf-8")
+    return folder
+
+
+def by_numbers(folder: Path, tax, texts: int) -> Path:
+    """The folder of a run over a large tree, without probabilities."""
+    draw = np.random.default_rng(0)
+    true = tax.leaves[draw.integers(tax.num_leaves, size=texts)]
+    pred = np.where(draw.random(texts) < 0.6, true, tax.leaves[draw.integers(tax.num_leaves, size=texts)])
+    told = details(Examples([f"text {item}" for item in range(texts)], true), pred, tax)
+    folder.mkdir()
+    metrics = {"test": {"accuracy": float((true == pred).mean())}, "details": told}
+    (folder / "metrics.json").write_text(to_json(metrics), "utf-8")
+    return folder
+
+
+def large(*widths: int) -> am.Taxonomy:
+    """A tree with so many children at each level, names of the length that diagnoses have."""
+    level, parents, names = [0], [-1], ["root"]
+    for depth, width in enumerate(widths):
+        below = []
+        for parent in level:
+            for child in range(width):
+                below.append(len(parents))
+                parents.append(parent)
+                names.append(f"{depth}.{child} a disorder of the {parent}th kind, unspecified, initial encounter")
+        level = below
+    return am.Taxonomy.from_parents(parents, names)
+
+
+class Page(HTMLParser):
+    """What a page holds: its text, what it would load, its data and its ids."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.loads, self.ids, self.text, self.data, self.inside = [], [], [], "", ""
+        self.feed(html)
+        self.words = re.sub(r"[ \n]+", " ", "".join(self.text))
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.inside = given.get("id", tag) if tag in ("script", "style") else ""
+        self.ids += [given["id"]] if "id" in given else []
+        wanted = ("src", "srcset", "data", "poster", "action", "background", "xlink:href")
+        self.loads += [given[name] for name in wanted if name in given]
+        self.loads += [given["href"]] if tag in ("link", "use", "image", "base") else []
+        self.loads += [given["href"]] if tag == "a" and not given["href"].startswith("#") else []
+
+    def handle_endtag(self, tag):
+        self.inside = ""
+
+    def handle_data(self, data):
+        if not self.inside:
+            self.text.append(data)
+        elif self.inside == "data":
+            self.data = json.loads(data)
+        elif self.inside == "style":
+            assert "@import" not in data
+            assert "url(" not in data
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """A hierarchical and a flat run on the same texts, and their report."""
+    place = tmp_path_factory.mktemp("two")
+    runs = [run_of(place / "deep", seed=1, skill=3.0), run_of(place / "level", seed=2, head="flat")]
+    return place, write_report(runs, place / "both.html"), Page((place / "both.html").read_text("utf-8"))
+
+
+def test_a_report_tells_every_part_and_loads_nothing(two):
+    page = two[2]
+    for part in ("summary", "compared", *(f"{name}-{run}" for run in (0, 1) for name in PARTS)):
+        assert part in page.ids
+    assert len(set(page.ids)) == len(page.ids)
+    assert page.loads == []
+    assert "was taken for" in page.words
+    assert "arbormax train x.csv" in page.words
+    assert "text " in page.words
+
+
+PARTS = ("tree", "confusion", "pairs", "levels", "calibration", "risk", "learning", "made")
+
+
+def test_the_numbers_are_those_of_the_run(two):
+    place, _, page = two
+    metrics = json.loads((place / "deep" / "metrics.json").read_text("utf-8"))
+    run = page.data["runs"][0]
+    assert f"{100 * metrics['test']['accuracy']:.1f}\u202f%" in page.words
+    assert [right / n for n, right in run["levels"]] == pytest.approx(metrics["test"]["level_accuracy"])
+    assert sum(run["severity"]) == metrics["test"]["errors"]
+    assert run["tree"]["support"][0] == 60
+    assert run["curve"] == CURVE
+    for matrix in run["matrices"]:
+        cells = np.array(matrix["cells"])
+        assert cells.sum() - np.trace(cells) == matrix["mistakes"] - matrix["outside"]
+
+
+def test_runs_on_the_same_texts_are_compared_pair_by_pair(two):
+    place, _, page = two
+    values = [json.loads((place / name / "metrics.json").read_text("utf-8"))["test"] for name in ("deep", "level")]
+    for row, name in zip(page.data["differences"], ("accuracy", "macro_f1", "hf"), strict=True):
+        assert row["label"] == "deep − level"
+        assert row["mean"] == pytest.approx(100 * (values[0][name] - values[1][name]), abs=1e-3)
+        assert row["low"] <= row["mean"] <= row["high"]
+    assert "Against the flat run, level" in page.words
+
+
+def test_a_run_alone_says_that_there_is_no_flat_one(two):
+    words = Page(report_html([two[0] / "deep"], title="My <report>")).words
+    assert "There is no flat run to compare with" in words
+    assert "My <report>" in words
+
+
+def test_runs_on_other_texts_are_not_paired(two, tmp_path):
+    other = run_of(tmp_path / "other", texts=40)
+    page = Page(report_html([two[0] / "level", other]))
+    assert page.data["differences"] == []
+    assert "so not compared pair by pair: other" in page.words
+
+
+def test_names_and_texts_cannot_leave_their_place(tmp_path):
+    tax = am.Taxonomy.from_nested({EVIL: ["a\u2028b", "<b>bold</b>"], "&amp;": ["$x$", "%{label}"]})
+    html = report_html([run_of(tmp_path / "evil", tax, said=EVIL, skill=0.0)], title=EVIL)
+    page = Page(html)
+    assert html.count("<script") == 3 + html.count('"<script')
+    assert EVIL not in html
+    assert page.data["runs"][0]["tree"]["name"].count(EVIL) == 1
+    assert page.loads == []
+    assert "<b>bold</b>" in page.words
+
+
+def test_two_thousand_classes_fit_in_ten_megabytes(tmp_path):
+    html = report_html([by_numbers(tmp_path / "big", large(20, 10, 10), 5000)])
+    assert len(html.encode()) < 10e6
+    assert len(Page(html).data["runs"][0]["tree"]["name"]) == 1 + 20 + 200 + 2000
+
+
+def test_seventy_five_thousand_classes_are_folded_in_seconds(tmp_path):
+    folder = by_numbers(tmp_path / "huge", large(25, 30, 100), 5000)
+    start = time.perf_counter()
+    html = report_html([folder])
+    assert time.perf_counter() - start < 30
+    assert len(html.encode()) < 10e6
+    tree = Page(html).data["runs"][0]["tree"]
+    assert 3000 < len(tree["name"]) <= 4000
+    below = [[child for child, parent in enumerate(tree["parent"]) if parent == place] for place in range(30)]
+    for place, children in enumerate(below):
+        if children:
+            for name in ("classes", "support", "predicted"):
+                assert sum(tree[name][child] for child in children) == tree[name][place]
+    assert tree["classes"][0] == 75_000
+
+
+@pytest.mark.parametrize("most", [10, 11, 60, 400])
+def test_a_folded_tree_keeps_its_sums_and_its_limit(tmp_path, most):
+    html = report_html([by_numbers(tmp_path / "wide", large(200, 3), 500)], max_nodes=most)
+    tree = Page(html).data["runs"][0]["tree"]
+    assert len(tree["name"]) <= most
+    top = [place for place, parent in enumerate(tree["parent"]) if parent == 0]
+    assert sum(tree["support"][place] for place in top) == 500
+    assert any(name.endswith("more") for name in tree["name"])
+
+
+def test_a_comparison_is_reported_with_its_own_intervals(tmp_path):
+    draw = np.random.default_rng(0)
+    examples = Examples(["a text"] * 30, TREE.leaves[draw.integers(7, size=30)])
+    rows = {head: TREE.leaves[draw.integers(7, size=(2, 30))] for head in ("flat", "hierarchical")}
+    table = {"accuracy": {"mean": 0.5, "std": 0.01}, "seconds": {"mean": 2.0, "std": None}}
+    told = {
+        "heads": list(rows),
+        "seeds": [0, 1],
+        "table": dict.fromkeys(rows, table),
+        "records": [{"head": "flat", "curve": CURVE}],
+        "differences": [
+            {
+                "head": "hierarchical",
+                "baseline": "flat",
+                "measure": "macro_f1",
+                "mean": 0.02,
+                "low": 0.01,
+                "high": 0.03,
+                "level": 0.9,
+            }
+        ],
+        "details": {head: details(examples, predicted, TREE) for head, predicted in rows.items()},
+    }
+    (tmp_path / "results.json").write_text(to_json(told), "utf-8")
+    page = Page(report_html([tmp_path]))
+    assert "hierarchical, macro-F1: +2.0 points [+1.0, +3.0], better" in page.words
+    assert "50.0\u202f% ± 1.0" in page.words
+    assert "All counts are over 2 seeds together" in page.words
+    assert "30 test texts" in page.words
+    assert page.data["runs"][0]["curve"] == CURVE
+    assert page.data["runs"][1]["answers"] is None
+    del told["details"]
+    (tmp_path / "results.json").write_text(to_json(told), "utf-8")
+    with pytest.raises(InputError, match="arbormax compare"):
+        report_html([tmp_path])
+
+
+def test_without_mistakes_there_is_nothing_to_complain_about(tmp_path):
+    words = Page(report_html([run_of(tmp_path / "good", skill=40.0)])).words
+    assert "100.0\u202f% of the test texts get exactly the right class" in words
+    assert words.count("There are no mistakes to show") == 2
+
+
+def broken(folder: Path, change) -> Path:
+    """A copy of a run's file with something changed."""
+    metrics = json.loads((folder / "metrics.json").read_text("utf-8"))
+    change(metrics)
+    path = folder / "broken.json"
+    path.write_text(json.dumps(metrics), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda m: m.pop("details"), "no details.*arbormax evaluate MODEL DATA --out FILE"),
+        (lambda m: m.pop("test"), "trained without test texts.*arbormax evaluate"),
+        (lambda m: m["details"].update(format=99), "format 99.*update"),
+        (lambda m: m["details"].pop("tree"), "'tree' is missing|'names' is missing"),
+        (lambda m: m["details"]["tree"]["names"].pop(), "names of"),
+        (lambda m: m["details"]["tree"].update(children=[0] * 14), "do not make a tree"),
+        (lambda m: m["details"]["tree"].update(support=[-1] * 14), "numbers from 0"),
+        (lambda m: m["details"]["tree"].update(support=["<script>"] * 14), "whole numbers"),
+        (lambda m: m["details"]["confusions"].update(pairs=[[0, 999, 1]]), "confusions name nodes"),
+        (lambda m: m["details"]["items"].update(true="AAAA"), "cannot be unpacked"),
+        (lambda m: m["details"]["items"].update(count=7), "expected 7 items"),
+        (lambda m: m["details"]["answers"].update(right=[[1]]), "answers of"),
+    ],
+)
+def test_what_is_not_whole_is_refused_with_a_reason(two, change, told):
+    with pytest.raises(InputError, match=told):
+        report_html([broken(two[0] / "deep", change)])
+
+
+def test_what_is_no_run_is_refused(two, tmp_path):
+    (tmp_path / "list.json").write_text("[1]")
+    (tmp_path / "cut.json").write_text('{"a": ')
+    for path, told in (
+        (tmp_path, "is not a run"),
+        (tmp_path / "none", "no such file or folder"),
+        (tmp_path / "list.json", "expected a JSON object"),
+        (tmp_path / "cut.json", "not whole JSON"),
+    ):
+        with pytest.raises(InputError, match=told):
+            report_html([path])
+    deep = two[0] / "deep"
+    with pytest.raises(InputError, match="at least one run"):
+        write_report([])
+    with pytest.raises(OptionError, match="is a folder"):
+        write_report([deep], tmp_path)
+    with pytest.raises(OptionError, match="which the report would replace"):
+        write_report([deep / "metrics.json"], deep / "metrics.json")
+    with pytest.raises(InputError, match="12 runs at most"):
+        report_html([deep] * 13)
+
+
+def test_runs_of_one_name_are_told_apart(two):
+    names = [run["name"] for run in Page(report_html([two[0] / "deep"] * 2)).data["runs"]]
+    assert names == ["deep", "deep (2)"]
+
+
+def test_the_command_writes_beside_the_run_and_tells_where(two, tmp_path):
+    folder = run_of(tmp_path / "own")
+    told = CliRunner().invoke(app, ["report", str(folder)], prog_name="arbormax")
+    assert told.exit_code == 0, told.output
+    assert str(folder / "report.html") in told.output.replace("\n", "")
+    assert sorted(path.name for path in folder.iterdir()) == ["metrics.json", "report.html"]
+    refused = CliRunner().invoke(app, ["report", str(tmp_path / "none")], prog_name="arbormax")
+    assert refused.exit_code == 2
+    assert "no such file or folder" in refused.output
+
+
+def test_the_command_works_where_torch_cannot_be_imported(two, tmp_path):
+    script = "import sys; sys.modules['torch'] = sys.modules['pytorch_lightning'] = None; import arbormax.cli; "
+    script += f"sys.argv = ['arbormax', 'report', {str(two[0] / 'deep')!r}, '--out', {str(tmp_path / 'r.html')!r}]; "
+    script += "arbormax.cli.main()"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
+    assert "summary" in Page((tmp_path / "r.html").read_text("utf-8")).ids
+
+
+def test_a_missing_plotly_is_told_with_the_extra(two, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(MissingDependencyError, match=r"arbormax\[report\]"):
+        report_html([two[0] / "deep"])
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if not CHROMIUM.exists():
+        pytest.skip(f"no browser at {CHROMIUM}: install Debian's chromium to run these tests")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        started = play.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+def opened(browser, path, **options):
+    """The page, and the list of what it complains about."""
+    page = browser.new_context(reduced_motion="reduce", **options).new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on(
+        "request",
+        lambda request: None if request.url.startswith(("file:", "data:", "blob:")) else complaints.append(request.url),
+    )
+    page.goto(path.as_uri())
+    return page, complaints
+
+
+def seen_whole(page):
+    """Every figure of the page drawn, as by someone who reads it to its end."""
+    for figure in page.query_selector_all("[data-plot]"):
+        if figure.is_visible():
+            figure.scroll_into_view_if_needed()
+            page.wait_for_function("element => element.dataset.drawn === 'yes'", arg=figure)
+
+
+def test_the_page_draws_zooms_and_answers(two, browser):
+    page, complaints = opened(browser, two[1], viewport={"width": 1100, "height": 800})
+    seen_whole(page)
+    assert page.locator(".run:not([hidden]) .main-svg").count() >= 8
+    page.locator('[data-plot="icicle"][data-run="0"] .slice', has_text="plant").first.click()
+    page.wait_for_function("document.querySelector('[data-browser=\"0\"] strong').textContent === 'plant'")
+    page.locator('[data-browser="0"] button', has_text="all classes").press("Enter")
+    page.locator('[data-browser="0"] th button', has_text="animal").press("Enter")
+    assert page.locator('[data-browser="0"] strong').inner_text() == "animal"
+    before = page.locator('[data-live="0"]').inner_text()
+    page.locator("#tau-0").fill("95")
+    assert page.locator('[data-out="0"]').inner_text() == "95\u202f%"
+    assert page.locator('[data-live="0"]').inner_text() != before
+    page.locator("#colour-0").select_option("f1")
+    page.locator("#run").select_option("1")
+    assert page.locator("#tree-1").is_visible()
+    assert not page.locator("#tree-0").is_visible()
+    assert complaints == []
+
+
+def test_a_phone_shows_it_without_scrolling_sideways(two, browser):
+    page, complaints = opened(browser, two[1], viewport={"width": 360, "height": 740})
+    seen_whole(page)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    assert complaints == []
+
+
+def test_hostile_names_do_nothing_in_a_browser(tmp_path, browser):
+    tax = am.Taxonomy.from_nested({EVIL: ["a\u2028b", "<b>bold</b>"], "&amp;": ["$x$", "%{label}"]})
+    page, complaints = opened(browser, write_report([run_of(tmp_path / "evil", tax, said=EVIL, skill=0.0)], title=EVIL))
+    seen_whole(page)
+    assert page.evaluate("window.hit") is None
+    assert page.evaluate("document.images.length") == 0
+    assert complaints == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_defect(two, browser, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    page, _ = opened(browser, two[1], color_scheme=scheme, bypass_csp=True)
+    seen_whole(page)
+    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true })")
+    found = Axe().run(page).response["violations"]
+    assert [(v["id"], v["nodes"][0]["html"]) for v in found if v["impact"] in ("serious", "critical")] == []
+
+
+def test_the_switch_changes_the_colours(two, browser):
+    page, _ = opened(browser, two[1], color_scheme="light")
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.locator(".theme label", has_text="Dark").click()
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert int(re.findall(r"\d+", dark)[0]) < 60 < int(re.findall(r"\d+", light)[0])
