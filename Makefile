@@ -26,10 +26,18 @@ $(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
 demo: $(VENV)/.user  ## set up and train a flat and a hierarchical classifier of diagnoses (a minute)
 	$(BIN)/arbormax demo
 
-test: $(VENV)/.dev  ## set up and run the tests
+# Debian's Chromium for the tests of the pages; where it cannot be installed, they are skipped and say so.
+$(VENV)/.browser: $(VENV)/.dev
+	@for name in chromium chromium-browser google-chrome; do command -v $$name && exit; done > /dev/null; \
+	  apt=$$(command -v apt-get) && [ "$$(id -u)" = 0 ] && export DEBIAN_FRONTEND=noninteractive \
+	  && { $$apt install -qq -y --no-install-recommends chromium || { $$apt update -qq && $$apt install -qq -y --no-install-recommends chromium; }; } > /dev/null 2>&1 \
+	  || echo 'no Chromium (as root: apt-get install chromium): the tests in a browser will be skipped'
+	@touch $@
+
+test: $(VENV)/.dev $(VENV)/.browser  ## set up and run the tests
 	$(BIN)/pytest
 
-test-slow: $(VENV)/.dev $(VENV)/.docs  ## run the tests that take longer than a minute
+test-slow: $(VENV)/.dev $(VENV)/.browser $(VENV)/.docs  ## run the tests that take longer than a minute
 	$(BIN)/pytest -m slow
 
 check: $(VENV)/.dev  ## lint, formatting and types
