@@ -1,0 +1,89 @@
+"""The service as an ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.staticfiles import StaticFiles
+from starlette.middleware import Middleware
+from starlette.responses import FileResponse, Response
+
+import arbormax
+from arbormax.serve import problems, schemas
+from arbormax.serve.limits import Limits
+from arbormax.serve.routes import add_routes
+from arbormax.serve.security import Security
+from arbormax.serve.service import Service
+from arbormax.serve.settings import Settings
+from arbormax.serve.watch import Watch
+from arbormax.training.model import TextModel
+
+PAGE = Path(__file__).parent / "page"
+_FRESH = {"cache-control": "no-cache"}  # kept by the browser, asked for again by its ETag
+
+
+def create_app(model: TextModel, settings: Settings | None = None, name: str = "model") -> FastAPI:
+    """The application that serves this model; it answers while its lifespan runs."""
+    settings = settings or Settings()
+    service = Service(model, settings, name)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.worker.start()
+        try:
+            yield
+        finally:
+            await service.worker.close()
+
+    app = FastAPI(
+        title=f"arbormax: {name}",
+        description="Hierarchical text classification: classes form a tree.",
+        version=arbormax.__version__,
+        docs_url=None,  # they load from other addresses
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+        exception_handlers=problems.HANDLERS,
+        middleware=[
+            Middleware(Watch, metrics=service.metrics, log_texts=settings.log_texts),
+            Middleware(Security, settings=settings),
+            Middleware(Limits, settings=settings),
+        ],
+    )
+    app.state.service = service
+    add_routes(app.router, service)
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
+    if settings.page and PAGE.is_dir():
+        _add_page(app)
+    return app
+
+
+def _add_page(app: FastAPI) -> None:
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return FileResponse(PAGE / "index.html", headers=_FRESH)
+
+    app.mount("/static", _Files(directory=PAGE))
+
+
+class _Files(StaticFiles):
+    def file_response(self, *args: object, **options: object) -> Response:
+        response = super().file_response(*args, **options)  # type: ignore[arg-type]
+        response.headers.update(_FRESH)
+        return response
+
+
+def _document(app: FastAPI) -> dict[str, object]:
+    """The OpenAPI document, made once, with the schema of problems in it."""
+    if app.openapi_schema is None:
+        made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        found = made.setdefault("components", {}).setdefault("schemas", {})
+        found["ProblemResponse"] = schemas.ProblemResponse.model_json_schema()
+        for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's own form of errors
+            found.pop(unused, None)
+        app.openapi_schema = made
+    return app.openapi_schema

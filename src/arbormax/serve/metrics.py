@@ -1,0 +1,49 @@
+"""Counts and times of one service, for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import generate_latest
+
+MEDIA = CONTENT_TYPE_LATEST
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class Metrics:
+    """What is counted, in a registry of its own: several services in one process do not mix."""
+
+    def __init__(self, waiting: Callable[[], int]) -> None:
+        own = self.registry = CollectorRegistry()
+        ProcessCollector(registry=own)
+        self._requests = Counter("arbormax_requests", "Requests answered.", ["route", "status"], registry=own)
+        self._seconds = Histogram(
+            "arbormax_request_seconds", "Seconds from request to answer.", ["route"], buckets=_SECONDS, registry=own
+        )
+        self.texts = Counter("arbormax_texts", "Texts predicted or explained.", registry=own)
+        self._batch = Histogram(
+            "arbormax_batch_texts", "Texts that the model took at a time.", buckets=_SIZES, registry=own
+        )
+        self._batch_seconds = Histogram("arbormax_batch_seconds", "Seconds of a batch.", buckets=_SECONDS, registry=own)
+        Gauge("arbormax_queue_texts", "Texts that wait.", registry=own).set_function(waiting)
+        self._known: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+
+    def request(self, route: str, status: int, seconds: float) -> None:
+        """One more request was answered."""
+        known = self._known.get((route, status))
+        if known is None:
+            known = self._requests.labels(route, str(status)), self._seconds.labels(route)
+            self._known[route, status] = known
+        known[0].inc()
+        known[1].observe(seconds)
+
+    def batch(self, size: int, seconds: float) -> None:
+        """The model has answered one more batch."""
+        self._batch.observe(size)
+        self._batch_seconds.observe(seconds)
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it."""
+        return generate_latest(self.registry)

@@ -1,0 +1,97 @@
+"""The application on Uvicorn, until someone stops it."""
+
+from __future__ import annotations
+
+import gc
+import math
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from arbormax.errors import OptionError
+from arbormax.serve.settings import Settings
+
+_GRACE = 5.0  # seconds beyond a request's own limit that shutdown waits for it
+
+
+def run(
+    app: ASGIApp,
+    settings: Settings,
+    started: Callable[[str], None] = lambda _: None,
+    listener: socket.socket | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM, then finish what was accepted; `started` is told the address."""
+    with listener or listening(settings.host, settings.port) as listener:
+        server = server_of(app, settings, lambda: started(address_of(listener)))
+        # Uvicorn sends itself the signal again when all is done, which is no reason to die of it.
+        former = signal.signal(signal.SIGTERM, lambda *_: None)
+        gc.collect()
+        gc.freeze()  # what is loaded stays: walking through all of it again and again would stall the answers
+        try:
+            with suppress(KeyboardInterrupt):
+                server.run(sockets=[listener])
+        finally:
+            gc.unfreeze()
+            signal.signal(signal.SIGTERM, former)
+
+
+def server_of(app: ASGIApp, settings: Settings, started: Callable[[], None] = lambda: None) -> uvicorn.Server:
+    """Uvicorn with this application, still to be run; `started` is called when it answers."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,  # it would log addresses with what was searched for
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,  # nothing here depends on who calls
+        timeout_graceful_shutdown=math.ceil(settings.request_seconds + _GRACE),
+        lifespan="on",
+        ws="none",
+    )
+    return _Server(config, started)
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it answers."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._started()
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket bound to this address, or an error that names it."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)  # asyncio sends without delay where it sees that this is TCP
+    except OSError as error:
+        raise OptionError(f"cannot listen on {host}: {_reason(error)}; give an address of this machine") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        how = "give another one, or 0 for any that is free"
+        raise OptionError(f"cannot listen on {host} port {port}: {_reason(error)}; {how}") from error
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """Where a browser finds it."""
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - told, not bound
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

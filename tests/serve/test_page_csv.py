@@ -1,0 +1,203 @@
+"""Tables on the page: reading any CSV, labelling it through the service, and the file that comes back."""
+
+import csv
+import io
+import json
+
+import pytest
+from page_driver import Visit, browsing, serving, tiny_model
+
+SEMICOLONS = '\ufeffid;text;note\r\n1;"the old city; ""big""";"=SUM(A1)"\r\n2;"a river\r\nflows";\r\n3;;none\r\n'
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with browsing() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def address(browser):
+    with serving(tiny_model(), max_texts=4, max_characters=60) as found:
+        yield found
+
+
+@pytest.fixture
+def visit(browser, address):
+    made = Visit(browser, address)
+    made.open("view=table")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def module(browser, address):
+    made = Visit(browser, address)
+    yield made.open("view=table")
+    made.close()
+
+
+def in_csv(page, call, given=None):
+    """What a function of csv.js gives."""
+    return page.evaluate(f"async given => {{ const csv = await import('/static/csv.js'); return {call}; }}", given)
+
+
+def labelled(page):
+    """The rows of the file that the page gives back, and its name."""
+    page.click("#label-start")
+    page.wait_for_selector("#save:visible", timeout=20_000)
+    with page.expect_download() as coming:
+        page.click("#save")
+    with open(coming.value.path(), encoding="utf-8", newline="") as file:
+        return file.read(), coming.value.suggested_filename
+
+
+@pytest.mark.parametrize(
+    ("source", "rows"),
+    [
+        ("a,b\n1,2", [["a", "b"], ["1", "2"]]),
+        ("a,b\r\n1,\r\n", [["a", "b"], ["1", ""]]),
+        ('"a ""quoted"", b",2\n"two\nlines",3\n', [['a "quoted", b', "2"], ["two\nlines", "3"]]),
+        ("a;b\n1,5;2\n", [["a", "b"], ["1,5", "2"]]),
+        ("a\tb\n1, 2 and 3\t2\n", [["a", "b"], ["1, 2 and 3", "2"]]),
+        ("\ufeffx|y\n1|2\n", [["x", "y"], ["1", "2"]]),
+        ("one text\nwith, a comma, or two\nand none\n", [["one text"], ["with, a comma, or two"], ["and none"]]),
+        ("a,b\n\n\n1,2\n", [["a", "b"], ["1", "2"]]),
+        ("a,b\r1,2\r", [["a", "b"], ["1", "2"]]),
+        ("", []),
+    ],
+)
+def test_csv_is_read_as_it_was_meant(module, source, rows):
+    assert in_csv(module, "csv.parse(given).rows", source) == rows
+
+
+def test_what_is_written_reads_the_same_again(module):
+    rows = [["a", 'b "q"', "c,d"], ["", " padded ", "two\nlines"], ["=1+1", "\r", "é漢"], ["x", "", ""]]
+    for separator in (",", ";", "\t", "|"):
+        style = {"separator": separator, "newline": "\r\n", "bom": True}
+        text = in_csv(module, "csv.format(given.rows, given)", {"rows": rows, **style})
+        assert text.startswith("\ufeff")
+        assert list(csv.reader(io.StringIO(text[1:], newline=""), delimiter=separator)) == rows
+        assert in_csv(module, "csv.parse(given[0], given[1]).rows", [text, separator]) == rows
+
+
+@pytest.mark.parametrize(
+    ("source", "header", "column"),
+    [
+        ("id,text\n1,hello\n", True, 1),
+        ("1,hello there\n2,how are you\n", False, 1),
+        ("sentence,label\nyes,x\n", True, 0),
+        ("code,words\n17,a rather long sentence stands here\n18,and here is another of them\n", True, 1),
+        ("just one line", False, 0),
+    ],
+)
+def test_the_header_and_the_column_of_texts_are_found(module, source, header, column):
+    rows = in_csv(module, "csv.parse(given).rows", source)
+    assert in_csv(module, "csv.hasHeader(given)", rows) == header
+    assert in_csv(module, "csv.textColumn(given[0], given[1])", [rows, header]) == column
+
+
+@pytest.mark.parametrize(("encoding", "mark"), [("utf-8", b""), ("utf-16-le", b"\xff\xfe"), ("cp1252", b"")])
+def test_files_in_other_encodings_are_read(module, encoding, mark):
+    given = list(mark + "text\nnaïve café\n".encode(encoding))
+    assert "naïve café" in in_csv(module, "csv.decodeText(new Uint8Array(given).buffer)", given)
+
+
+def test_a_dropped_file_comes_back_labelled_and_otherwise_as_it_was(visit):
+    page = visit.page
+    drag = "text => { const drag = new DataTransfer(); drag.items.add(new File([text], 'my table.csv')); return drag; }"
+    moved = page.evaluate_handle(drag, SEMICOLONS)
+    page.dispatch_event("#drop", "drop", {"dataTransfer": moved})
+    page.wait_for_selector("#table-set:visible")
+    assert page.input_value("#separator") == ";"
+    assert page.is_checked("#header")
+    text, name = labelled(page)
+    assert name == "my table-labelled.csv"
+    assert text.startswith("\ufeff")
+    assert "\r\n" in text
+    rows = list(csv.reader(io.StringIO(text[1:], newline=""), delimiter=";"))
+    assert rows[0] == ["id", "text", "note", "label", "path", "probability"]
+    assert rows[1][:5] == ["1", 'the old city; "big"', "=SUM(A1)", "city", "place/built/city"]
+    assert 0.5 < float(rows[1][5]) <= 1
+    assert rows[2][1] == "a river\r\nflows"
+    assert rows[2][3] == "river"
+    assert rows[3] == ["3", "", "none", "", "", ""]
+    assert "1 empty row left without a label" in page.inner_text("#label-told")
+
+
+def test_a_label_that_looks_like_a_formula_is_disarmed(visit):
+    page = visit.page
+    page.fill("#paste", "text,label\nsum plus formula,x\n")
+    text, _ = labelled(page)
+    rows = list(csv.reader(io.StringIO(text, newline="")))
+    assert rows[0] == ["text", "label", "predicted_label", "path", "probability"]
+    assert rows[1][1:3] == ["x", "'=1+1"]
+
+
+def test_many_rows_go_in_pieces_that_the_service_takes(visit):
+    page = visit.page
+    sizes = []
+    page.on("request", lambda request: "predict" in request.url and sizes.append(len(request.post_data_json["texts"])))
+    page.fill("#paste", "text\n" + "".join(f"the river {n}\n" for n in range(9)) + "city " * 30 + "\n")
+    text, _ = labelled(page)
+    rows = list(csv.reader(io.StringIO(text, newline="")))
+    assert sizes == [4, 4, 2]
+    assert [row[1] for row in rows[1:]] == ["river"] * 9 + ["city"]
+    assert rows[-1][0] == ("city " * 30)
+    assert "1 text cut at 60 characters" in page.inner_text("#label-told")
+
+
+def test_a_busy_service_is_waited_for(visit):
+    page = visit.page
+    refused = []
+
+    def once(route):
+        if refused:
+            route.continue_()
+        else:
+            refused.append(route.request.url)
+            route.fulfill(status=503, headers={"Retry-After": "1"}, content_type="application/problem+json", body="{}")
+
+    page.route("**/v1/predict", once)
+    page.fill("#paste", "text\nthe old city\n")
+    page.click("#label-start")
+    page.wait_for_function("() => document.querySelector('#label-told').textContent.includes('busy')")
+    page.wait_for_selector("#save:visible")
+    assert page.inner_text("#label-told") == "Done: 1 row labelled."
+    visit.wrong.clear()  # the console tells of the answer 503
+
+
+def test_it_can_be_stopped_and_gone_on_with(visit):
+    page = visit.page
+    held = []
+
+    def hold(route):
+        if "8" in json.loads(route.request.post_data)["texts"][0] and not held:
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/v1/predict", hold)
+    page.fill("#paste", "text\n" + "".join(f"the river {n}\n" for n in range(4, 12)))
+    page.click("#label-start")
+    page.wait_for_function("() => document.querySelector('#label-progress').value === 4")
+    page.click("#label-cancel")
+    page.wait_for_selector("#save:visible")
+    assert page.inner_text("#label-told") == "Stopped after 4 rows."
+    assert page.inner_text("#label-start") == "Go on from row 5"
+    text, _ = labelled(page)
+    assert text.count("river,place/wild/river") == 8
+
+
+def test_rows_stop_higher_at_a_chosen_certainty(visit):
+    page = visit.page
+    page.fill("#paste", "text\nking of the river\n")
+    page.select_option("#certain", "0.5")
+    text, _ = labelled(page)
+    assert "place,place," in text
+
+
+def test_an_open_quotation_mark_is_told(visit):
+    page = visit.page
+    page.fill("#paste", 'a,b\n1,"two\n3,four\n')
+    assert "in line 2 is never closed" in page.inner_text("#unclosed")

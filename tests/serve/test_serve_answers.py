@@ -1,0 +1,185 @@
+"""What the service answers: predictions, explanations, the tree, the model, and its own description."""
+
+import jsonschema
+import numpy as np
+import pytest
+from serve_toy import TEXTS, problem, served
+
+from arbormax import Taxonomy
+from arbormax.serve import schemas
+from arbormax.serve.taxonomy import Tree
+from arbormax.training.predictions import Names
+
+
+def predict(client, **asked):
+    response = client.post("/v1/predict", json=asked)
+    assert response.status_code == 200, response.text
+    return schemas.PredictResponse.model_validate_json(response.content).model_dump()["predictions"]
+
+
+def test_predictions_are_those_of_the_classifier(client, clf):
+    found = predict(client, texts=TEXTS, top_k=3)
+    assert [row["label"] for row in found] == clf.predict(TEXTS).tolist()
+    assert [tuple(row["path"]) for row in found] == clf.predict_paths(TEXTS)
+    chances, labels = clf.topk(TEXTS, 3)
+    assert [[other["label"] for other in row["alternatives"]] for row in found] == labels.tolist()
+    told = [[other["probability"] for other in row["alternatives"]] for row in found]
+    assert told == pytest.approx(chances, rel=1e-4)
+    nodes = clf.node_proba(TEXTS)
+    for row, proba in zip(found, nodes, strict=True):
+        assert [step["name"] for step in row["steps"]] == row["path"]
+        assert row["steps"][-1]["node"] == row["node"]
+        steps = [step["probability"] for step in row["steps"]]
+        assert steps == pytest.approx([proba[step["node"]] for step in row["steps"]], rel=1e-4)
+        assert row["probability"] == steps[-1]
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.3, 0.9, 0.9999])
+def test_a_tau_stops_where_the_classifier_would(client, clf, tau):
+    texts = [*TEXTS, "owlish codish", "nothing known"]
+    found = predict(client, texts=texts, tau=tau, top_k=0)
+    assert [row["node"] for row in found] == clf.predict_nodes(texts, tau).tolist()
+    assert not any(row["alternatives"] for row in found)
+
+
+def test_greedy_follows_the_best_child(client, clf):
+    texts = ["owlish oakish", "hen"]
+    found = predict(client, texts=texts, decoder="greedy")
+    assert [row["node"] for row in found] == clf.predict_nodes(texts, decoder="greedy").tolist()
+
+
+def test_the_root_is_an_answer_with_an_empty_path(client):
+    (row,) = predict(client, text="zzz", tau=0.9999)
+    assert (row["label"], row["node"], row["path"], row["steps"], row["probability"]) == ("", 0, [], [], 1.0)
+    assert len(row["alternatives"]) == 5
+
+
+def test_odd_texts_are_texts_too(client):
+    odd = ["", " ", "a\0b", "\u202eowlish", "🦉" * 50, "<script>alert(1)</script>", '"}]', "owlish\n\r\t"]
+    assert len(predict(client, texts=odd)) == len(odd)
+
+
+def test_a_request_larger_than_a_batch_is_answered_in_order(model, clf):
+    texts = [TEXTS[i % len(TEXTS)] for i in range(100)]
+    with served(model, batch_size=7) as client:
+        assert [row["label"] for row in predict(client, texts=texts)] == clf.predict(texts).tolist()
+
+
+def test_an_explanation_shows_the_part_of_the_tree_that_matters(client, clf):
+    response = client.post("/v1/explain", json={"text": "an owlish text", "siblings": 2})
+    assert response.status_code == 200, response.text
+    told = response.json()
+    assert schemas.ExplainResponse.model_validate(told).model_dump().keys() == told.keys()
+    plain = client.post("/v1/explain", json={"text": "an owlish text", "words": False, "tau": 0.99})
+    schemas.ExplainResponse.model_validate_json(plain.content)
+    assert told["label"] == clf.predict(["an owlish text"])[0]
+    assert told["nodes"][0]["parent"] is None
+    assert [step["name"] for step in told["steps"]][: told["stopped_at"]] == told["path"]
+    assert len(told["steps"][0]["words"]) == len(told["tokens"])
+    problem(client.post("/v1/explain", json={"text": "owl", "node": 10_000}), 404)
+
+
+def test_the_tree_is_told_page_by_page(client, clf):
+    tax = clf.taxonomy_
+    top = schemas.TaxonomyPage.model_validate_json(client.get("/v1/taxonomy").content)
+    assert (top.classes, top.nodes, top.depth, top.fingerprint) == (6, tax.num_nodes, 3, tax.fingerprint)
+    assert [(child.name, child.classes, child.children) for child in top.children] == [
+        ("animal", 4, 2),
+        ("plant", 2, 2),
+    ]
+    bird = tax.find("bird")
+    page = client.get("/v1/taxonomy", params={"node": bird, "offset": 1, "limit": 1}).json()
+    assert [above["name"] for above in page["ancestors"]][1:] == ["animal"]
+    assert (page["total"], page["offset"], [child["label"] for child in page["children"]]) == (2, 1, ["hen"])
+    problem(client.get("/v1/taxonomy", params={"node": tax.num_nodes}), 404)
+
+
+def test_a_search_gives_the_best_matches_first():
+    names = ["acute pain", "pain", "pains of old", "Chronic PAIN", "spain", "back  pain, acute", "Schmerz", "straße"]
+    tax = Taxonomy.from_nested(names)
+    tree = Tree(tax, Names(tax), "names")
+
+    def found(words):
+        return [match["name"] for match in tree.search(words, 0, 50)["matches"]]
+
+    assert found("Pain") == ["pain", "pains of old", "acute pain", "Chronic PAIN", "back  pain, acute", "spain"]
+    assert found("acute pain") == ["acute pain", "back  pain, acute"]
+    assert found("STRASSE") == ["straße"]
+    assert found("root") == found("nowhere") == found(" ") == []
+    assert tree.search("pain", 1, 2)["total"] == 6
+    assert [m["name"] for m in tree.search("pain", 1, 2)["matches"]] == ["pains of old", "acute pain"]
+
+
+def test_a_search_agrees_with_looking_at_every_name():
+    draw = np.random.default_rng(0)
+    names = sorted({"".join(draw.choice(list("ab é"), size=draw.integers(1, 7))).strip() or "x" for _ in range(300)})
+    tax = Taxonomy.from_nested(names)
+    tree = Tree(tax, Names(tax), "names")
+    for word in ("a", "b", "é", "ab", "ba", "éa", "aab", "zz"):
+        found = [match["name"] for match in tree.search(word, 0, 500)["matches"]]
+        assert sorted(found) == [name for name in names if word in name]
+        ranks = [
+            0 if name == word else 1 if name.startswith(word) else 2 if f" {word}" in name else 3 for name in found
+        ]
+        assert ranks == sorted(ranks)
+
+
+def test_a_search_over_http_tells_paths(client):
+    found = client.get("/v1/taxonomy", params={"search": "O"}).json()
+    paths = [match["path"] for match in found["matches"]]
+    assert paths == [["plant", "oak"], ["animal", "bird", "owl"], ["animal", "fish", "cod"]]
+    assert found["total"] == 3
+    schemas.TaxonomyMatches.model_validate(found)
+
+
+def test_the_model_tells_what_it_takes(client):
+    about = schemas.ModelResponse.model_validate_json(client.get("/v1/model").content)
+    assert (about.name, about.encoder, about.head, about.classes) == ("toy", "bag", "hierarchical", 6)
+    assert about.limits.max_texts == 1024
+    assert about.examples == ["an owlish text"]
+
+
+def test_the_document_is_whole_and_its_examples_are_accepted(client):
+    document = client.get("/openapi.json").json()
+    assert document["openapi"].startswith("3.1")
+    assert {"/v1/predict", "/v1/explain", "/v1/taxonomy", "/v1/model", "/healthz", "/readyz", "/metrics"} <= set(
+        document["paths"]
+    )
+    referred = str(document).split("'$ref': '#/components/schemas/")[1:]
+    assert {part.split("'")[0] for part in referred} <= set(document["components"]["schemas"])
+    tried = 0
+    for path in ("/v1/predict", "/v1/explain"):
+        content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+        jsonschema.Draft202012Validator.check_schema(content["schema"])
+        for example in content["examples"].values():
+            jsonschema.validate(example["value"], content["schema"])
+            assert client.post(path, json=example["value"]).status_code == 200
+            tried += 1
+    assert tried == 5
+    schema = document["paths"]["/v1/predict"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert "1024" in str(schema["properties"]["texts"])
+    answer = document["components"]["schemas"]["PredictResponse"]
+    schemas.PredictResponse.model_validate(answer["example"])
+
+
+def test_health_metrics_and_head(client):
+    assert client.get("/healthz").json() == {"status": "alive"}
+    assert client.get("/readyz").json() == {"status": "ready"}
+    head = client.head("/v1/model")
+    assert (head.status_code, head.content) == (200, b"")
+
+
+def test_the_metrics_count(model):
+    with served(model) as client:
+        client.post("/v1/predict", json={"texts": TEXTS[:5]})
+        client.post("/v1/predict", json={"texts": []})
+        client.get("/nowhere/with-a-secret")
+        text = client.get("/metrics").text
+    assert 'arbormax_requests_total{route="/v1/predict",status="200"} 1.0' in text
+    assert 'arbormax_requests_total{route="/v1/predict",status="422"} 1.0' in text
+    assert 'arbormax_requests_total{route="(none)",status="404"} 1.0' in text
+    assert "arbormax_texts_total 5.0" in text
+    assert "arbormax_batch_texts_sum 5.0" in text
+    assert "arbormax_queue_texts 0.0" in text
+    assert 'arbormax_request_seconds_count{route="/v1/predict"} 2.0' in text
+    assert "secret" not in text
