@@ -84,7 +84,10 @@ def test_the_wheel_and_the_sdist_hold_what_they_should(built):
     info = f"arbormax-{am.__version__}.dist-info"
     assert {"arbormax/py.typed", "arbormax/__init__.py", f"{info}/licenses/LICENSE"} <= names
     assert {name.split("/")[0] for name in names} == {"arbormax", info}
-    assert not [name for name in names if not name.startswith(info) and not name.endswith((".py", "py.typed"))]
+    page = {name for name in names if name.startswith(("arbormax/serve/page/", "arbormax/report/page/"))}
+    assert {"arbormax/serve/page/index.html", "arbormax/serve/page/app.js", "arbormax/report/page/draw.js"} <= page
+    others = [name for name in names - page if not name.startswith(info)]
+    assert not [name for name in others if not name.endswith((".py", "py.typed"))]
     about = zipfile.ZipFile(wheel).read(f"{info}/METADATA").decode()
     assert "Requires-Python: >=3.11" in about
     with tarfile.open(sdist) as archive:
