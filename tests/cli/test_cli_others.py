@@ -27,6 +27,8 @@ def test_a_tree_is_drawn(run, here):
     assert told.out.splitlines()[0].endswith("(3 classes, 6 nodes, depth 2)")
     assert "├── news (2 classes)" in told.out
     assert "sport" in told.out
+    (here / "one.txt").write_text("only/one\n")
+    assert run("taxonomy", "show", "one.txt").out.splitlines()[0].endswith("(1 class, 3 nodes, depth 2)")
 
 
 def test_depth_and_children_fold_the_tree(run, here):

@@ -98,10 +98,26 @@ def test_a_taxonomy_file_and_a_validation_file_are_used(run, texts, tmp_path):
 def test_bad_rows_are_left_out_only_where_asked(run, refused, texts, tmp_path):
     bad = tmp_path / "bad.csv"
     bad.write_text((texts / "train.csv").read_text() + "a text without a label\nanother,\n")
-    assert "line 122" in refused("train", bad, "--out", tmp_path / "m", *SMALL, lines=None)
+    said = refused("train", bad, "--out", tmp_path / "m", *SMALL, lines=None)
+    assert "line 122" in said
+    assert "(--skip-bad-rows leaves them out)" in said
     told = run("train", bad, "--out", tmp_path / "m", "--skip-bad-rows", *SMALL)
     assert told.code == 0
     assert "2 rows are left out" in told.err
+
+
+@pytest.mark.parametrize("name", ["mine.csv", "mine.jsonl"])
+def test_where_the_columns_have_other_names_the_option_is_told(refused, tmp_path, name):
+    written = {"mine.csv": "body,label\na goal,sport\n", "mine.jsonl": '{"body": "a goal", "label": "sport"}\n'}
+    (tmp_path / name).write_text(written[name])
+    assert "(found 'body', 'label'); name yours with --text" in refused("train", tmp_path / name)
+
+
+def test_a_label_that_stands_once_is_named_where_the_tree_was_inferred(run, texts, tmp_path):
+    misspelt = tmp_path / "misspelt.csv"
+    misspelt.write_text((texts / "train.csv").read_text() + "a goal,news > spotr\n")
+    told = run("train", misspelt, "--out", tmp_path / "m", *SMALL)
+    assert "inferred from the labels; 1 label has one text only: 'news > spotr'." in told.out + told.err
 
 
 def test_a_module_of_the_user_brings_an_encoder(run, refused, texts, tmp_path, monkeypatch):

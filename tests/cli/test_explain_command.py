@@ -87,8 +87,9 @@ def test_the_epochs_before_a_restart_belong_to_the_curve(run, tmp_path):
     (logs / "metrics.csv").write_text("epoch,valid/loss\n1,2.0\n2,nan\n3,1.0\n")
     told = run("curves", tmp_path / "run", "--svg", tmp_path / "c.svg", "--measure", "loss", "--json")
     assert json.loads(told.out)["run"] == [{"epoch": 1, "loss": 3}, {"epoch": 2, "loss": 2}, {"epoch": 4, "loss": 1}]
-    (logs / "metrics.csv").write_text("epoch,valid/loss\nsoon,2.0\n")
-    assert run("curves", tmp_path / "run", "--svg", tmp_path / "c.svg", "--measure", "loss").code == 2
+    for epoch in ("soon", "inf"):
+        (logs / "metrics.csv").write_text(f"epoch,valid/loss\n{epoch},2.0\n")
+        assert run("curves", tmp_path / "run", "--svg", tmp_path / "c.svg", "--measure", "loss").code == 2
 
 
 def test_bars_tell_the_share_of_the_classes(run, tmp_path):

@@ -276,7 +276,7 @@ def test_rows_left_out_are_told_in_a_warning_or_kept_in_the_table(file):
     file.write_text("label,text\na,x\nb\n", "utf-8")
     with pytest.raises(TableError, match="line 3"):
         read_examples(file)
-    with pytest.warns(UserWarning, match=r"mine\.csv: 1 rows are left out: line 3: 1 cell"):
+    with pytest.warns(UserWarning, match=r"mine\.csv: 1 row is left out: line 3: 1 cell"):
         examples, _ = read_examples(file, on_bad_rows="skip")
     assert len(examples) == 1
     table = read_table(file, on_bad_rows="skip")

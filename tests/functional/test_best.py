@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 import arbormax as am
 from arbormax import Taxonomy
 from arbormax.functional import best
-from arbormax.functional.best import best_leaves
+from arbormax.functional.best import best_leaves, top_classes
 from arbormax.heads.base import TreeHead
 from strategies import taxonomies
 
@@ -104,3 +104,26 @@ def test_a_tie_that_is_found_late_still_goes_by_class_order(monkeypatch):
     for k in (1, 2):
         _, classes, _ = best_leaves(torch.ones(1, 3), head.weight, head.bias, tax, k)
         assert classes.tolist() == [list(range(k))]
+
+
+@given(st.lists(st.sampled_from([-3.0, -1.0, -0.5, -torch.inf]), min_size=1, max_size=9), st.integers(1, 9))
+def test_the_top_classes_are_a_stable_sort(logp, k):
+    logp, k = torch.tensor([logp, logp[::-1]]), min(k, len(logp))
+    values, classes = top_classes(logp, k)
+    expected = logp.sort(dim=-1, descending=True, stable=True)
+    assert torch.equal(values, expected.values[:, :k])
+    assert torch.equal(classes, expected.indices[:, :k])
+
+
+def test_the_answer_is_the_first_of_the_best_also_when_all_are_alike():
+    from arbormax.training import TrainConfig
+    from arbormax.training.model import TextModel
+    from arbormax.training.predictions import Decoding, predictions
+
+    tax = Taxonomy.from_parents([-1, *(0 for _ in range(40))])
+    model = TextModel.new(["some words"], tax, TrainConfig.make(encoder="bag"))
+    with torch.no_grad():
+        model.head.weight.zero_()
+        model.head.bias.zero_()
+    (row,) = predictions(model, ["words"], Decoding(top_k=3))
+    assert row["label"] == row["top"][0]["label"]

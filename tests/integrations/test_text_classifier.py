@@ -180,6 +180,12 @@ def test_paths_are_tuples_of_names_and_the_root_is_the_empty_one(clf):
     assert clf.predict_paths(["word"], tau=1.0 - 1e-7) == [()]
 
 
+@pytest.mark.parametrize("node", [TAX.find("mac"), "mac", "comp/sys/mac", "comp > sys > mac", ("comp", "sys", "mac")])
+def test_any_node_is_explained_by_its_number_or_its_label(clf, node):
+    found = clf.explain("a pill", node=node)
+    assert (found["label"], found["path"]) == ("mac", ["comp", "sys", "mac"])
+
+
 def test_topk_gives_falling_probabilities_and_their_labels(clf):
     proba, labels = clf.topk(TEXTS, 3)
     assert proba.shape == labels.shape == (60, 3)

@@ -68,7 +68,7 @@ def epochs_of(run: Path, column: str) -> dict[int, float]:
                 for row in csv.DictReader(file):
                     if row.get(column) and math.isfinite(value := float(row[column])):
                         values[int(float(row["epoch"])) + 1] = value
-        except (ValueError, KeyError, TypeError, csv.Error) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, csv.Error) as error:
             raise InputError(f"{path} is not the log of a training: {error}") from error
     if not values:
         raise InputError(f"{run} has no {column} in its logs yet; without held-out texts there is train_loss alone")

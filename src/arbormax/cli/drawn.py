@@ -82,7 +82,7 @@ def taxonomy_tree(
     """
     counts, what = (tax.leaf_counts, "class") if examples is None else (examples, "example")
     whole = max(int(counts[0]), 1)
-    about = f"{tax.num_leaves:,} classes, {tax.num_nodes:,} nodes, depth {tax.depth}"
+    about = f"{_counted(tax.num_leaves, 'class')}, {tax.num_nodes:,} nodes, depth {tax.depth}"
     if examples is not None:
         about += f", {_counted(int(counts[0]), what)}"
     root = Branch(Text(show.printable(tax.names[0])).append(f" ({about})", style="dim"))

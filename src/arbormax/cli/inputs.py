@@ -92,7 +92,8 @@ def tell_skipped(name: str, problems: list[str], total: int | None = None) -> No
     count = len(problems) if total is None else total
     more = f"; … and {count - 3:,} more" if count > 3 else ""
     told = spoken("; ".join(problems[:3]))
-    show.say(f"arbormax: {name}: {count:,} rows are left out: {told}{more}", style="yellow")
+    rows = f"{count:,} row{' is' if count == 1 else 's are'} left out"
+    show.say(f"arbormax: {name}: {rows}: {told}{more}", style="yellow")
 
 
 def on_tree(examples: Examples, own: Taxonomy, tree: Taxonomy, what: str) -> Examples:

@@ -133,9 +133,12 @@ def _losing(again: str) -> Iterator[None]:
 def _tree_line(texts: Labelled) -> str:
     """What was trained on, so that a tree that was inferred wrongly is seen."""
     tree, counts = texts.taxonomy, Counter(texts.train.nodes.tolist())
-    lone = sum(count == 1 for count in counts.values())
+    lone = [node for node, count in counts.items() if count == 1]
     inferred = ", inferred from the labels" if texts.about.get("taxonomy") == "inferred" else ""
-    rare = f"; {lone:,} label{'s have' if lone > 1 else ' has'} one text only" if lone else ""
+    rare = f"; {len(lone):,} label{'s have' if len(lone) > 1 else ' has'} one text only" if lone else ""
+    if lone and inferred:  # a misspelt label makes a class of its own
+        first = ", ".join(repr(" > ".join(tree.path(node))) for node in lone[:5])
+        rare += f": {first}{', …' * (len(lone) > 5)}"
     size = f"{tree.num_leaves:,} class{'es' * (tree.num_leaves > 1)} in a tree of depth {tree.depth}"
     return f"{len(texts.train):,} texts, {size}{inferred}{rare}."
 

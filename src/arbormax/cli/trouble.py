@@ -24,6 +24,7 @@ ClickError: Any = typer.BadParameter.__mro__[2]
 
 # The library's errors speak of arguments; here they are options.
 _SPOKEN = (
+    (r"(\bno (?:row has a )?column '(text|label)'[^(]*\(found [^)]*\))", r"\1; name yours with --\2"),
     (r"\bheader=False\b", "--no-header"),
     (r"\bquoting=False\b", "--no-quoting"),
     (r"\bquoting=True\b", "--quoting"),

@@ -126,7 +126,8 @@ def read_examples(
         table = read_table(path, text, label, on_bad_rows=on_bad_rows, **options)
         if table.skipped:
             more = f", … and {len(table.skipped) - 3} more" if len(table.skipped) > 3 else ""
-            told = f"{table.path}: {len(table.skipped)} rows are left out: {', '.join(table.skipped[:3])}{more}"
+            rows = f"{len(table.skipped)} row{' is' if len(table.skipped) == 1 else 's are'} left out"
+            told = f"{table.path}: {rows}: {', '.join(table.skipped[:3])}{more}"
             warnings.warn(told, stacklevel=2)
     if table.labels is None:
         raise InputError(f"{table.path}: examples need labels, and the table was read without them")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from arbormax import kernels
+from arbormax.functional._checks import is_transformed
 from arbormax.functional._index import TreeIndex, tree_index
 from arbormax.functional._threshold import passes
 from arbormax.kernels import path_torch
@@ -18,6 +19,23 @@ from arbormax.taxonomy import Taxonomy
 
 _CELLS = 1 << 22  # numbers in the arrays of one round, about
 _SHARE = 0.05  # of the tree: who has looked at so much of it looks at all of it
+
+
+def top_classes(logp: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """(..., k) the largest of (..., C) log-probabilities, falling, and their classes; ties by class order.
+
+    >>> top_classes(torch.tensor([0.1, 0.4, 0.1, 0.4]).log(), 3)[1]
+    tensor([1, 3, 0])
+    """
+    if not (torch.compiler.is_compiling() or is_transformed() or logp.is_meta):
+        best, classes = logp.detach().topk(k)
+        if bool(((logp.detach() >= best[..., -1:]).sum(-1) == k).all()):  # no class outside is as good as the last
+            classes = classes.sort(dim=-1).values
+            order = logp.detach().gather(-1, classes).argsort(dim=-1, descending=True, stable=True)
+            classes = classes.gather(-1, order)
+            return logp.gather(-1, classes), classes
+    logp, classes = logp.sort(dim=-1, descending=True, stable=True)
+    return logp[..., :k], classes[..., :k]
 
 
 def best_leaves(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, k: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from arbormax.errors import InputError, OptionError, TaxonomyError
 from arbormax.functional import flat_cross_entropy, flat_node_log_probs
-from arbormax.functional._checks import Reduction, TargetKind, check_choice, check_width, is_transformed
+from arbormax.functional._checks import Reduction, TargetKind, check_choice, check_width
 from arbormax.functional._index import tree_index
 from arbormax.functional._threshold import check_tau, level_best, stop_level
+from arbormax.functional.best import top_classes
 from arbormax.taxonomy import Taxonomy
 
 Init = Literal["zeros", "paper", "torch"]
@@ -92,16 +93,7 @@ class TreeHead(nn.Module, ABC):
         """(..., k) log-probabilities of the k most probable leaves, falling, and their classes; ties by class order."""
         if not 1 <= k <= self.out_features:
             raise OptionError(f"k lies between 1 and the {self.out_features} classes, not {k}")
-        logp = self.forward(h)
-        if not (torch.compiler.is_compiling() or is_transformed() or logp.is_meta):
-            best, classes = logp.detach().topk(k)
-            if bool(((logp.detach() >= best[..., -1:]).sum(-1) == k).all()):  # no leaf outside is as good as the last
-                classes = classes.sort(dim=-1).values
-                order = logp.detach().gather(-1, classes).argsort(dim=-1, descending=True, stable=True)
-                classes = classes.gather(-1, order)
-                return logp.gather(-1, classes), classes
-        logp, classes = logp.sort(dim=-1, descending=True, stable=True)
-        return logp[..., :k], classes[..., :k]
+        return top_classes(self.forward(h), k)
 
     def _check_features(self, h: Tensor) -> None:
         check_width(h, self.in_features, "the features that this head was made for")

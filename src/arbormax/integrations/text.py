@@ -200,14 +200,17 @@ class TextClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         *,
         siblings: int = 5,
         words: bool = True,
-        node: int | None = None,
+        node: int | str | tuple[str, ...] | None = None,
     ) -> dict[str, Any]:
         """Why this text gets its answer, as `arbormax.training.explain.explain` tells it.
 
-        The answer is the most probable class, with `tau` the deepest node with P > tau, or the `node` given.
+        The answer is the most probable class, with `tau` the deepest node with P > tau, or the `node` given: a number
+        or a label.
         """
         check_is_fitted(self)
         (text,) = texts_of([text])
+        if isinstance(node, (str, tuple)):
+            node = int(label_nodes([node], self.taxonomy_)[0])
         decoding = Decoding() if tau is None else Decoding("threshold", tau)
         return explain(self.model_, text, decoding=decoding, siblings=siblings, words=words, node=node)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError
+from arbormax.functional.best import top_classes
 from arbormax.metrics import HierarchicalDistanceAtK, NodeMetrics
 from arbormax.metrics._inputs import scored_nodes
 from arbormax.metrics._probabilities import (
@@ -73,7 +74,7 @@ def measured(
     for batch_BN in batches:
         logp_BN = batch_BN.cpu()
         true_B = truth[start : start + len(logp_BN)]
-        best_BK = logp_BN[:, leaves].topk(widths[-1], dim=1).indices
+        best_BK = top_classes(logp_BN[:, leaves], widths[-1])[1]
         best_B = leaves[best_BK[:, 0]]
         nodes.update(true_B, best_B)
         table = level_table(*scored_nodes(logp_BN, true_B, tax), tax)

@@ -16,6 +16,7 @@ from torch import Tensor
 from arbormax import decode
 from arbormax.data.tables import Column, RowBatch
 from arbormax.errors import LabelError, OptionError
+from arbormax.functional.best import top_classes
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.model import TextModel
 
@@ -76,7 +77,7 @@ def predictions(
     for logp_BN in model.node_log_probs(texts, batch_size):
         logp_BN = logp_BN.cpu()
         node_B = decoding.nodes(logp_BN, tax).tolist()
-        top = logp_BN[:, leaves_C].topk(min(decoding.top_k, len(leaves_C))) if decoding.top_k else None
+        top = top_classes(logp_BN[:, leaves_C], min(decoding.top_k, len(leaves_C))) if decoding.top_k else None
         steps_BK = [names.steps(node) + [0] * (tax.depth - len(names.steps(node))) for node in node_B]
         chances_BK = logp_BN.gather(1, torch.tensor(steps_BK, dtype=torch.int64)).exp().tolist()
         for item, node in enumerate(node_B):
@@ -87,7 +88,7 @@ def predictions(
                 "probabilities": [round(p, 6) for p in chances_BK[item][: len(path)]],
             }
             if top is not None:
-                best = zip(top.indices[item].tolist(), top.values[item].exp().tolist(), strict=True)
+                best = zip(top[1][item].tolist(), top[0][item].exp().tolist(), strict=True)
                 row["top"] = [{"label": tax.classes[c], "probability": round(p, 6)} for c, p in best]
             yield row
 

@@ -49,7 +49,7 @@ def read_table(
         if table.labels is not None and label is not None:
             table.labels.extend(batch[label])
     if on_bad_rows == "error" or not table.texts:
-        _fail_on(table.skipped, name)
+        _fail_on(table.skipped, name, hint=bool(table.texts))
     if not table.texts:
         raise TableError(f"{name}: there are no rows in it")
     return table
@@ -143,11 +143,12 @@ def _check_choice(on_bad_rows: str) -> None:
         raise OptionError(f"on_bad_rows is 'error' or 'skip', not {on_bad_rows!r}")
 
 
-def _fail_on(problems: Sequence[str], name: str) -> None:
+def _fail_on(problems: Sequence[str], name: str, hint: bool = True) -> None:
     if len(problems) == 1:
-        raise TableError(f"{name}: {problems[0]}", problems)
+        raise TableError(f"{name}: {problems[0]}" + ' (on_bad_rows="skip" leaves it out)' * hint, problems)
     if problems:
-        raise TableError(f"{name}: {len(problems)} rows cannot be used:", problems)
+        way_out = ' (on_bad_rows="skip" leaves them out)' * hint
+        raise TableError(f"{name}: {len(problems)} rows cannot be used{way_out}:", problems)
 
 
 def _raising(batches: Iterator[RowBatch], name: str) -> Iterator[RowBatch]:
