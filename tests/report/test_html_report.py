@@ -7,12 +7,11 @@ import re
 import subprocess
 import sys
 import time
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from report_toy import CURVE, TREE, Page, by_numbers, large, run_of
 from typer.testing import CliRunner
 
 import arbormax as am
@@ -20,97 +19,10 @@ from arbormax.cli.app import app
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError, MissingDependencyError, OptionError
 from arbormax.report import report_html, write_report
-from arbormax.training.details import Recorder, details, to_json
-from arbormax.training.evaluate import measured
+from arbormax.training.details import details, to_json
 
-TREE = am.Taxonomy.from_nested(
-    {"animal": {"bird": ["owl", "hen"], "fish": ["cod", "eel"]}, "plant": {"tree": ["oak", "elm"], "grass": ["rye"]}}
-)
 EVIL = "</script><script>window.hit = 1</script><img src=x onerror='window.hit = 1'>"
 CHROMIUM = Path("/usr/bin/chromium")
-CURVE = [
-    {"loss": 1.0 / epoch, "macro_f1": 0.2 * epoch, "accuracy": 0.22 * epoch, "hf": 0.23 * epoch} for epoch in (1, 2, 3)
-]
-
-
-def run_of(folder: Path, tax=TREE, *, seed=0, head="hierarchical", texts=60, skill=2.0, said="text") -> Path:
-    """The folder of a run whose numbers come from random scores that lean to the truth."""
-    draw = torch.Generator().manual_seed(1)
-    nodes = torch.tensor(tax.leaves)[torch.randint(tax.num_leaves, (texts,), generator=draw)]
-    examples = Examples([f"{said} {item}" for item in range(texts)], nodes.numpy())
-    scores = torch.randn(texts, tax.num_nodes - 1, generator=torch.Generator().manual_seed(seed + 2))
-    for item, node in enumerate(nodes.tolist()):
-        scores[item, [step - 1 for step in (*tax.ancestors(node)[1:].tolist(), node)]] += skill
-    recorder = Recorder(tax)
-    found = measured(am.functional.node_log_probs(scores, tax).split(16), examples, tax, recorder=recorder)
-    made = {"command": "arbormax train x.csv", "date": "2026-01-02T03:04:05+00:00", "versions": {"arbormax": "0"}}
-    config = {"encoder": "bag", "head": head, "seed": seed}
-    metrics = {
-        "test": found.metrics,
-        "training": {"curve": CURVE, "best_epoch": 2, "command": "arbormax train x.csv", "seconds": 1.5},
-        "data": {"name": "toys"},
-        "details": {**made, "config": config, **recorder.details(examples, found.predicted)},
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "metrics.json").write_text(to_json(metrics), "utf-8")
-    return folder
-
-
-def by_numbers(folder: Path, tax, texts: int) -> Path:
-    """The folder of a run over a large tree, without probabilities."""
-    draw = np.random.default_rng(0)
-    true = tax.leaves[draw.integers(tax.num_leaves, size=texts)]
-    pred = np.where(draw.random(texts) < 0.6, true, tax.leaves[draw.integers(tax.num_leaves, size=texts)])
-    told = details(Examples([f"text {item}" for item in range(texts)], true), pred, tax)
-    folder.mkdir()
-    metrics = {"test": {"accuracy": float((true == pred).mean())}, "details": told}
-    (folder / "metrics.json").write_text(to_json(metrics), "utf-8")
-    return folder
-
-
-def large(*widths: int) -> am.Taxonomy:
-    """A tree with so many children at each level, names of the length that diagnoses have."""
-    level, parents, names = [0], [-1], ["root"]
-    for depth, width in enumerate(widths):
-        below = []
-        for parent in level:
-            for child in range(width):
-                below.append(len(parents))
-                parents.append(parent)
-                names.append(f"{depth}.{child} a disorder of the {parent}th kind, unspecified, initial encounter")
-        level = below
-    return am.Taxonomy.from_parents(parents, names)
-
-
-class Page(HTMLParser):
-    """What a page holds: its text, what it would load, its data and its ids."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.loads, self.ids, self.text, self.data, self.inside = [], [], [], "", ""
-        self.feed(html)
-        self.words = re.sub(r"[ \n]+", " ", "".join(self.text))
-
-    def handle_starttag(self, tag, attrs):
-        given = dict(attrs)
-        self.inside = given.get("id", tag) if tag in ("script", "style") else ""
-        self.ids += [given["id"]] if "id" in given else []
-        wanted = ("src", "srcset", "data", "poster", "action", "background", "xlink:href")
-        self.loads += [given[name] for name in wanted if name in given]
-        self.loads += [given["href"]] if tag in ("link", "use", "image", "base") else []
-        self.loads += [given["href"]] if tag == "a" and not given["href"].startswith("#") else []
-
-    def handle_endtag(self, tag):
-        self.inside = ""
-
-    def handle_data(self, data):
-        if not self.inside:
-            self.text.append(data)
-        elif self.inside == "data":
-            self.data = json.loads(data)
-        elif self.inside == "style":
-            assert "@import" not in data
-            assert "url(" not in data
 
 
 @pytest.fixture(scope="module")
@@ -305,8 +217,9 @@ def test_what_is_no_run_is_refused(two, tmp_path):
         write_report([])
     with pytest.raises(OptionError, match="is a folder"):
         write_report([deep], tmp_path)
-    with pytest.raises(OptionError, match="which the report would replace"):
-        write_report([deep / "metrics.json"], deep / "metrics.json")
+    for run in (deep, deep / "metrics.json"):
+        with pytest.raises(OptionError, match="which the report would replace"):
+            write_report([run], deep / "metrics.json")
     with pytest.raises(InputError, match="12 runs at most"):
         report_html([deep] * 13)
 
@@ -412,20 +325,33 @@ def test_hostile_names_do_nothing_in_a_browser(tmp_path, browser):
     assert complaints == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_serious_defect(two, browser, scheme):
+def test_one_text_and_few_thresholds_are_shown_as_well(tmp_path, browser):
+    folder = run_of(tmp_path / "tiny", texts=1, skill=0.0)
+
+    def cut(metrics):
+        metrics["details"]["answers"] = {name: part[:3] for name, part in metrics["details"]["answers"].items()}
+
+    path = broken(folder, cut)
+    page, complaints = opened(browser, write_report([path]))
+    assert page.locator('[data-out="0"]').inner_text() == "2\u202f%"
+    assert "1 test text, " in page.locator('[data-browser="0"]').inner_text()
+    assert complaints == []
+
+
+def test_axe_finds_no_serious_defect_and_the_switch_changes_the_colours(two, browser):
     from axe_playwright_python.sync_playwright import Axe
 
-    page, _ = opened(browser, two[1], color_scheme=scheme, bypass_csp=True)
+    page, _ = opened(browser, two[1], color_scheme="light", bypass_csp=True)
     seen_whole(page)
     page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true })")
-    found = Axe().run(page).response["violations"]
-    assert [(v["id"], v["nodes"][0]["html"]) for v in found if v["impact"] in ("serious", "critical")] == []
+    paper = "getComputedStyle(document.body).backgroundColor"
 
+    def serious(**options):
+        found = Axe().run(page, options=options or None).response["violations"]
+        return [(v["id"], v["nodes"][0]["html"]) for v in found if v["impact"] in ("serious", "critical")]
 
-def test_the_switch_changes_the_colours(two, browser):
-    page, _ = opened(browser, two[1], color_scheme="light")
-    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert serious() == []
+    light = page.evaluate(paper)
     page.locator(".theme label", has_text="Dark").click()
-    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert int(re.findall(r"\d+", dark)[0]) < 60 < int(re.findall(r"\d+", light)[0])
+    assert int(re.findall(r"\d+", page.evaluate(paper))[0]) < 60 < int(re.findall(r"\d+", light)[0])
+    assert serious(runOnly=["color-contrast"]) == []

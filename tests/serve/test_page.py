@@ -161,6 +161,40 @@ def test_a_link_to_a_node_that_is_not_there_shows_the_answer(visit):
     visit.wrong.clear()  # the console tells of the answer 404
 
 
+def test_a_link_to_a_node_of_the_path_is_no_other_branch(visit):
+    for node in (0, 1):  # the root, and place
+        page = visit.open(f"text={quote(RIVER)}&node={node}&tau=0.999")
+        page.wait_for_selector(item("river"))
+        assert page.is_hidden("#aside")
+        assert page.inner_text("#tau-told") == "50%"  # more than the slider can ask for
+        page.goto("about:blank")
+
+
+def test_a_text_that_is_too_long_is_told_so(visit):
+    page = visit.open(f"text={'a' * 20_001}")
+    page.wait_for_selector("#problem:visible")
+    assert "at most 20000 characters" in page.inner_text("#problem-told")
+    visit.wrong.clear()  # the console tells of the answer 422
+
+
+def test_an_answer_stays_with_its_text_until_the_next_one_comes(visit):
+    page = visit.open(f"text={quote(RIVER)}")
+    page.wait_for_selector("#words mark")
+    typed = "text => { const area = document.querySelector('#text'); area.value = text;"
+    typed += " area.dispatchEvent(new Event('input')); document.querySelector('#steps input').click();"
+    typed += " const words = document.querySelector('#words').textContent; location.hash = `#text=${text}`;"
+    assert "river" in page.evaluate(f"{typed} return words; }}", "song")
+    page.wait_for_selector(item("singer"))
+    assert page.inner_text("#words").startswith("song")
+
+
+def test_names_that_turn_the_writing_around_turn_only_themselves(visit):
+    told = "async name => (await import('/static/dom.js')).named(name)"
+    page = visit.open("view=help")
+    assert page.evaluate(told, "\u202eevil") == "\u2068\u202eevil\u2069"
+    assert page.evaluate(told, "good") == "good"
+
+
 def test_markup_in_texts_and_names_is_shown_and_never_runs(visit):
     page = visit.open("view=classes")
     page.wait_for_selector(".entry")
@@ -238,6 +272,9 @@ def test_the_key_is_asked_for_and_kept_for_the_session(browser):
     with serving(tiny_model(), api_key="correct horse") as address:
         visit = Visit(browser, address)
         page = visit.open("text=city")
+        page.fill("#key", "a key that no header can hold: ☃")
+        page.keyboard.press("Enter")
+        assert page.is_visible("#key-dialog")
         page.fill("#key", "wrong horse")
         page.keyboard.press("Enter")
         page.wait_for_selector("#key-wrong:visible")
@@ -262,6 +299,10 @@ def test_classes_are_browsed_and_searched(visit):
     page.wait_for_selector(".entry:has-text('bridge')")
     assert page.locator(".entry").count() == 1
     assert page.inner_text(".entry small") == "place › built"
+    page.fill("#search", "wild")  # where we are
+    page.click(".entry:has-text('wild')")
+    page.wait_for_selector(".entry:has-text('peak')")
+    assert page.input_value("#search") == ""
     page.fill("#search", "nothing like it")
     page.wait_for_function("() => document.querySelector('#classes-told').textContent.startsWith('Nothing is called')")
     page.fill("#search", "")
@@ -313,15 +354,17 @@ def test_nothing_sticks_out_of_a_phone(browser, address, width):
     visit.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious_in_any_view(browser, address, scheme):
+def test_axe_finds_nothing_serious_in_any_view(browser, address):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    visit = Visit(browser, address, color_scheme=scheme, reduced_motion="reduce")
-    page = visit.open(f"text={quote(' '.join([RIVER] * 200))}&tau=0.55")
+    visit = Visit(browser, address, color_scheme="light", reduced_motion="reduce")
+    page = visit.open(f"text={quote(' '.join([RIVER] * 60))}&tau=0.55")
     page.wait_for_selector("#words mark")
 
     def check(what):
         found = axe.run(page).response["violations"]
+        page.emulate_media(color_scheme="dark")
+        found += axe.run(page, options={"runOnly": ["color-contrast"]}).response["violations"]
+        page.emulate_media(color_scheme="light")
         bad = [
             f"{one['id']}: {[node['html'] for node in one['nodes']]}"
             for one in found
@@ -369,11 +412,11 @@ def test_the_first_paint_takes_less_than_a_second(visit):
     page = visit.open()
     painted = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? Infinity"
     times = []
-    for _ in range(4):  # the machine may be busy with something else
+    while not times or (times[-1] >= 1000 and len(times) < 4):  # the machine may be busy with something else
         page.reload()
         page.wait_for_timeout(150)
         times.append(page.evaluate(painted))
-    assert min(times) < 1000, times
+    assert times[-1] < 1000, times
 
 
 def test_the_policy_forbids_what_the_page_does_not_need(visit, address):

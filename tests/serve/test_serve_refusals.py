@@ -52,6 +52,14 @@ def test_a_refusal_does_not_give_the_text_back(client):
     assert "a secret" not in response.text
 
 
+def test_a_body_with_very_many_defects_is_not_looked_at_one_by_one(client):
+    told = problem(client.post("/v1/predict", json={str(n): n for n in range(5000)}), 422)
+    assert "5000 defects" in told["detail"]
+    assert "errors" not in told
+    told = problem(client.post("/v1/predict", json={"texts": [1] * 1000}), 422)
+    assert len(told["errors"]) == 20
+
+
 def test_a_query_is_checked_too(client):
     told = problem(client.get("/v1/taxonomy", params={"limit": 501, "nod": 3}), 422)
     assert {error["parameter"] for error in told["errors"]} == {"limit", "nod"}
@@ -206,5 +214,8 @@ def test_settings_that_cannot_work_are_refused():
         Settings(max_texts=100, queue=50)
     with pytest.raises(ValidationError):
         Settings(max_text=5)
+    for key in ("short", "schlüssel-lang", " padded key ", "two\nlines of it"):
+        with pytest.raises(ValidationError, match="a key "):
+            Settings(api_key=key)
     assert Settings().is_local
     assert not Settings(host="0.0.0.0").is_local

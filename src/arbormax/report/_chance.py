@@ -25,7 +25,7 @@ class Interval(NamedTuple):
 
 
 class Chances(NamedTuple):
-    """The intervals of every run, and those of each run minus the first, by measure."""
+    """The intervals of every run, and those of each run minus the first, by measure; what is not known is missing."""
 
     own: list[dict[str, Interval]]
     against_first: list[dict[str, Interval]]
@@ -56,7 +56,9 @@ def chances(runs: Sequence[Run], seed: int = 0) -> Chances:
             tail = 50 * (1 - LEVEL)
             low_P, high_P = np.percentile(drawn_PR, [tail, 100 - tail], axis=1)
             for row, value, low, high in zip(table, value_P, low_P, high_P, strict=True):
-                row[name] = Interval(float(value), float(low), float(high))
+                # resamples of too few texts may all come to the same, which says nothing of how sure it is
+                if low < high or (table is against and not value):
+                    row[name] = Interval(float(value), float(low), float(high))
     return Chances(own, against)
 
 

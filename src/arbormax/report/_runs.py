@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,8 @@ from arbormax.errors import InputError
 from arbormax.taxonomy import Taxonomy
 
 FORMAT = 1
+LARGEST = 2.0**53  # up to it every whole number is a floating-point number of its own
+FILES = ("metrics.json", "results.json")  # of a run, and of a comparison
 MOST_ITEMS = 50_000_000  # beyond it a file of a few bytes could ask for all memory
 
 
@@ -91,33 +94,39 @@ class Source:
     """What one file or folder holds: its runs, and the differences that were measured with it."""
 
     runs: tuple[Run, ...]
-    differences: tuple[Mapping[str, Any], ...] = ()
+    differences: tuple[dict[str, Any], ...] = ()
 
 
 def read(path: Path) -> Source:
     """The run of a model's folder or of a file of measures, or the runs of a comparison."""
     file = _file(path)
     try:
-        found = json.loads(file.read_text("utf-8"))
+        found = json.loads(file.read_text("utf-8"), parse_int=_int, parse_float=_float, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file} is not whole JSON: {error}") from None
     if not isinstance(found, dict):
         raise InputError(f"{file} does not hold the measures of a run: expected a JSON object")
-    name = file.parent.resolve().name if file.name in ("metrics.json", "results.json") else file.stem
+    name = file.parent.resolve().name if file.name in FILES else file.stem
     if "heads" in found and "differences" in found:
         return _comparison(found, file)
     return Source((_run(found, name, file),))
 
 
-def distinct(runs: Sequence[Run]) -> list[Run]:
-    """The runs, those of one name told apart by a number."""
+def distinct(sources: Sequence[Source]) -> tuple[list[Run], list[dict[str, Any]]]:
+    """All runs, those of one name told apart by a number, and the measured differences, which name them so too."""
     counts: dict[str, int] = {}
-    told = []
-    for run in runs:
-        counts[run.name] = counts.get(run.name, 0) + 1
-        again = counts[run.name] > 1
-        told.append(replace(run, name=f"{run.name} ({counts[run.name]})") if again else run)
-    return told
+    runs: list[Run] = []
+    rows: list[dict[str, Any]] = []
+    for source in sources:
+        names: dict[str, str] = {}
+        for run in source.runs:
+            counts[run.name] = again = counts.get(run.name, 0) + 1
+            names[run.name] = f"{run.name} ({again})" if again > 1 else run.name
+            runs.append(replace(run, name=names[run.name]))
+        rows += [
+            row | {key: names.get(row[key], row[key]) for key in ("head", "baseline")} for row in source.differences
+        ]
+    return runs, rows
 
 
 def _file(path: Path) -> Path:
@@ -125,7 +134,7 @@ def _file(path: Path) -> Path:
         raise InputError(f"{path}: no such file or folder; expected a model's folder or a file of `arbormax evaluate`")
     if path.is_file():
         return path
-    for name in ("metrics.json", "results.json"):
+    for name in FILES:
         if (path / name).is_file():
             return path / name
     raise InputError(
@@ -184,13 +193,16 @@ def _comparison(found: dict[str, Any], file: Path) -> Source:
         )
     if not runs:
         raise InputError(f"{file} compares no heads")
-    wanted = ("head", "baseline", "measure", "mean", "low", "high", "level")
-    differences = [
-        row
-        for row in found["differences"]
-        if isinstance(row, dict) and all(isinstance(row.get(key), (str, int, float)) for key in wanted)
-    ]
+    rows = found["differences"] if isinstance(found["differences"], list) else []
+    differences = [row for row in rows if isinstance(row, dict) and _is_difference(row)]
     return Source(tuple(runs), tuple(differences))
+
+
+def _is_difference(row: dict[str, Any]) -> bool:
+    numbers = [row.get(key) for key in ("mean", "low", "high", "level")]
+    return all(isinstance(row.get(key), str) for key in ("head", "baseline", "measure")) and all(
+        isinstance(number, (int, float)) and abs(number) <= LARGEST for number in numbers
+    )
 
 
 def _detailed(details: Mapping[str, Any], name: str, file: Path) -> Run:
@@ -219,10 +231,7 @@ def _detailed(details: Mapping[str, Any], name: str, file: Path) -> Run:
             digest=f"{items['digest']} {tree.tax.fingerprint}",
             true=_unpacked(items["true"], count, nodes),
             predicted=_unpacked(items["predicted"], count, nodes),
-            calibration=[
-                {key: np.asarray(level[key], np.float64) for key in ("count", "right", "confidence")}
-                for level in details.get("calibration", ())
-            ],
+            calibration=[_bins(level) for level in details.get("calibration", ())],
             answers=_answers(details.get("answers"), tree.tax.depth + 1),
             config=_mapping(details.get("config")),
             made={key: details.get(key) for key in ("command", "date", "versions")},
@@ -268,6 +277,20 @@ def _pairs(rows: Any, nodes: int) -> np.ndarray:
     return table
 
 
+def _numbers(values: Any) -> np.ndarray:
+    array = np.asarray(values, np.float64)
+    if not ((array >= 0) & (array <= LARGEST)).all():  # NaN is neither
+        raise ValueError(f"expected numbers from 0 to {LARGEST:g}, found {str(values)[:40]}")
+    return array
+
+
+def _bins(level: Any) -> dict[str, np.ndarray]:
+    bins = {key: _numbers(level[key]) for key in ("count", "right", "confidence")}
+    if len({array.shape for array in bins.values()}) > 1 or bins["count"].ndim != 1:
+        raise ValueError("expected the same bins of calibration in count, right and confidence")
+    return bins
+
+
 def _quotes(given: Any) -> list[list[Mapping[str, Any]]]:
     if not isinstance(given, list):
         return []
@@ -296,12 +319,12 @@ def _unpacked(text: Any, count: int, nodes: int) -> np.ndarray:
 def _answers(given: Any, levels: int) -> dict[str, np.ndarray] | None:
     if not isinstance(given, dict):
         return None
-    answers = {key: np.asarray(given[key], np.float64) for key in ("thresholds", "answered", "right")}
-    answers |= {key: np.asarray(given[key], np.float64) for key in ("classes", "classes_right")}
-    count = len(answers["thresholds"])
+    names = ("thresholds", "answered", "right", "classes", "classes_right")
+    answers = {name: _numbers(given[name]) for name in names}
+    count = answers["thresholds"].size
     if not count or any(answers[key].shape != (count, levels) for key in ("answered", "right")):
         raise ValueError(f"expected the answers of {levels} levels at each threshold")
-    if any(answers[key].shape != (count,) for key in ("classes", "classes_right")):
+    if any(answers[key].shape != (count,) for key in ("thresholds", "classes", "classes_right")):
         raise ValueError("expected the answered classes at each threshold")
     return answers
 
@@ -322,10 +345,24 @@ def _first_curve(records: Any, head: Any) -> Any:
 
 
 def _scalars(values: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {str(k): v for k, v in values.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
-    lists = {str(k): v for k, v in values.items() if isinstance(v, list) and k in ("level_accuracy", "ece")}
-    return {**kept, **lists}
+    lists = ("level_accuracy", "ece")
+    return {
+        str(k): v
+        for k, v in values.items()
+        if (isinstance(v, list) if k in lists else isinstance(v, (int, float)) and not isinstance(v, bool))
+    }
 
 
 def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _int(digits: str) -> int | None:
+    """A whole number, or None where it does not fit 64 bits."""
+    return int(digits) if len(digits) < 19 else None
+
+
+def _float(digits: str) -> float | None:
+    """A number, or None where it is beyond all bounds: training that diverged writes such."""
+    value = float(digits)
+    return value if math.isfinite(value) else None

@@ -16,7 +16,7 @@ from arbormax.errors import InputError, MissingDependencyError, OptionError
 from arbormax.report import _sections
 from arbormax.report._compared import compared
 from arbormax.report._figures import differences, drawings
-from arbormax.report._runs import distinct, read
+from arbormax.report._runs import FILES, distinct, read
 from arbormax.report._words import text
 from arbormax.taxonomy.formats._text import write_whole
 
@@ -34,11 +34,10 @@ def report_html(runs: Sequence[Path | str], *, title: str | None = None, max_nod
         raise OptionError(f"max_nodes is at least 10, found {max_nodes}")
     if not runs:
         raise InputError("a report needs at least one run")
-    sources = [read(Path(run)) for run in runs]
-    told = distinct([run for source in sources for run in source.runs])
+    told, measured = distinct([read(Path(run)) for run in runs])
     if len(told) > MOST_RUNS:
         raise InputError(f"a report shows {MOST_RUNS} runs at most, found {len(told)}: make several reports")
-    against = compared(told, [row for source in sources for row in source.differences])
+    against = compared(told, measured)
     data = {
         "runs": [drawings(run, max_nodes) for run in told],
         "differences": differences(against.rows),
@@ -57,7 +56,7 @@ def write_report(
     target = Path(out) if out is not None else (first if first.is_dir() else first.parent) / "report.html"
     if target.is_dir():
         raise OptionError(f"{target} is a folder: a report is one file, such as {target / 'report.html'}")
-    if any(target.resolve() == Path(run).resolve() for run in runs):
+    if any(target.resolve() == file.resolve() for run in map(Path, runs) for file in (run, *map(run.joinpath, FILES))):
         raise OptionError(f"{target} is a run itself, which the report would replace: give another --out")
     content = report_html(runs, title=title, max_nodes=max_nodes).encode("utf-8", "replace")
     target.parent.mkdir(parents=True, exist_ok=True)

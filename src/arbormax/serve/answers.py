@@ -12,6 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from arbormax.functional.best import top_classes
 from arbormax.training.model import TextModel
 from arbormax.training.predictions import Decoding, Names
 
@@ -48,8 +49,8 @@ class Answers:
         best_B: list[list[int]] = [[]] * len(steps)
         chance_B: list[list[float]] = [[]] * len(steps)
         if top_k:
-            top = logp_BN[:, self._leaves_C].topk(top_k)
-            best_B, chance_B = top.indices.tolist(), top.values.exp().tolist()
+            top_logp, top = top_classes(logp_BN[:, self._leaves_C], top_k)
+            best_B, chance_B = top.tolist(), top_logp.exp().tolist()
         if any(p != p for row in chances_BK for p in row):
             raise ArithmeticError("the model gives probabilities that are no numbers: its weights are broken")
         leaves, head, step = self._leaves, self._head, self._step

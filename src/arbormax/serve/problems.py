@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 MEDIA = "application/problem+json"
-_SHOWN = 20  # defects of one request that are told
+_SHOWN, _READ = 20, 2000  # defects of one request that are told, and beyond which it takes too long to look at them
 
 
 class Problem(Exception):  # noqa: N818 - RFC 9457's own word
@@ -41,6 +41,8 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's own word
 
 def of_validation(error: ValidationError | RequestValidationError) -> Problem:
     """What is wrong with a request: where and what, without what was found there."""
+    if isinstance(error, ValidationError) and error.error_count() > _READ:
+        return Problem(422, f"the request has {error.error_count()} defects, which are too many to tell")
     told: Sequence[Any] = error.errors()
     if told and told[0]["type"] == "json_invalid":
         return Problem(400, f"the body is not JSON: {told[0]['msg'].removeprefix('Invalid JSON: ')}")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 _SHORTEST_KEY = 8
+_HEADER = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
 class Settings(BaseModel):
@@ -46,6 +48,8 @@ class Settings(BaseModel):
     def _is_long(cls, key: SecretStr | None) -> SecretStr | None:
         if key is not None and len(key.get_secret_value()) < _SHORTEST_KEY:
             raise ValueError(f"a key has at least {_SHORTEST_KEY} characters, or it is soon guessed")
+        if key is not None and not _HEADER.fullmatch(key.get_secret_value()):
+            raise ValueError("a key is sent in a header: letters, digits and signs of ASCII, no space at its ends")
         return key
 
     @model_validator(mode="after")

@@ -78,7 +78,7 @@ class Tree:
         nodes, rank = self._ranked(b" ".join(parts))
         if len(parts) > 1:  # those that hold the words apart from one another come last
             apart = self._ranked(parts[0])[0]
-            for part in parts[1:]:
+            for part in dict.fromkeys(parts[1:]):
                 apart = np.intersect1d(apart, self._ranked(part)[0], assume_unique=True)
             apart = np.setdiff1d(apart, nodes, assume_unique=True)
             nodes, rank = np.concatenate([nodes, apart]), np.concatenate([rank, np.full(len(apart), _INSIDE + 1)])

@@ -12,6 +12,7 @@ const SCALE = [
 const rgb = (name) => `rgb(${css(name).slice(1).match(/../g).map((part) => parseInt(part, 16)).join(",")})`;
 const percent = (share, digits = 1) => (Number.isFinite(share) ? `${(100 * share).toFixed(digits)}\u202f%` : "–");
 const whole = (number) => number.toLocaleString("en-US");
+const counted = (number, one, many = `${one}s`) => `${whole(number)} ${number === 1 ? one : many}`;
 const narrow = () => window.innerWidth < 640;
 
 // Plotly reads a few tags in names: as entities they are names again
@@ -95,10 +96,10 @@ const drawings = {
         parents: t.parent.map((place) => (place < 0 ? "" : String(place))), values: size, branchvalues: "total",
         level: String(state.level), maxdepth: narrow() && wordy ? 2 : narrow() || many ? 3 : 5, text: told, texttemplate: "%{label}  %{text}",
         customdata: places.map((i) => [
-          wrapped(t.name[i]), whole(t.support[i]), percent(measures.accuracy.of(t, i)), percent(measures.f1.of(t, i)),
-          whole(t.classes[i]), t.hidden[i] && t.parent[i] >= 0 ? `<br>${whole(t.hidden[i])} classes folded` : "",
+          wrapped(t.name[i]), counted(t.support[i], "test text"), percent(measures.accuracy.of(t, i)), percent(measures.f1.of(t, i)),
+          counted(t.classes[i], "class", "classes"), t.hidden[i] && t.parent[i] >= 0 ? `<br>${counted(t.hidden[i], "class", "classes")} folded` : "",
         ]),
-        hovertemplate: "<b>%{customdata[0]}</b><br>%{customdata[1]} test texts, %{customdata[4]} classes<br>" +
+        hovertemplate: "<b>%{customdata[0]}</b><br>%{customdata[1]}, %{customdata[4]}<br>" +
           "accuracy %{customdata[2]}, F1 %{customdata[3]}%{customdata[5]}<extra></extra>",
         marker: { colors: fill, line: { color: css("--card"), width: many ? 0.5 : 1 } },
         textfont: { color: fill.map(inkOn) }, leaf: { opacity: 1 }, tiling: { orientation: "h", pad: 0 }, pathbar: { visible: true, thickness: 26 }, textposition: "middle left",
@@ -116,8 +117,8 @@ const drawings = {
       data: [{
         type: "heatmap", x: ticks, y: ticks, z: share, zmin: 0, zmax: 1, colorscale: COLORSCALE, xgap: 2, ygap: 2,
         text: m.cells.map((row) => row.map((n) => (n ? whole(n) : ""))), texttemplate: "%{text}", textfont: { size: 12 },
-        customdata: m.cells.map((row, y) => row.map((n, x) => [wrapped(m.names[y]), wrapped(m.names[x]), whole(n)])),
-        hovertemplate: "truly %{customdata[0]}<br>taken for %{customdata[1]}<br>%{customdata[2]} texts, %{z:.1%} of the row<extra></extra>",
+        customdata: m.cells.map((row, y) => row.map((n, x) => [wrapped(m.names[y]), wrapped(m.names[x]), counted(n, "text")])),
+        hovertemplate: "truly %{customdata[0]}<br>taken for %{customdata[1]}<br>%{customdata[2]}, %{z:.1%} of the row<extra></extra>",
         colorbar: { tickformat: ".0%", thickness: 10, outlinewidth: 0, title: { text: "of the row", side: "right" } },
         showscale: !narrow(),
       }],
@@ -157,7 +158,7 @@ const drawings = {
       type: "scatter", mode: "lines+markers", name: `level ${at + 1}`, x: level.x, y: level.y,
       line: { color: c[at % c.length], dash: DASHES[at % DASHES.length], width: 2 },
       marker: { symbol: SIGNS[at % SIGNS.length], size: level.n.map((n) => 6 + 10 * Math.sqrt(n / most)), color: c[at % c.length], line: { color: css("--card"), width: 1 } },
-      customdata: level.n.map(whole), hovertemplate: `level ${at + 1}: %{customdata} texts<br>%{x:.1%} sure, %{y:.1%} right<extra></extra>`,
+      customdata: level.n.map((n) => counted(n, "text")), hovertemplate: `level ${at + 1}: %{customdata}<br>%{x:.1%} sure, %{y:.1%} right<extra></extra>`,
     }));
     const diagonal = { type: "scatter", mode: "lines", x: [0, 1], y: [0, 1], line: { color: css("--muted"), width: 1, dash: "dot" }, hoverinfo: "skip", showlegend: false };
     const axis = { range: [-0.02, 1.04], tickformat: ".0%" };

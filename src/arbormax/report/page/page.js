@@ -1,6 +1,8 @@
 // What can be pressed and moved: colours, runs, the walk through the tree, forks, and the threshold.
 
-const states = data.runs.map(() => ({ level: 0, colour: "accuracy", size: "support", fork: 0, tau: 50 }));
+const states = data.runs.map(({ answers }) => ({
+  level: 0, colour: "accuracy", size: "support", fork: 0, tau: answers ? Math.min(50, answers.thresholds.length - 1) : 0,
+}));
 const drawn = new Map(); // element → what was drawn there
 const CONFIG = { displayModeBar: false, responsive: true, displaylogo: false, showTips: false, doubleClick: false };
 const part = (name, run) => document.querySelector(`[data-${name}="${run}"]`);
@@ -74,12 +76,12 @@ function browse(run) {
   for (let at = here; at >= 0; at = t.parent[at]) way.unshift(at);
   const crumbs = made("ol", { className: "crumbs" }, ...way.map((at) =>
     made("li", {}, at === here ? made("strong", { textContent: t.name[at], tabIndex: -1 }) : made("button", { type: "button", textContent: t.name[at], onclick: () => open(run, at) }))));
-  const sum = (at) => !at ? `${whole(t.support[0])} test texts, ${percent(rightOf(data.runs[run]))} with the right class` : `${whole(t.support[at])} test texts, accuracy ${percent(measures.accuracy.of(t, at))}, F1 ${percent(measures.f1.of(t, at))}`;
+  const sum = (at) => !at ? `${counted(t.support[0], "test text")}, ${percent(rightOf(data.runs[run]))} with the right class` : `${counted(t.support[at], "test text")}, accuracy ${percent(measures.accuracy.of(t, at))}, F1 ${percent(measures.f1.of(t, at))}`;
   const below = [...childrenOf(run, here)].sort((a, b) => t.support[b] - t.support[a] || t.predicted[b] - t.predicted[a]);
   const rows = below.slice(0, 200).map((at) => {
     const deeper = childrenOf(run, at).length > 0;
     const name = deeper ? made("button", { type: "button", textContent: t.name[at], onclick: () => open(run, at) }) : made("span", { textContent: t.name[at] });
-    const folds = t.hidden[at] ? ` (${whole(t.hidden[at])} classes folded)` : "";
+    const folds = t.hidden[at] ? ` (${counted(t.hidden[at], "class", "classes")} folded)` : "";
     const cells = [whole(t.support[at]), null, percent(t.predicted[at] ? t.correct[at] / t.predicted[at] : NaN), percent(measures.f1.of(t, at))];
     const accuracy = measures.accuracy.of(t, at);
     return made("tr", {}, made("th", { scope: "row" }, name, folds), ...cells.map((cell) =>
@@ -126,8 +128,8 @@ function noteFork(run) {
   const element = plot("matrix", run);
   if (!element) return;
   const m = fitting(data.runs[run].matrices[states[run].fork]), note = element.parentElement.querySelector('[data-note="matrix"]');
-  const outside = m.outside ? ` ${whole(m.outside)} mistakes with other children are not drawn.` : "";
-  note.textContent = `${m.label}: ${whole(m.mistakes)} mistakes, cost ${whole(m.cost)}. Rows are the truth; the diagonal is right.${outside}`;
+  const outside = m.outside ? ` ${counted(m.outside, "mistake")} with other children ${m.outside === 1 ? "is" : "are"} not drawn.` : "";
+  note.textContent = `${m.label}: ${counted(m.mistakes, "mistake")}, cost ${whole(m.cost)}. Rows are the truth; the diagonal is right.${outside}`;
 }
 
 function listen(id, action) {

@@ -70,8 +70,9 @@ async function problem(response) {
   const told = await response.json().catch(() => ({}));
   const wait = Number(response.headers.get("Retry-After")) || 0;
   const usual = response.status === 503 ? "The service is busy: please try again in a moment." : response.statusText;
+  const defects = (told.errors ?? []).map((error) => `: ${error.detail}`);
   const message = told.detail || told.title || usual || `The service answered ${response.status}.`;
-  return new ApiError(message, response.status, wait);
+  return new ApiError(message + (defects[0] ?? ""), response.status, wait);
 }
 
 function stored() {

@@ -72,7 +72,10 @@ export function createClasses() {
   function match(found) {
     const link = entry(found);
     link.querySelector(".name").append(el("small", {}, found.path.slice(0, -1).join(" › ")));
-    link.addEventListener("click", () => (search.value = ""));
+    link.addEventListener("click", () => {
+      search.value = "";
+      if (link.hash === location.hash) open(found.node); // the address stays, so nobody else will
+    });
     return link;
   }
 

@@ -48,10 +48,13 @@ export function percent(probability) {
   return `${rounded}%`;
 }
 
+// letters that are written from right to left, and marks that turn what follows them
+const TURNS = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc]/;
+
 /** A name inside a sentence: cut where very long, and apart where it is written from right to left. */
 export function named(name) {
   const short = name.length > 80 ? `${name.slice(0, 79).trimEnd()}…` : name;
-  return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(short) ? `\u2068${short}\u2069` : short;
+  return TURNS.test(short) ? `\u2068${short}\u2069` : short;
 }
 
 /** A whole number with its thousands apart: 75,000. */

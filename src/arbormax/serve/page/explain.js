@@ -20,6 +20,7 @@ export function createExplain({ changed, browse }) {
   const state = { view: "text", text: "", tau: TAU, step: 0, node: null };
   let own = null; // the explanation of the model's own answer
   let shown = null; // the same, or that of another branch
+  let about = ""; // the text that both explain
   let stop = null;
   let coming = new AbortController();
 
@@ -33,6 +34,7 @@ export function createExplain({ changed, browse }) {
       if (state.node !== null) asked.push(post("explain", { ...given, node: state.node }, mine.signal));
       const before = shown?.node;
       [own, shown = own] = await Promise.all(asked);
+      about = given.text;
       show(shown.node !== before);
     } catch (error) {
       if (mine.signal.aborted) return;
@@ -55,7 +57,7 @@ export function createExplain({ changed, browse }) {
     const { signal } = coming;
     const tau = state.tau;
     try {
-      const found = await post("explain", { text: state.text, decoder: "threshold", tau, words: false }, signal);
+      const found = await post("explain", { text: about, decoder: "threshold", tau, words: false }, signal);
       if (signal.aborted || tau !== state.tau) return;
       const listed = found.nodes.find((node) => node.node === found.node);
       stop = { ...found, classes: listed?.classes };
@@ -69,7 +71,7 @@ export function createExplain({ changed, browse }) {
     reveal(true);
     byId("nothing").hidden = true;
     byId("problem").hidden = true;
-    byId("aside").hidden = shown === own;
+    byId("aside").hidden = own.nodes.some((node) => node.node === shown.node && node.on_path);
     byId("aside-name").textContent = shown.path.join(" › ");
     const label = own.path.at(-1) ?? own.label;
     byId("label").textContent = byId("label").title = label;
@@ -137,7 +139,7 @@ export function createExplain({ changed, browse }) {
     byId("step-told").textContent = step ? stepping(step, shown.steps[at - 1] ?? null) : "";
     const known = shown.words_method !== null && step?.words.length;
     byId("legend").hidden = !known;
-    words.replaceChildren(...(known ? marked(state.text, shown.tokens, step.words) : [state.text]));
+    words.replaceChildren(...(known ? marked(about, shown.tokens, step.words) : [about]));
     byId("words-told").textContent = known ? wordsTold(step) : "This model cannot say which words mattered here.";
   }
 
@@ -222,7 +224,7 @@ export function createExplain({ changed, browse }) {
   return {
     /** Shows the state of a link. */
     open(given) {
-      const same = given.text === state.text && given.node === state.node && own;
+      const same = own && given.text === about && given.node === state.node;
       Object.assign(state, given);
       text.value = state.text;
       slider.value = String(Math.round(state.tau * 100));

@@ -4,13 +4,14 @@
  * @typedef {object} State
  * @property {"text"|"table"|"classes"|"help"} view
  * @property {string} text
- * @property {number} tau    how sure the model must be, above 0 and below 1
+ * @property {number} tau    how sure the model must be, as far as the slider goes
  * @property {number} step   which step's words are shown, from 1; 0 leaves it to the page
  * @property {number|null} node  another node whose fork is looked at, or the one that is browsed
  */
 
 const VIEWS = ["text", "table", "classes", "help"];
 export const TAU = 0.5;
+const [LEAST, MOST] = [0.05, 0.99];
 
 /**
  * The state that a fragment stands for; what cannot be read is as if it were not there.
@@ -24,7 +25,7 @@ export function read(fragment) {
   return {
     view: /** @type {State["view"]} */ (VIEWS.includes(view) ? view : "text"),
     text: given.get("text") ?? "",
-    tau: tau > 0 && tau < 1 ? tau : TAU,
+    tau: tau >= LEAST && tau <= MOST ? tau : TAU,
     step: whole(given.get("step")) ?? 0,
     node: whole(given.get("node")),
   };

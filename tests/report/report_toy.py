@@ -1,0 +1,103 @@
+"""What the tests of the report share: runs whose numbers are made up, and what a page holds."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import arbormax as am
+from arbormax.data.examples import Examples
+from arbormax.training.details import Recorder, details, to_json
+from arbormax.training.evaluate import measured
+
+TREE = am.Taxonomy.from_nested(
+    {"animal": {"bird": ["owl", "hen"], "fish": ["cod", "eel"]}, "plant": {"tree": ["oak", "elm"], "grass": ["rye"]}}
+)
+CURVE = [
+    {"loss": 1.0 / epoch, "macro_f1": 0.2 * epoch, "accuracy": 0.22 * epoch, "hf": 0.23 * epoch} for epoch in (1, 2, 3)
+]
+
+
+def run_of(folder: Path, tax=TREE, *, seed=0, head="hierarchical", texts=60, skill=2.0, said="text") -> Path:
+    """The folder of a run whose numbers come from random scores that lean to the truth."""
+    draw = torch.Generator().manual_seed(1)
+    nodes = torch.tensor(tax.leaves)[torch.randint(tax.num_leaves, (texts,), generator=draw)]
+    examples = Examples([f"{said} {item}" for item in range(texts)], nodes.numpy())
+    scores = torch.randn(texts, tax.num_nodes - 1, generator=torch.Generator().manual_seed(seed + 2))
+    for item, node in enumerate(nodes.tolist()):
+        scores[item, [step - 1 for step in (*tax.ancestors(node)[1:].tolist(), node)]] += skill
+    recorder = Recorder(tax)
+    found = measured(am.functional.node_log_probs(scores, tax).split(16), examples, tax, recorder=recorder)
+    made = {"command": "arbormax train x.csv", "date": "2026-01-02T03:04:05+00:00", "versions": {"arbormax": "0"}}
+    config = {"encoder": "bag", "head": head, "seed": seed}
+    metrics = {
+        "test": found.metrics,
+        "training": {"curve": CURVE, "best_epoch": 2, "command": "arbormax train x.csv", "seconds": 1.5},
+        "data": {"name": "toys"},
+        "details": {**made, "config": config, **recorder.details(examples, found.predicted)},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "metrics.json").write_text(to_json(metrics), "utf-8")
+    return folder
+
+
+def by_numbers(folder: Path, tax, texts: int) -> Path:
+    """The folder of a run over a large tree, without probabilities."""
+    draw = np.random.default_rng(0)
+    true = tax.leaves[draw.integers(tax.num_leaves, size=texts)]
+    pred = np.where(draw.random(texts) < 0.6, true, tax.leaves[draw.integers(tax.num_leaves, size=texts)])
+    told = details(Examples([f"text {item}" for item in range(texts)], true), pred, tax)
+    folder.mkdir()
+    metrics = {"test": {"accuracy": float((true == pred).mean())}, "details": told}
+    (folder / "metrics.json").write_text(to_json(metrics), "utf-8")
+    return folder
+
+
+def large(*widths: int) -> am.Taxonomy:
+    """A tree with so many children at each level, names of the length that diagnoses have."""
+    level, parents, names = [0], [-1], ["root"]
+    for depth, width in enumerate(widths):
+        below = []
+        for parent in level:
+            for child in range(width):
+                below.append(len(parents))
+                parents.append(parent)
+                names.append(f"{depth}.{child} a disorder of the {parent}th kind, unspecified, initial encounter")
+        level = below
+    return am.Taxonomy.from_parents(parents, names)
+
+
+class Page(HTMLParser):
+    """What a page holds: its text, what it would load, its data and its ids."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.loads, self.ids, self.text, self.data, self.inside = [], [], [], "", ""
+        self.feed(html)
+        self.words = re.sub(r"[ \n]+", " ", "".join(self.text))
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.inside = given.get("id", tag) if tag in ("script", "style") else ""
+        self.ids += [given["id"]] if "id" in given else []
+        wanted = ("src", "srcset", "data", "poster", "action", "background", "xlink:href")
+        self.loads += [given[name] for name in wanted if name in given]
+        self.loads += [given["href"]] if tag in ("link", "use", "image", "base") else []
+        self.loads += [given["href"]] if tag == "a" and not given["href"].startswith("#") else []
+
+    def handle_endtag(self, tag):
+        self.inside = ""
+
+    def handle_data(self, data):
+        if not self.inside:
+            self.text.append(data)
+        elif self.inside == "data":
+            self.data = json.loads(data)
+        elif self.inside == "style":
+            assert "@import" not in data
+            assert "url(" not in data
