@@ -119,37 +119,35 @@ def usual_loss(logits: Tensor, target: Tensor, ignore_index: int, index: TreeInd
 
     None where the call is not that usual, or a target is ignored or wrong; then the general way finds the words.
     """
-    table = index.class_table
+    levels, table = index.class_levels, index.class_table
     if (
         table is None
         or not logits.is_cpu
         or logits.dtype not in _WIDE
         or logits.dim() != 2
-        or logits.size(1) != index.num_nodes - 1
-        or not isinstance(target, Tensor)
-        or target.dtype is not torch.int64
-        or target.dim() != 1
-        or target.size(0) != logits.size(0)
         or 0 <= ignore_index < index.num_leaves
         or torch.compiler.is_compiling()
     ):
         return None
     mean = None
     try:
-        if index.class_levels is None:
+        if target.dim() != 1:
+            return None
+        if levels is None:
+            if logits.shape != (target.size(0), index.num_nodes - 1):
+                return None
             steps_BX = logits.gather(1, table.columns.index_select(0, target)) + table.padding.index_select(0, target)
             position_b = table.position.index_select(0, target).view(-1)
             total = F.cross_entropy(steps_BX.view(-1, table.width), position_b, reduction="sum", ignore_index=STOP)
             return total / float(target.size(0))
         # Masks save the gather and, going back, the scatter.
-        parts = logits.split_with_sizes(index.levels, 1)
-        for part_BL, (mask, position) in zip(parts, index.class_levels, strict=True):
+        for part_BL, (mask, position) in zip(logits.split_with_sizes(index.levels, 1), levels):  # noqa: B905
             masked_BL = part_BL if mask is None else part_BL + mask.index_select(0, target)
             position_B = target if position is None else position.index_select(0, target)
             step = _cross_entropy(masked_BL, position_B, None, _MEAN)  # type: ignore[arg-type]  # its stub wants a str
             mean = step if mean is None else mean + step
         return mean
-    except IndexError:
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
         return None
 
 

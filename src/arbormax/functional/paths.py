@@ -21,7 +21,7 @@ from arbormax.kernels.path_tree import PathTree
 from arbormax.taxonomy import Taxonomy
 
 # Below so many rows of the tree, or rows for each on a path, one dense product is faster than the look-ups; devices of
-# other kinds may have no sparse products at all. The GPU's depends on its host: on the one that was measured an eager step
+# other kinds may have no sparse products at all. The GPU's depends on its host: where it was measured, an eager step
 # crosses between 11,154 and 99,498 rows.
 _ROWS, _RATIO = {"cpu": 4096, "cuda": 1 << 15}, 8
 

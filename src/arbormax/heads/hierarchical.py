@@ -65,6 +65,8 @@ class HierarchicalSoftmax(TreeHead):
         super().__init__(in_features, tax, check_taxonomy(tax).num_nodes - 1, bias, **options)
         self.register_buffer("log_priors", torch.zeros_like(self.weight[:, 0]).detach())
 
+    _is_small: bool  # whether the loss has a quicker way on this tree and device
+
     def forward(self, h: Tensor) -> Tensor:
         return leaf_log_probs(self._logits(h), self.taxonomy)
 
@@ -89,16 +91,15 @@ class HierarchicalSoftmax(TreeHead):
 
         `tau` adjusts the logits by the priors that `set_priors` was given.
         """
-        self._check_features(h)
-        index = tree_index(self.taxonomy, h.device)
         logits = None
-        if index.class_levels is not None and not self.sparse and h.layout is torch.strided:
-            is_plain = weight is None and node_weights is None and not (label_smoothing or gamma or tau)
-            logits = F.linear(h, self.weight, self.bias)
-            if is_plain and reduction == "mean" and target_kind == "class":
-                mean = usual_loss(logits, target, ignore_index, index)
+        is_plain = weight is None and node_weights is None and not (label_smoothing or gamma or tau)
+        if is_plain and reduction == "mean" and target_kind == "class" and self._is_small:
+            logits = self._quick_logits(h)
+            if logits is not None:
+                mean = usual_loss(logits, target, ignore_index, tree_index(self.taxonomy, h.device))
                 if mean is not None:
                     return mean
+        self._check_features(h)
         if tau:
             self._check_priors()
         options: dict[str, Any] = {
@@ -119,6 +120,19 @@ class HierarchicalSoftmax(TreeHead):
             return path_cross_entropy(*given, sparse=self.sparse, impl=self.impl, **options)
         logits = linear(h, self.weight, self.bias) if logits is None else logits
         return hierarchical_cross_entropy(logits, target, self.taxonomy, **options)
+
+    def _quick_logits(self, h: Tensor) -> Tensor | None:
+        """The logits of eager code on a small tree, where each look at the module costs as much as a kernel.
+
+        None where anything is unusual; then the general way finds the words.
+        """
+        own = self._parameters
+        if self._verified[0] is not self._buffers["fingerprint"] or torch.compiler.is_compiling():
+            return None
+        try:
+            return F.linear(h, own["weight"], own["bias"]) if h.layout is torch.strided else None  # type: ignore[arg-type]
+        except (AttributeError, KeyError, RuntimeError, TypeError):
+            return None
 
     def topk(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """(..., k) log-probabilities of the k most probable leaves, falling, and their classes; ties by class order.
@@ -191,6 +205,8 @@ class HierarchicalSoftmax(TreeHead):
     def _sign(self) -> None:
         super()._sign()
         device = self.weight.device
+        is_cpu = device.type == "cpu" and not self.sparse
+        self._is_small = is_cpu and tree_index(self.taxonomy, device).class_levels is not None
         if device.type != "meta" and (self.sparse or prefers_paths(tree_index(self.taxonomy, device))):
             path_tree(self.taxonomy, device)
 
