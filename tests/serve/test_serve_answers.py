@@ -95,7 +95,7 @@ def test_the_tree_is_told_page_by_page(client, clf):
 
 
 def test_a_search_gives_the_best_matches_first():
-    names = ["acute pain", "pain", "pains of old", "Chronic PAIN", "spain", "back  pain, acute", "Schmerz", "straße"]
+    names = ["acute pain", "pain", "pains of old", "Chronic PAIN", "spain", "back  pain, acute", "Schmerz", "straße", "Rückgabe"]
     tax = Taxonomy.from_nested(names)
     tree = Tree(tax, Names(tax), "names")
 
@@ -105,6 +105,7 @@ def test_a_search_gives_the_best_matches_first():
     assert found("Pain") == ["pain", "pains of old", "acute pain", "Chronic PAIN", "back  pain, acute", "spain"]
     assert found("acute pain") == ["acute pain", "back  pain, acute"]
     assert found("STRASSE") == ["straße"]
+    assert found("ruckgabe") == found("ru\u0308ck") == found("Rück") == ["Rückgabe"]
     assert found("root") == found("nowhere") == found(" ") == []
     assert tree.search("pain", 1, 2)["total"] == 6
     assert [m["name"] for m in tree.search("pain", 1, 2)["matches"]] == ["pains of old", "acute pain"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,9 @@ class Tree:
 
 
 def _folded(name: str) -> bytes:
-    return " ".join(re.split(r"\s+", name.casefold())).encode("utf-8", "surrogatepass")
+    """Without case, accents and runs of blanks, which people leave out when they look for something."""
+    plain = "".join(c for c in unicodedata.normalize("NFKD", name.casefold()) if not unicodedata.combining(c))
+    return " ".join(re.split(r"\s+", plain)).encode("utf-8", "surrogatepass")
 
 
 _LETTER = np.array([byte != 0xFF and (byte >= 0x80 or chr(byte).isalnum()) for byte in range(256)])
