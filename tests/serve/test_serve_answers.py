@@ -95,7 +95,17 @@ def test_the_tree_is_told_page_by_page(client, clf):
 
 
 def test_a_search_gives_the_best_matches_first():
-    names = ["acute pain", "pain", "pains of old", "Chronic PAIN", "spain", "back  pain, acute", "Schmerz", "straße", "Rückgabe"]
+    names = [
+        "acute pain",
+        "pain",
+        "pains of old",
+        "Chronic PAIN",
+        "spain",
+        "back  pain, acute",
+        "Schmerz",
+        "straße",
+        "Rückgabe",
+    ]
     tax = Taxonomy.from_nested(names)
     tree = Tree(tax, Names(tax), "names")
 
