@@ -347,7 +347,7 @@ def small(tax: am.Taxonomy, batch: int = 256, features: int = 300) -> list[dict[
 
 
 def run(out: Path, parts: Sequence[str]) -> None:
-    """The parts asked for: errors, steps, profile, small, crossing, best, ten-million, tune; rows are written at once."""
+    """The parts asked for; rows are written after each."""
     circumstance = {
         **circumstances("torch", "triton"),
         "device": torch.cuda.get_device_name(),
