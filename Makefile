@@ -37,7 +37,7 @@ $(VENV)/.browser: $(VENV)/.dev
 test: $(VENV)/.dev $(VENV)/.browser  ## set up and run the tests
 	$(BIN)/pytest
 
-test-slow: $(VENV)/.dev $(VENV)/.browser $(VENV)/.docs  ## run the tests that take longer than a minute
+test-slow: $(VENV)/.dev $(VENV)/.browser $(VENV)/.docs  ## run the tests that take long
 	$(BIN)/pytest -m slow
 
 check: $(VENV)/.dev  ## lint, formatting and types

@@ -269,6 +269,7 @@ def peak(run, model, file, out):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(run, model, tmp_path):
     few, many = (write_csv(tmp_path / f"{count}.csv", count) for count in (2 * ROWS, 8 * ROWS))
     peak(run, model, few, tmp_path / "o.csv")  # what is imported at the first time

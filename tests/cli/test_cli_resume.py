@@ -43,6 +43,7 @@ def stopped(words, out, sign, whom=lambda pid: pid):
     return process.returncode, output, errors
 
 
+@pytest.mark.slow
 def test_a_training_killed_and_resumed_ends_with_the_weights_of_one_never_killed(folder, weights):
     out = folder / "killed"
     words = ["train", folder / "train.csv", "--out", out, "--snapshot-steps", "3", *LONG]

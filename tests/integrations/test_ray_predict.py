@@ -112,6 +112,7 @@ def large_pieces(monkeypatch):
     monkeypatch.setattr(_corpus, "EACH", 1)
 
 
+@pytest.mark.slow
 def test_every_row_comes_once_and_in_its_order_when_a_worker_is_killed_half_way(
     cluster, large_pieces, killing, model, tmp_path
 ):

@@ -338,6 +338,7 @@ def test_one_text_and_few_thresholds_are_shown_as_well(tmp_path, browser):
     assert complaints == []
 
 
+@pytest.mark.slow
 def test_axe_finds_no_serious_defect_and_the_switch_changes_the_colours(two, browser):
     from axe_playwright_python.sync_playwright import Axe
 

@@ -33,6 +33,7 @@ def ran(mode, folder):
     )
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_loss_curve_of_one_with_the_joint_batch(tmp_path):
     done = ran("curves", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -47,6 +48,7 @@ def test_two_processes_have_the_loss_curve_of_one_with_the_joint_batch(tmp_path)
         assert one["valid"][-1] < one["valid"][0], case
 
 
+@pytest.mark.slow
 def test_a_lost_process_ends_the_others_and_the_state_resumes_on_one_device(tmp_path):
     done = ran("killed", tmp_path)
     assert done.returncode == 1

@@ -21,7 +21,7 @@ from arbormax.training import fit
 WORKER = Path(__file__).with_name("resume_worker.py")
 
 
-@pytest.fixture(scope="module", params=["bag", "bilstm"])
+@pytest.fixture(scope="module", params=["bag", pytest.param("bilstm", marks=pytest.mark.slow)])
 def told(request, tmp_path_factory):
     """What became of every run that the worker stopped and resumed."""
     folder = tmp_path_factory.mktemp(request.param)
