@@ -20,9 +20,9 @@ from arbormax.data.examples import Examples
 from arbormax.errors import InputError, MissingDependencyError, OptionError
 from arbormax.report import report_html, write_report
 from arbormax.training.details import details, to_json
+from browser import browsing
 
 EVIL = "</script><script>window.hit = 1</script><img src=x onerror='window.hit = 1'>"
-CHROMIUM = Path("/usr/bin/chromium")
 
 
 @pytest.fixture(scope="module")
@@ -257,14 +257,8 @@ def test_a_missing_plotly_is_told_with_the_extra(two, monkeypatch):
 
 @pytest.fixture(scope="module")
 def browser():
-    if not CHROMIUM.exists():
-        pytest.skip(f"no browser at {CHROMIUM}: install Debian's chromium to run these tests")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        started = play.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield started
-        started.close()
+    with browsing() as found:
+        yield found
 
 
 def opened(browser, path, **options):

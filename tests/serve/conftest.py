@@ -1,7 +1,9 @@
-"""A tiny classifier, trained once, and a service of it with the usual settings."""
+"""A tiny classifier, trained once, a service of it with the usual settings, and a browser."""
 
 import pytest
 from serve_toy import classifier, served
+
+from browser import browsing
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +20,9 @@ def model(clf):
 def client(model):
     with served(model, examples=("an owlish text",)) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with browsing() as found:
+        yield found

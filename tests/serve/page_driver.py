@@ -1,7 +1,5 @@
 """A tiny model behind the real service, and a browser that looks at its page."""
 
-import os
-import shutil
 import socket
 import threading
 import time
@@ -10,7 +8,6 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-import pytest
 import uvicorn
 
 import arbormax as am
@@ -67,22 +64,6 @@ def serving(model: TextModel, **settings: Any) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join(30)
-
-
-@contextmanager
-def browsing() -> Iterator[Any]:
-    """A Chromium without a window; the tests are skipped where there is none."""
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="the page is tested with playwright: pip install playwright"
-    )
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        pytest.skip("the page is tested in Chromium, and none is installed: apt-get install chromium")
-    rooted = hasattr(os, "geteuid") and os.geteuid() == 0
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox"] if rooted else [])
-        yield browser
-        browser.close()
 
 
 class Visit:
