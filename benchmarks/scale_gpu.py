@@ -274,7 +274,7 @@ def best_of(tax: am.Taxonomy, head: am.HierarchicalSoftmax, h: Tensor, y: Tensor
     )
     shared = {"accuracy": round(accuracy, 3), "same": same == 1.0}
     return [
-        {"contender": f"top 5 by {way}, {name}", "median_ms": round(ms, 3), **shared}
+        {"contender": f"top 5 by {way}, {name}", "batch": len(h), "median_ms": round(ms, 3), **shared}
         for way, ms in (("search", search), ("all leaves", every))
     ]
 

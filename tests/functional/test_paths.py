@@ -3,6 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import library
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import arbormax as am
 from arbormax import Taxonomy
@@ -166,6 +167,37 @@ def test_the_operators_keep_what_torch_asks_of_them():
     for features in (h, h.t().contiguous().t()):  # whatever their strides
         given_ = (grad, grad, features, *others, None, kept, plan, *how)
         library.opcheck(torch.ops.arbormax.path_steps_backward, given_)
+
+
+class Seen(TorchDispatchMode):
+    """The names of the operators that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.add(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_who_watches_operators_sees_them_and_the_same_numbers(sparse):
+    tax = large()
+    parts, nodes, _ = draw(tax, 7)
+    how = {"target_kind": "node", "sparse": sparse, "gamma": 1.0}
+    expected = with_gradients(by_paths, parts, nodes, tax, **how)
+    with Seen() as seen:
+        found = with_gradients(by_paths, parts, nodes, tax, **how)
+    torch.testing.assert_close(found, expected, rtol=0.0, atol=0.0)
+    assert {"arbormax.path_steps.default", "arbormax.path_steps_backward.default"} <= seen.names
+
+
+def test_a_second_derivative_is_refused():
+    parts, nodes, _ = draw(large(), 8)
+    (grad,) = torch.autograd.grad(by_paths(parts, nodes, large(), target_kind="node"), parts[:1], create_graph=True)
+    with pytest.raises(RuntimeError, match="no autograd formula"):
+        grad.sum().backward()
 
 
 @pytest.mark.parametrize(

@@ -187,8 +187,8 @@ def test_the_descent_finds_the_best_leaves(tree, scale, bias):
     given = (h, head.weight.detach(), None if head.bias is None else head.bias.detach())
     nodes = (index.first_child, index.num_children, index.class_of)
     k = min(3, tax.num_leaves)
-    widest = int(tax.num_children.max())
-    logp, classes, certain = best_triton.best_leaves(*given, *nodes, k, tax.depth, widest, tax.num_nodes)
+    widest, top = int(tax.num_children.max()), int(tax.num_children[0])
+    logp, classes, certain = best_triton.best_leaves(*given, *nodes, k, tax.depth, widest, top, tax.num_nodes)
     assert certain.all()
     expected_logp, expected = TreeHead.topk(head, h, k)
     torch.testing.assert_close(logp, expected_logp, rtol=1e-4, atol=1e-4)
@@ -203,7 +203,7 @@ def test_a_descent_that_would_open_too_much_says_so():
     index = tree_index(tax, torch.device(DEVICE))
     h, rows = torch.zeros(2, 16, device=DEVICE), torch.zeros(tax.num_nodes - 1, 16, device=DEVICE)
     nodes = (index.first_child, index.num_children, index.class_of)
-    *_, certain = best_triton.best_leaves(h, rows, None, *nodes, 2, tax.depth, 4, 3)
+    *_, certain = best_triton.best_leaves(h, rows, None, *nodes, 2, tax.depth, 4, 4, 3)
     assert not certain.any()
 
 
@@ -214,5 +214,5 @@ def test_the_descent_is_never_sure_of_what_is_no_number():
     h, rows = torch.randn(3, 16, device=DEVICE), torch.randn(tax.num_nodes - 1, 16, device=DEVICE)
     h[1, 2], h[2, 0] = torch.nan, torch.inf
     nodes = (index.first_child, index.num_children, index.class_of)
-    *_, certain = best_triton.best_leaves(h, rows * 9, None, *nodes, 2, tax.depth, 4, 99)
+    *_, certain = best_triton.best_leaves(h, rows * 9, None, *nodes, 2, tax.depth, 4, 4, 99)
     assert not certain[1:].any()

@@ -44,13 +44,16 @@ def best_leaves(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, k: 
     The last are the items whose rows hold nothing: their probabilities are so even that scoring all leaves is faster,
     or no numbers. No gradients.
     """
-    index, widest = tree_index(tax, h.device), int(tax.num_children.max())
+    index = tree_index(tax, h.device)
+    widest = max(width for *_, width in index.slabs)
     descent = kernels.descends(h, rows, widest, index.depth, k)
     with torch.no_grad():
         if descent is not None:
             tree = index.first_child, index.num_children, index.class_of
             most = max(64, int(_SHARE * tax.num_parents))
-            logp, classes, certain = descent.best_leaves(h, rows, bias, *tree, k, index.depth, widest, most)
+            logp, classes, certain = descent.best_leaves(
+                h, rows, bias, *tree, k, index.depth, widest, index.levels[0], most
+            )
             return logp, classes, (~certain).nonzero().squeeze(1)
         found = _searched(h, rows, bias, index, k)
         everything = torch.arange(len(h), device=h.device)

@@ -5,7 +5,9 @@ B batch, D features, M rows, K steps of a path.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -82,7 +84,11 @@ def path_cross_entropy(
     tree = path_tree(tax, h.device)
     features = h.reshape(-1, h.shape[-1])
     chosen = kernels.choose(impl, features, rows, tree)
-    logp_BK, mean_BK, *_ = path_steps(features, rows, bias, offset, nodes_B, tree.tensors, tree.sizes, sparse, chosen)
+    steps = (features, rows, bias, offset, nodes_B)
+    if _is_watched(features):
+        logp_BK, mean_BK, *_ = path_steps(*steps, tree.tensors, tree.sizes, sparse, chosen)
+    else:
+        logp_BK, mean_BK = _EagerSteps.apply(*steps, tree, sparse, chosen)  # type: ignore[no-untyped-call]
     if reduction != "none" and weight is None and node_weights is None and not (label_smoothing or gamma):
         total: Tensor = -logp_BK.sum()  # an ignored item has no steps
         return total if reduction == "sum" else total / counted_B.sum()
@@ -92,6 +98,62 @@ def path_cross_entropy(
     smoothed_BK = mean_BK if label_smoothing else None
     loss_BK = step_losses(logp_BK, smoothed_BK, nodes_BK, label_smoothing, gamma, node_weights)
     return reduced(loss_BK.sum(1), item_weights(row_B, target_kind, weight, index), counted_B, reduction, batch)
+
+
+def _is_watched(h: Tensor) -> bool:
+    """Whether a compiler, a mode or a kind of tensor looks at the operators that are called."""
+    if torch.compiler.is_compiling() or type(h) not in (Tensor, torch.nn.Parameter):
+        return True
+    return bool(torch._C._len_torch_dispatch_stack())  # noqa: SLF001  # torch offers it under no other name
+
+
+class _EagerSteps(torch.autograd.Function):
+    """`path_steps` where nobody is watching: an operator's way through Python takes as long as a small step."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        h: Tensor,
+        rows: Tensor,
+        bias: Tensor | None,
+        offset: Tensor | None,
+        node: Tensor,
+        tree: PathTree,
+        sparse: bool,
+        impl: str,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.tree, ctx.sparse, ctx.impl = tree, sparse, impl
+        logp, mean, kept, plan = kernels.implementation(impl).log_probs(h, rows, bias, offset, node, tree, sparse)
+        ctx.save_for_backward(h, rows, bias, offset, kept, plan)
+        return logp, mean
+
+    @staticmethod
+    def backward(ctx: Any, own_grad: Tensor, mean_grad: Tensor) -> tuple[Tensor | None, ...]:
+        given, tree, sparse, impl = ctx.saved_tensors, ctx.tree, ctx.sparse, ctx.impl
+        if torch.is_grad_enabled():  # for a second derivative, which the operator refuses
+            found = path_steps_backward(own_grad, mean_grad, *given, tree.tensors, tree.sizes, sparse, impl)
+        else:
+            found = _gradients(kernels.implementation(impl), own_grad, mean_grad, given, tree, sparse)
+        of_h, of_rows, of_bias = found
+        added = [None if vector is None else of_bias for vector in given[2:4]]
+        return of_h, of_rows, *added, None, None, None, None
+
+
+def _gradients(
+    module: ModuleType,
+    own_grad: Tensor,
+    mean_grad: Tensor,
+    given: Sequence[Tensor | None],
+    tree: PathTree,
+    sparse: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the features, the rows and the bias; `given` are features, rows, bias, offset, and the two that were kept."""
+    found = module.gradients(own_grad, mean_grad, *given, tree, sparse)
+    if found.rows is None:
+        return found.h, found.weight, found.bias
+    assert given[1] is not None
+    shape = given[1].shape
+    return found.h, _row_sparse(found.rows, found.weight, shape), _row_sparse(found.rows, found.bias, shape[:1])
 
 
 @library.custom_op("arbormax::path_steps", mutates_args=())
@@ -152,13 +214,8 @@ def path_steps_backward(
     impl: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of the features, the rows and the bias."""
-    module = kernels.implementation(impl)
-    given = (own_grad, mean_grad, h, rows, bias, offset, kept, plan)
-    found = module.gradients(*given, PathTree.of(tree, sizes), sparse)
-    if found.rows is None:
-        return found.h, found.weight, found.bias
-    of_rows = _row_sparse(found.rows, found.weight, rows.shape)
-    return found.h, of_rows, _row_sparse(found.rows, found.bias, rows.shape[:1])
+    module, given = kernels.implementation(impl), (h, rows, bias, offset, kept, plan)
+    return _gradients(module, own_grad, mean_grad, given, PathTree.of(tree, sizes), sparse)
 
 
 def _row_sparse(at: Tensor, values: Tensor, shape: torch.Size) -> Tensor:

@@ -27,7 +27,7 @@ from arbormax.heads.base import TreeHead, check_taxonomy, linear
 from arbormax.taxonomy import Taxonomy
 
 _DEEP = 50  # classes for each of the k asked for, below which a search has little to leave out
-_ITEMS = 256  # that are searched for together
+_ITEMS, _GPU_ITEMS = 256, 4096  # that are searched for together
 _SCORES = 1 << 26  # of all nodes for some items, in memory at once
 
 
@@ -144,7 +144,8 @@ class HierarchicalSoftmax(TreeHead):
             features = h.reshape(-1, h.shape[-1])
             if len(features) and k * _DEEP <= self.out_features and self._prefers_paths(h):
                 with torch.no_grad():
-                    parts = [self._searched(part, k) for part in torch.split(features, _ITEMS)]
+                    at_once = _GPU_ITEMS if h.is_cuda else _ITEMS
+                    parts = [self._searched(part, k) for part in torch.split(features, at_once)]
                 logp, classes = (torch.cat(found).view(*h.shape[:-1], k) for found in zip(*parts, strict=True))
                 return logp, classes
         return super().topk(h, k)

@@ -10,8 +10,10 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn import functional as F
 
 WIDEST, MOST, DEEPEST = 256, 16, 32  # siblings, leaves and levels; larger ones are left to torch
+BLOCK, WARPS = 64, 16  # features at a time, and warps of a program
 _NONE = tl.constexpr(2147483647)
 
 
@@ -20,6 +22,8 @@ def _descend(
     h_ptr,
     weight_ptr,
     bias_ptr,
+    root_ptr,  # (B, TOP) logits of the root's children
+    order_ptr,  # (B,) the items, in the order that they are taken in
     child_ptr,  # (N,) first child of each node
     count_ptr,  # (N,) its children
     class_ptr,  # (N,) its class, -1 if it has children
@@ -28,6 +32,7 @@ def _descend(
     leaf_ptr,  # (B, K) out
     certain_ptr,  # (B,) out: whether nothing better can be left
     most,  # nodes that may be opened
+    TOP: tl.constexpr,
     K: tl.constexpr,
     SLOTS: tl.constexpr,
     LEVELS: tl.constexpr,
@@ -36,7 +41,7 @@ def _descend(
     WIDTH: tl.constexpr,
     HAS_BIAS: tl.constexpr,
 ):
-    item = tl.program_id(0).to(tl.int64)
+    item = tl.load(order_ptr + tl.program_id(0))
     slot = tl.arange(0, SLOTS)
     column = tl.arange(0, WIDTH)
     depth = tl.arange(0, LEVELS)
@@ -48,20 +53,24 @@ def _descend(
     above = 0.0
     level = node
     opened = node
+    last = -float("inf")
     while (node >= 0) & (opened < most):
         first = tl.load(child_ptr + node).to(tl.int32)
         there = column < tl.load(count_ptr + node)
         child = first + column
-        logits = tl.zeros((WIDTH,), dtype=tl.float32)
-        for base in range(0, D, BLOCK_D):
-            d = base + tl.arange(0, BLOCK_D)
-            x = tl.load(h_ptr + item * D + d, mask=d < D, other=0.0).to(tl.float32)
-            row = (child - 1).to(tl.int64)[:, None] * D
-            mask = there[:, None] & (d < D)[None, :]
-            w = tl.load(weight_ptr + row + d[None, :], mask=mask, other=0.0).to(tl.float32)
-            logits += tl.sum(w * x[None, :], 1)
-        if HAS_BIAS:
-            logits += tl.load(bias_ptr + child - 1, mask=there, other=0.0).to(tl.float32)
+        if node == 0:
+            logits = tl.load(root_ptr + item * TOP + column, mask=there, other=0.0)
+        else:
+            logits = tl.zeros((WIDTH,), dtype=tl.float32)
+            for base in tl.static_range(0, D, BLOCK_D):  # all of them are asked for before the first has come
+                d = base + tl.arange(0, BLOCK_D)
+                x = tl.load(h_ptr + item * D + d, mask=d < D, other=0.0).to(tl.float32)
+                row = (child - 1).to(tl.int64)[:, None] * D
+                mask = there[:, None] & (d < D)[None, :]
+                w = tl.load(weight_ptr + row + d[None, :], mask=mask, other=0.0).to(tl.float32)
+                logits += tl.sum(w * x[None, :], 1)
+            if HAS_BIAS:
+                logits += tl.load(bias_ptr + child - 1, mask=there, other=0.0).to(tl.float32)
         logits = tl.where(there, logits, -float("inf"))
         largest = tl.max(logits, 0)
         total = tl.sum(tl.exp(logits - largest), 0)
@@ -70,12 +79,18 @@ def _descend(
         leaf = tl.load(class_ptr + child, mask=there, other=-1).to(tl.int32)
         is_leaf = leaf >= 0
         at_leaves = tl.where(is_leaf, found, -float("inf"))
-        for _ in range(K):
+        largest, taken = tl.max(at_leaves, 0), level * 0
+        while (taken < K) & (largest >= last) & (largest > -float("inf")):
             best, leaves, at_leaves = _taken(best, leaves, slot, at_leaves, leaf, K)
-        last = tl.min(tl.where(slot < K, best, float("inf")), 0)
-        tl.store(waiting_ptr + level * WIDTH, tl.where(is_leaf, -float("inf"), found))
-        firsts = tl.where(depth == level, first, firsts)
-        tl.debug_barrier()
+            last = tl.min(tl.where(slot < K, best, float("inf")), 0)
+            largest, taken = tl.max(at_leaves, 0), taken + 1
+        inner = tl.where(is_leaf, -float("inf"), found)
+        if tl.max(inner, 0) > -float("inf"):
+            tl.store(waiting_ptr + level * WIDTH, inner)
+            firsts = tl.where(depth == level, first, firsts)
+            tl.debug_barrier()
+        else:
+            level -= 1
         # the best that waits at the deepest level where one may hold a better leaf
         node = level * 0 - 1
         while (node < 0) & (level >= 0):
@@ -125,11 +140,14 @@ def best_leaves(
     k: int,
     levels: int,
     widest: int,
+    top: int,
     most: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(B, k) log-probabilities, falling, and classes of leaves, ties by class order, and (B,) whether they are sure.
 
-    An item that would have to open more than `most` nodes is not.
+    The root has `top` children, whose rows all items share: one product. Items that go the same way from there are
+    taken together, since what one of them read is still at hand for the next. An item that would have to open more
+    than `most` nodes is not sure.
     """
     items, width = h.shape
     h, rows = h.contiguous(), rows.contiguous()
@@ -138,9 +156,12 @@ def best_leaves(
     logp = torch.empty((items, k), dtype=torch.float32, device=h.device)
     classes = torch.empty((items, k), dtype=torch.int64, device=h.device)
     certain = torch.empty(items, dtype=torch.int8, device=h.device)
+    with torch.autocast("cuda", enabled=False):
+        at_root = F.linear(h.float(), rows[:top].float(), None if bias is None else bias[:top].float())
+    order = at_root.argmax(1).argsort()
     _descend[(items,)](
-        h, rows, bias, first_child, num_children, class_of, waiting, logp, classes, certain, most,
-        K=k, SLOTS=max(4, triton.next_power_of_2(k)), LEVELS=depth, D=width,
-        BLOCK_D=min(128, triton.next_power_of_2(width)), WIDTH=size, HAS_BIAS=bias is not None, num_warps=16,
+        h, rows, bias, at_root, order, first_child, num_children, class_of, waiting, logp, classes, certain, most,
+        TOP=top, K=k, SLOTS=max(4, triton.next_power_of_2(k)), LEVELS=depth, D=width,
+        BLOCK_D=min(BLOCK, triton.next_power_of_2(width)), WIDTH=size, HAS_BIAS=bias is not None, num_warps=WARPS,
     )  # fmt: skip
     return logp, classes, certain.bool()

@@ -8,8 +8,6 @@ so that nothing is lost before the sums.
 import triton
 import triton.language as tl
 
-from arbormax.kernels.path_forward_triton import tile_logits
-
 
 @triton.jit(do_not_specialize=["items"])
 def backward_features(
@@ -17,12 +15,10 @@ def backward_features(
     mean_grad_ptr,  # (B, K)
     h_ptr,
     weight_ptr,
-    bias_ptr,
-    offset_ptr,
     order_ptr,
     own_ptr,
     tile_ptr,
-    total_ptr,  # (B, K) log Σ exp of the logits
+    logits_ptr,  # (B, K + cells) log Σ exp of the logits of every level, then the logits
     cells_ptr,  # (K,) where a level's cells begin
     grad_ptr,  # (parts, B, cells) out: the logits' gradients
     features_ptr,  # (K, B, D) out: each level's part of the features' gradients
@@ -40,8 +36,6 @@ def backward_features(
     WIDTH: tl.constexpr,
     IS_WIDE: tl.constexpr,  # whether some group is wider than WIDTH
     IS_SPARSE: tl.constexpr,
-    HAS_BIAS: tl.constexpr,
-    HAS_OFFSET: tl.constexpr,
     DTYPE: tl.constexpr,
     IS_HALF: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -58,22 +52,20 @@ def backward_features(
         place = tl.load(own_ptr + level * items + at, mask=is_item, other=0) - 1 - start
         own_grad = tl.load(own_grad_ptr + item * levels + level, mask=is_item, other=0.0).to(tl.float32)
         mean_grad = tl.load(mean_grad_ptr + item * levels + level, mask=is_item, other=0.0).to(tl.float32)
-        log_total = tl.load(total_ptr + item * levels + level, mask=is_item, other=0.0)
-        kept_ptr = grad_ptr + item[:, None] * cells + tl.load(cells_ptr + level)
+        made_ptr = logits_ptr + item * (levels + cells)
+        log_total = tl.load(made_ptr + level, mask=is_item, other=0.0)
+        cell = tl.load(cells_ptr + level)
+        kept_ptr = grad_ptr + item[:, None] * cells + cell
         part = items.to(tl.int64) * cells
         high = tl.zeros((TILE, WIDTH), dtype=DTYPE)
         low = tl.zeros((TILE, WIDTH), dtype=DTYPE)
         for base in range(0, size, WIDTH):
             column = base + tl.arange(0, WIDTH)
             is_row = column < size
-            row = (start + column).to(tl.int64)
-            logits = tile_logits(
-                h_ptr, weight_ptr, bias_ptr, offset_ptr, item, is_item, row, is_row,
-                D, BLOCK_D, TILE, WIDTH, HAS_BIAS, HAS_OFFSET, DTYPE, PRECISION,
-            )  # fmt: skip
+            is_cell = is_item[:, None] & is_row[None, :]
+            logits = tl.load(made_ptr[:, None] + levels + cell + column[None, :], mask=is_cell, other=-float("inf"))
             grad = (mean_grad / size)[:, None] - tl.exp(logits - log_total[:, None]) * (own_grad + mean_grad)[:, None]
             grad += tl.where(column[None, :] == place[:, None], own_grad[:, None], 0.0)
-            is_cell = is_item[:, None] & is_row[None, :]
             grad = tl.where(is_cell, grad, 0.0)
             high = grad.to(DTYPE)
             tl.store(kept_ptr + column[None, :], high, mask=is_cell)

@@ -29,9 +29,8 @@ def plan(
     tile_ptr,  # out
     segment_ptr,  # out: the groups of several tiles
     touched_ptr,  # out: (N,) whether a node's children are on a path
-    logp_ptr,  # (B, K) of these three, out: zeros where there is no step
+    logp_ptr,  # (B, K) of these two, out: zeros where there is no step
     mean_ptr,
-    total_ptr,
     items,
     levels,
     TILE_FIELDS: tl.constexpr,
@@ -73,7 +72,6 @@ def plan(
         none = tl.zeros((BLOCK,), dtype=tl.float32)
         tl.store(logp_ptr + item * levels + level, none, mask=is_none)
         tl.store(mean_ptr + item * levels + level, none, mask=is_none)
-        tl.store(total_ptr + item * levels + level, none, mask=is_none)
         is_first = there & (at == begin)
         if TOUCHES:
             tl.store(touched_ptr + parent, tl.full((BLOCK,), 1, tl.int8), mask=is_first)

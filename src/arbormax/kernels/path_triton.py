@@ -1,8 +1,8 @@
 """The softmaxes on the paths of a batch in a handful of launches: a plan, forward, and up to three on the way back.
 
-The rows of a sibling group are read once for all items that share it, no logits reach memory, and the host never waits
-for the device but to learn how many rows a sparse gradient has. The root's group, which the whole batch shares, gets
-its gradient by a dense product.
+The rows of a sibling group are read once for all items that share it, no logits but those of the paths reach memory,
+and the host never waits for the device but to learn how many rows a sparse gradient has. The root's group, which the
+whole batch shares, gets its gradient by a dense product.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ plan_type = torch.int32
 
 
 def kept_shapes(items: int, tree: PathTree, sparse: bool, cells: int) -> tuple[tuple[int, ...], int]:  # noqa: ARG001
-    """Of what `log_probs` keeps: log Σ exp of the logits of every step, and a plan.
+    """Of what `log_probs` keeps: log Σ exp of the logits of every step and the logits, and a plan.
 
     The plan is order, own nodes, tiles, segments, and four nodes in each of the rest.
     """
-    return (items, len(tree.widths)), sum(_sizes(items, tree, sparse))
+    return (items, len(tree.widths) + sum(tree.widths)), sum(_sizes(items, tree, sparse))
 
 
 def log_probs(
     h: Tensor, rows: Tensor, bias: Tensor | None, offset: Tensor | None, node: Tensor, tree: PathTree, sparse: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """As `path_torch.log_probs`, but that it keeps the log Σ exp of the logits of every step."""
-    items, levels = len(h), len(tree.widths)
-    logp, mean, log_total = (torch.empty((items, levels), dtype=torch.float32, device=h.device) for _ in range(3))
+    """As `path_torch.log_probs`, but for what it keeps."""
+    items, levels, cells = len(h), len(tree.widths), sum(tree.widths)
+    logp, mean = (torch.empty((items, levels), dtype=torch.float32, device=h.device) for _ in range(2))
+    kept = torch.empty((items, levels + cells), dtype=torch.float32, device=h.device)
     sizes = _sizes(items, tree, sparse)
     plan_ = torch.zeros(sum(sizes), dtype=plan_type, device=h.device)
     if items:
@@ -55,17 +56,17 @@ def log_probs(
         place, sorted_ = tree.first.index_select(0, node).sort()
         plan[(levels,)](
             sorted_, place, node, tree.parent, tree.depth, tree.group_start, tree.group_size, tree.first, tree.after,
-            tree.counts, order, own, tiles, segments, touched.view(torch.int8), logp, mean, log_total, items, levels,
+            tree.counts, order, own, tiles, segments, touched.view(torch.int8), logp, mean, items, levels,
             TILE_FIELDS=TILE_FIELDS, SEGMENT_FIELDS=SEGMENT_FIELDS, TILE=TILE,
             BLOCK=min(_BLOCK, triton.next_power_of_2(items)), MERGES=_merges(tree), TOUCHES=len(touched) > 0,
             num_warps=16,
         )  # fmt: skip
         forward[(len(tiles) // TILE_FIELDS,)](
-            h, rows, bias, offset, order, own, tiles, logp, mean, log_total, items, levels,
+            h, rows, bias, offset, order, own, tiles, logp, mean, kept, tree.cells, items, levels, cells,
             TILE_FIELDS=TILE_FIELDS, HAS_BIAS=bias is not None, HAS_OFFSET=offset is not None,
             **_shape(h, rows, tree, FORWARD),
         )  # fmt: skip
-    return logp, mean, log_total, plan_
+    return logp, mean, kept, plan_
 
 
 def gradients(
@@ -73,15 +74,15 @@ def gradients(
     mean_grad: Tensor,
     h: Tensor,
     rows: Tensor,
-    bias: Tensor | None,
-    offset: Tensor | None,
-    log_total: Tensor,
+    bias: Tensor | None,  # noqa: ARG001 - others read it, and the next
+    offset: Tensor | None,  # noqa: ARG001
+    made: Tensor,
     plan_: Tensor,
     tree: PathTree,
     sparse: bool,
 ) -> Gradients:
     """As `path_torch.gradients`."""
-    (items, levels), width = log_total.shape, rows.shape[1]
+    (items, levels), width = own_grad.shape, rows.shape[1]
     h, rows = h.contiguous(), rows.contiguous()
     order, own, tiles, segments, touched = torch.split(plan_, _sizes(items, tree, sparse))
     shape = _shape(h, rows, tree, FEATURES)
@@ -104,10 +105,10 @@ def gradients(
     of_levels = torch.zeros((levels, items, width), dtype=torch.float32, device=h.device)
     if items:
         backward_features[(len(tiles) // TILE_FIELDS,)](
-            own_grad.contiguous(), mean_grad.contiguous(), h, rows, bias, offset, order, own, tiles, log_total,
+            own_grad.contiguous(), mean_grad.contiguous(), h, rows, order, own, tiles, made,
             tree.cells, kept, of_levels, ends, at, of_rows, of_bias, items, levels, cells,
             TILE_FIELDS=TILE_FIELDS, IS_WIDE=not _merges(tree), IS_SPARSE=sparse, IS_HALF=is_half,
-            HAS_BIAS=bias is not None, HAS_OFFSET=offset is not None, **shape,
+            **shape,
         )  # fmt: skip
     if clears:  # zeros take the memory's time, the other kernels mostly their own
         with torch.cuda.stream(side):
