@@ -1,5 +1,8 @@
 """Training on a toy task: it learns, settings reach the loss, a seed decides all, misuse is told."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import pytorch_lightning as pl
@@ -39,6 +42,18 @@ def test_some_labels_at_the_root_do_no_harm():
     nodes = data.nodes.copy()
     nodes[::10] = 0
     assert accuracy(fit(settings(validation=0), TREE, Examples(data.texts, nodes)).model, data) > 0.7
+
+
+def test_a_model_is_gone_with_its_last_user(tmp_path):
+    gc.collect()
+    gc.disable()  # many trainings in a row must not wait for it
+    try:
+        run = fit(settings(epochs=1), TREE, examples(40), folder=tmp_path / "run")
+        seen = weakref.ref(run.model)
+        del run
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_the_held_out_part_chooses_the_weights():

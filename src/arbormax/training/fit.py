@@ -239,6 +239,8 @@ def fit(
         raise TrainingError("training diverged, its weights are not finite: try a lower learning rate, or clip")
     curve = trainer.callback_metrics.pop(CURVE, torch.zeros(0, 0))
     found = {name: value.item() for name, value in trainer.callback_metrics.items()}
+    for part in (trainer.strategy, trainer):  # which refer to one another: they would keep weights, texts and optimiser
+        vars(part).clear()
     return Run(
         model,
         epochs=int(found[EPOCHS]),
