@@ -3,6 +3,7 @@
 import json
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -428,3 +429,15 @@ def test_the_script_needs_the_marks_in_the_readme(tables, capsys):
     (root / "README.md").write_text("# a\n", "utf-8")
     assert run() == 2
     assert "<!-- results:begin -->" in capsys.readouterr().err
+
+
+def test_where_the_heads_go_wrong_is_told_by_rarity(tmp_path):
+    names = np.array(TAX.names)[TRUTH]
+    wrong = {"x": "y", "z": "x"}  # a sibling, and another branch: 8 of 40 texts each
+    found = TAX.class_of[TAX.find_many([wrong.get(name, name) for name in names])]
+    put_run(tmp_path, "bilstm", "flat", 0, predicted=found.tolist())
+    examples = Examples(["text"] * len(TRUTH), TRUTH)
+    script = runpy.run_path(str(Path(__file__).parents[2] / "experiments" / "why" / "where.py"))
+    data = SimpleNamespace(taxonomy=TAX, train=examples, test=examples)
+    lines = script["where"](read_results(tmp_path), "trec", "bilstm", data)
+    assert lines == ["| TREC, BiLSTM, flat | 1 | 20.0 | 20.0 | – | – | – | – |"]
