@@ -27,6 +27,7 @@ _ARM_TITLES = {
     "blend": "MiniLM-L6 with TF-IDF",
     "svc": "TF-IDF + LinearSVC",
 }
+_KINDS = {"deep": "deeper tree"}
 MAIN = "bilstm"
 NOT_RUN = "not run yet"
 _MISSING = "–"
@@ -57,8 +58,8 @@ Figures = Mapping[str, str]  # name → path as seen from the page; those that a
 
 def arm_title(arm: str) -> str:
     """The name of an arm in tables and figures."""
-    base, deep, _ = arm.partition("-deep")
-    return _ARM_TITLES.get(base, base) + (", deeper tree" if deep else "")
+    base, _, kind = arm.partition("-")
+    return _ARM_TITLES.get(base, base) + (f", {_KINDS.get(kind, kind)}" if kind else "")
 
 
 def config_title(arm: str, head: str) -> str:

@@ -21,6 +21,7 @@ from arbormax.training.study.choose import course, curves_of
 DATASETS = ("trec", "20ng", "r8", "r52")
 ARMS = (
     "bilstm",
+    "bilstm-tuned",
     "bilstm-deep",
     "lstm",
     "bag",
