@@ -437,7 +437,7 @@ def test_where_the_heads_go_wrong_is_told_by_rarity(tmp_path):
     found = TAX.class_of[TAX.find_many([wrong.get(name, name) for name in names])]
     put_run(tmp_path, "bilstm", "flat", 0, predicted=found.tolist())
     examples = Examples(["text"] * len(TRUTH), TRUTH)
-    script = runpy.run_path(str(Path(__file__).parents[2] / "experiments" / "why" / "where.py"))
+    script = runpy.run_path(str(Path(__file__).parents[2] / "experiments" / "why" / "tables.py"))
     data = SimpleNamespace(taxonomy=TAX, train=examples, test=examples)
     lines = script["where"](read_results(tmp_path), "trec", "bilstm", data)
     assert lines == ["| TREC, BiLSTM, flat | 1 | 20.0 | 20.0 | – | – | – | – |"]
