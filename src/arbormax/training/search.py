@@ -7,7 +7,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -159,8 +159,8 @@ def search(
     space = space or SearchSpace()
     _check(config, taxonomy, examples, space, trials, folds, seed, heartbeat)
     objective = _Objective(config, taxonomy, examples, space, folds, hardware)
-    with _quiet(optuna):
-        shared = _open_study(optuna, storage, study, seed, heartbeat)
+    with _quiet(optuna), ExitStack() as ending:
+        shared = _open_study(optuna, storage, study, seed, heartbeat, ending)
         _claim(shared, _identity(config, taxonomy, examples, space, folds, seed))
         told = progress or silent
 
@@ -298,10 +298,15 @@ def _check(
         held_out(examples, config.validation, config.seed)
 
 
-def _open_study(optuna: Any, storage: str | Path | None, name: str, seed: int, heartbeat: int) -> Study:
+def _open_study(
+    optuna: Any, storage: str | Path | None, name: str, seed: int, heartbeat: int, ending: ExitStack
+) -> Study:
+    """The study; at the end its database is closed, which Optuna leaves to the garbage collector."""
     # Epochs are few and the first ones noisy: nothing is pruned in the first, nor before five trials are known.
     pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1)
     opened = None if storage is None else _open_storage(optuna, storage, heartbeat)
+    if opened is not None:
+        ending.callback(opened.engine.dispose)
     opened_study: Study = optuna.create_study(
         storage=opened,
         study_name=name,

@@ -22,6 +22,7 @@ DATASETS = ("trec", "20ng", "r8", "r52")
 ARMS = (
     "bilstm",
     "bilstm-tuned",
+    "bilstm-smoothed",
     "bilstm-deep",
     "lstm",
     "bag",
