@@ -107,7 +107,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name in given.datasets:
             data = load(name)
             for arm in given.arms:
-                print("\n".join(where(paper, name, arm, data)))
+                for line in where(paper, name, arm, data):
+                    print(line)
     except ArbormaxError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -3,6 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import library
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import arbormax as am
@@ -191,6 +192,24 @@ def test_who_watches_operators_sees_them_and_the_same_numbers(sparse):
         found = with_gradients(by_paths, parts, nodes, tax, **how)
     torch.testing.assert_close(found, expected, rtol=0.0, atol=0.0)
     assert {"arbormax.path_steps.default", "arbormax.path_steps_backward.default"} <= seen.names
+
+
+def test_the_way_back_is_seen_by_who_watches_it_alone():
+    parts, nodes, _ = draw(large(), 9)
+    loss = by_paths(parts, nodes, large(), target_kind="node")
+    with Seen() as seen:
+        loss.backward()
+    assert "arbormax.path_steps_backward.default" in seen.names
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_other_kinds_of_tensors_get_the_operators(place):
+    tax = large()
+    parts, nodes, _ = draw(tax, 10)
+    expected = with_gradients(by_paths, parts, nodes, tax, target_kind="node")
+    kinds = [TwoTensor(part.detach(), part.detach()) if at == place else part for at, part in enumerate(parts)]
+    found = path_cross_entropy(*kinds, nodes, tax, target_kind="node")
+    torch.testing.assert_close(getattr(found, "a", found).detach(), expected[0])
 
 
 def test_a_second_derivative_is_refused():

@@ -7,6 +7,8 @@ looked at, Z their children, k leaves.
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import torch
 from torch import Tensor
 
@@ -17,6 +19,10 @@ from arbormax.functional._threshold import passes
 from arbormax.kernels import path_torch
 from arbormax.taxonomy import Taxonomy
 
+_ITEMS, _DESCENTS = (
+    256,
+    4096,
+)  # that are searched for together: by torch, where one may spoil it for all, and each alone
 _CELLS = 1 << 22  # numbers in the arrays of one round, about
 _SHARE = 0.05  # of the tree: who has looked at so much of it looks at all of it
 
@@ -38,6 +44,20 @@ def top_classes(logp: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return logp[..., :k], classes[..., :k]
 
 
+def at_once(h: Tensor, rows: Tensor, tax: Taxonomy, k: int) -> int:
+    """How many items to ask `best_leaves` for in one call."""
+    return _ITEMS if _descent(h, rows, tree_index(tax, h.device), k) is None else _DESCENTS
+
+
+def _descent(h: Tensor, rows: Tensor, index: TreeIndex, k: int) -> ModuleType | None:
+    return kernels.descends(h, rows, _widest(index), index.depth, k)
+
+
+def _widest(index: TreeIndex) -> int:
+    """The children of the node that has most of them."""
+    return max(width for *_, width in index.slabs)
+
+
 def best_leaves(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """(B, k) log-probabilities, falling, and classes of the best leaves for (B, D) features; ties by class order.
 
@@ -45,14 +65,13 @@ def best_leaves(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, k: 
     or no numbers. No gradients.
     """
     index = tree_index(tax, h.device)
-    widest = max(width for *_, width in index.slabs)
-    descent = kernels.descends(h, rows, widest, index.depth, k)
+    descent = _descent(h, rows, index, k)
     with torch.no_grad():
         if descent is not None:
             tree = index.first_child, index.num_children, index.class_of
             most = max(64, int(_SHARE * tax.num_parents))
             logp, classes, certain = descent.best_leaves(
-                h, rows, bias, *tree, k, index.depth, widest, index.levels[0], most
+                h, rows, bias, *tree, k, index.depth, _widest(index), index.levels[0], most
             )
             return logp, classes, (~certain).nonzero().squeeze(1)
         found = _searched(h, rows, bias, index, k)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from types import ModuleType
+from types import ModuleType, NoneType
 from typing import Any
 
 import torch
 from torch import Tensor, library
+from torch.nn import Parameter
 
 from arbormax import kernels
 from arbormax.errors import InputError, OptionError
@@ -85,7 +86,7 @@ def path_cross_entropy(
     features = h.reshape(-1, h.shape[-1])
     chosen = kernels.choose(impl, features, rows, tree)
     steps = (features, rows, bias, offset, nodes_B)
-    if _is_watched(features):
+    if _is_watched(features, rows, bias, offset):
         logp_BK, mean_BK, *_ = path_steps(*steps, tree.tensors, tree.sizes, sparse, chosen)
     else:
         logp_BK, mean_BK = _EagerSteps.apply(*steps, tree, sparse, chosen)  # type: ignore[no-untyped-call]
@@ -100,9 +101,11 @@ def path_cross_entropy(
     return reduced(loss_BK.sum(1), item_weights(row_B, target_kind, weight, index), counted_B, reduction, batch)
 
 
-def _is_watched(h: Tensor) -> bool:
+def _is_watched(*tensors: Tensor | None) -> bool:
     """Whether a compiler, a mode or a kind of tensor looks at the operators that are called."""
-    if torch.compiler.is_compiling() or type(h) not in (Tensor, torch.nn.Parameter):
+    if torch.compiler.is_compiling() or torch._C._is_tracing():  # noqa: SLF001
+        return True
+    if any(type(tensor) not in (Tensor, Parameter, NoneType) for tensor in tensors):
         return True
     return bool(torch._C._len_torch_dispatch_stack())  # noqa: SLF001  # torch offers it under no other name
 
@@ -130,7 +133,8 @@ class _EagerSteps(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, own_grad: Tensor, mean_grad: Tensor) -> tuple[Tensor | None, ...]:
         given, tree, sparse, impl = ctx.saved_tensors, ctx.tree, ctx.sparse, ctx.impl
-        if torch.is_grad_enabled():  # for a second derivative, which the operator refuses
+        # with gradients of its own, it is for a second derivative, which the operator refuses
+        if torch.is_grad_enabled() or _is_watched(own_grad, mean_grad):
             found = path_steps_backward(own_grad, mean_grad, *given, tree.tensors, tree.sizes, sparse, impl)
         else:
             found = _gradients(kernels.implementation(impl), own_grad, mean_grad, given, tree, sparse)

@@ -20,14 +20,14 @@ from arbormax.functional._checks import Reduction, TargetKind, check_choice, is_
 from arbormax.functional._index import tree_index
 from arbormax.functional._path_tree import path_tree
 from arbormax.functional._threshold import check_tau
-from arbormax.functional.best import best_leaves, deepest_nodes
+from arbormax.functional.best import at_once, best_leaves, deepest_nodes
 from arbormax.functional.losses import usual_loss
 from arbormax.functional.paths import path_cross_entropy, prefers_paths
 from arbormax.heads.base import TreeHead, check_taxonomy, linear
 from arbormax.taxonomy import Taxonomy
 
 _DEEP = 50  # classes for each of the k asked for, below which a search has little to leave out
-_ITEMS, _GPU_ITEMS = 256, 4096  # that are searched for together
+_ITEMS = 256  # whose deepest nodes are looked for together
 _SCORES = 1 << 26  # of all nodes for some items, in memory at once
 
 
@@ -144,16 +144,16 @@ class HierarchicalSoftmax(TreeHead):
             features = h.reshape(-1, h.shape[-1])
             if len(features) and k * _DEEP <= self.out_features and self._prefers_paths(h):
                 with torch.no_grad():
-                    at_once = _GPU_ITEMS if h.is_cuda else _ITEMS
-                    parts = [self._searched(part, k) for part in torch.split(features, at_once)]
+                    size = at_once(features, self.weight, self.taxonomy, k)
+                    parts = [self._searched(part, k) for part in torch.split(features, size)]
                 logp, classes = (torch.cat(found).view(*h.shape[:-1], k) for found in zip(*parts, strict=True))
                 return logp, classes
         return super().topk(h, k)
 
     def _searched(self, features: Tensor, k: int) -> tuple[Tensor, Tensor]:
         logp, classes, left = best_leaves(features, self.weight, self.bias, self.taxonomy, k)
-        at_once = max(1, _SCORES // self.taxonomy.num_nodes)
-        for part in torch.split(left, at_once) if len(left) else ():
+        size = max(1, _SCORES // self.taxonomy.num_nodes)
+        for part in torch.split(left, size) if len(left) else ():
             logp[part], classes[part] = super().topk(features[part], k)
         return logp, classes
 

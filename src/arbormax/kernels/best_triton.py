@@ -15,6 +15,7 @@ from torch.nn import functional as F
 WIDEST, MOST, DEEPEST = 256, 16, 32  # siblings, leaves and levels; larger ones are left to torch
 BLOCK, WARPS = 64, 16  # features at a time, and warps of a program
 _NONE = tl.constexpr(2147483647)
+UNROLLED = tl.constexpr(1024)  # features up to which a loop over them is unrolled: it takes seconds to compile
 
 
 @triton.jit
@@ -32,7 +33,7 @@ def _descend(
     leaf_ptr,  # (B, K) out
     certain_ptr,  # (B,) out: whether nothing better can be left
     most,  # nodes that may be opened
-    TOP: tl.constexpr,
+    top,
     K: tl.constexpr,
     SLOTS: tl.constexpr,
     LEVELS: tl.constexpr,
@@ -59,16 +60,16 @@ def _descend(
         there = column < tl.load(count_ptr + node)
         child = first + column
         if node == 0:
-            logits = tl.load(root_ptr + item * TOP + column, mask=there, other=0.0)
+            logits = tl.load(root_ptr + item * top + column, mask=there, other=0.0)
         else:
             logits = tl.zeros((WIDTH,), dtype=tl.float32)
-            for base in tl.static_range(0, D, BLOCK_D):  # all of them are asked for before the first has come
-                d = base + tl.arange(0, BLOCK_D)
-                x = tl.load(h_ptr + item * D + d, mask=d < D, other=0.0).to(tl.float32)
-                row = (child - 1).to(tl.int64)[:, None] * D
-                mask = there[:, None] & (d < D)[None, :]
-                w = tl.load(weight_ptr + row + d[None, :], mask=mask, other=0.0).to(tl.float32)
-                logits += tl.sum(w * x[None, :], 1)
+            row_ptr = weight_ptr + (child - 1).to(tl.int64)[:, None] * D
+            if D <= UNROLLED:  # all of them are asked for before the first has come
+                for base in tl.static_range(0, D, BLOCK_D):
+                    logits += _products(h_ptr + item * D, row_ptr, there, base, D, BLOCK_D)
+            else:
+                for base in range(0, D, BLOCK_D):
+                    logits += _products(h_ptr + item * D, row_ptr, there, base, D, BLOCK_D)
             if HAS_BIAS:
                 logits += tl.load(bias_ptr + child - 1, mask=there, other=0.0).to(tl.float32)
         logits = tl.where(there, logits, -float("inf"))
@@ -112,6 +113,15 @@ def _descend(
         tl.store(logp_ptr + item * K + place, largest)
         tl.store(leaf_ptr + item * K + place, leaf.to(tl.int64))
         best = tl.where((best == largest) & (leaves == leaf), -float("inf"), best)
+
+
+@triton.jit
+def _products(h_ptr, row_ptr, there, base, D: tl.constexpr, BLOCK_D: tl.constexpr):
+    """What some of the features add to the logits."""
+    d = base + tl.arange(0, BLOCK_D)
+    x = tl.load(h_ptr + d, mask=d < D, other=0.0).to(tl.float32)
+    w = tl.load(row_ptr + d[None, :], mask=there[:, None] & (d < D)[None, :], other=0.0).to(tl.float32)
+    return tl.sum(w * x[None, :], 1)
 
 
 @triton.jit
@@ -160,8 +170,8 @@ def best_leaves(
         at_root = F.linear(h.float(), rows[:top].float(), None if bias is None else bias[:top].float())
     order = at_root.argmax(1).argsort()
     _descend[(items,)](
-        h, rows, bias, at_root, order, first_child, num_children, class_of, waiting, logp, classes, certain, most,
-        TOP=top, K=k, SLOTS=max(4, triton.next_power_of_2(k)), LEVELS=depth, D=width,
+        h, rows, bias, at_root, order, first_child, num_children, class_of, waiting, logp, classes, certain, most, top,
+        K=k, SLOTS=max(4, triton.next_power_of_2(k)), LEVELS=depth, D=width,
         BLOCK_D=min(BLOCK, triton.next_power_of_2(width)), WIDTH=size, HAS_BIAS=bias is not None, num_warps=WARPS,
     )  # fmt: skip
     return logp, classes, certain.bool()

@@ -173,7 +173,7 @@ def fit(
     """A model trained on the examples; without `valid`, the share `config.validation` of them is held out.
 
     With `folder`, logs and the state of the run go there and `resume` goes on from that state, to the same weights as
-    a run that was never stopped.
+    a run that was never stopped. Callbacks must not keep the trainer, which is taken apart in the end.
     """
     config = config.resolved(len(train))
     assert config.batch_size is not None
@@ -229,18 +229,21 @@ def fit(
         if resumed is not None:
             check_state(resumed)
         spawned = isinstance(strategy, Workers) and strategy.spawns
-        with _interrupts(folder, spawned), _losses(state, hardware.ranks):
-            trainer.fit(module, datamodule=data, ckpt_path=resumed, weights_only=True)
-            leave_group()
+        try:
+            with _interrupts(folder, spawned), _losses(state, hardware.ranks):
+                trainer.fit(module, datamodule=data, ckpt_path=resumed, weights_only=True)
+                leave_group()
+            device, told = trainer.strategy.root_device, dict(trainer.callback_metrics)
+        finally:  # they refer to one another, and would keep weights, texts and optimiser
+            for part in (trainer.strategy, trainer):
+                vars(part).clear()
     if not hardware.several:  # Lightning leaves it on the CPU
-        model.to(trainer.strategy.root_device)
+        model.to(device)
     model.eval()
     if not all(parameter.isfinite().all() for parameter in model.parameters()):
         raise TrainingError("training diverged, its weights are not finite: try a lower learning rate, or clip")
-    curve = trainer.callback_metrics.pop(CURVE, torch.zeros(0, 0))
-    found = {name: value.item() for name, value in trainer.callback_metrics.items()}
-    for part in (trainer.strategy, trainer):  # which refer to one another: they would keep weights, texts and optimiser
-        vars(part).clear()
+    curve = told.pop(CURVE, torch.zeros(0, 0))
+    found = {name: value.item() for name, value in told.items()}
     return Run(
         model,
         epochs=int(found[EPOCHS]),

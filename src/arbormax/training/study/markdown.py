@@ -58,8 +58,8 @@ Figures = Mapping[str, str]  # name → path as seen from the page; those that a
 
 def arm_title(arm: str) -> str:
     """The name of an arm in tables and figures."""
-    base, _, kind = arm.partition("-")
-    return _ARM_TITLES.get(base, base) + (f", {_KINDS.get(kind, kind)}" if kind else "")
+    base, *kinds = arm.split("-")
+    return ", ".join([_ARM_TITLES.get(base, base), *(_KINDS.get(kind, kind) for kind in kinds)])
 
 
 def config_title(arm: str, head: str) -> str:
