@@ -74,6 +74,31 @@ def test_the_commands_of_the_first_five_minutes_run(folder, monkeypatch):
     assert "home > kitchen > pan" in Path("answers.csv").read_text("utf-8")
 
 
+def commands(page: Path) -> list[list[str]]:
+    """The arguments of every call of arbormax that a page shows in a block, fenced or indented."""
+    text = page.read_text("utf-8")
+    fenced = "".join(code for _, _, code in FENCE.findall(text))
+    lines = re.findall(r"^(arbormax [a-z].*)$", fenced, re.MULTILINE)
+    lines += re.findall(r"^    (arbormax [a-z].*)$", text, re.MULTILINE)
+    return [shlex.split(line.partition("  #")[0])[1:] for line in lines]
+
+
+@pytest.mark.parametrize("page", [page for page in ALL if commands(page)], ids=lambda page: page.name)
+def test_the_commands_that_a_page_shows_are_understood(page):
+    """Some need hours, or a file of the reader's: they are parsed, not run."""
+    import typer
+
+    from arbormax.cli.app import app
+
+    for words in commands(page):
+        command = typer.main.get_command(app)
+        context = command.make_context("arbormax", list(words))
+        while hasattr(command, "resolve_command"):
+            name, command, left = command.resolve_command(context, [*context._protected_args, *context.args])
+            context = command.make_context(name, list(left), parent=context)
+        assert not context.args
+
+
 def test_the_site_lists_every_page():
     nav = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:")[2]
     docs = ROOT / "docs"
