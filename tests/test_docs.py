@@ -99,6 +99,38 @@ def test_the_commands_that_a_page_shows_are_understood(page):
         assert not context.args
 
 
+GOODS = {"home/kitchen/pan": "steel frying pan", "home/kitchen/knife": "bread knife", "garden/hose": "garden hose"}
+RUN = ("train", "predict", "compare", "crossval", "search", "explain", "report")  # others wait, or need a network
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["README.md", "docs/experiments.md", "docs/report.md"])
+def test_the_commands_of_a_page_run_one_after_another(name, folder, monkeypatch):
+    from typer.testing import CliRunner
+
+    from arbormax.cli.app import app
+
+    page = ROOT / name
+    folder(page)
+    monkeypatch.setenv("COLUMNS", "200")
+    rows = [f"{text} {number},{label}" for number in range(10) for label, text in GOODS.items()]
+    for file, head in {
+        "products.csv": "title,category",
+        "products-test.csv": "title,category",
+        "new.csv": "title,category",
+        "reviews.csv": "text,label",
+        "reviews-test.csv": "text,label",
+    }.items():
+        Path(file).write_text("\n".join([head, *rows]) + "\n", "utf-8")
+    # a dataset by name, with test texts of its own, would be large or not be here
+    here = {"trec": ["reviews.csv", "--test", "reviews-test.csv"]}
+    lines = [[one for word in words for one in here.get(word, [word])] for words in commands(page) if words[0] in RUN]
+    assert lines
+    for words in lines:
+        told = CliRunner().invoke(app, words, prog_name="arbormax")
+        assert told.exit_code == 0, (words, told.output)
+
+
 def test_the_site_lists_every_page():
     nav = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:")[2]
     docs = ROOT / "docs"

@@ -97,6 +97,14 @@ def test_a_search_that_comes_to_nothing_ends_before_the_round_that_is_too_much(m
     assert sum(looked) <= best._SHARE * 3 * tax.num_nodes
 
 
+def test_only_those_that_go_down_on_their_own_are_many_at_once(monkeypatch):
+    head, h = am.HierarchicalSoftmax(3, large()), torch.randn(2, 3)
+    monkeypatch.setattr(best.kernels, "descends", lambda *_: None)
+    few = best.at_once(h, head.weight, head.taxonomy, 5)
+    monkeypatch.setattr(best.kernels, "descends", lambda *_: best)
+    assert few == 256 < best.at_once(h, head.weight, head.taxonomy, 5)
+
+
 def test_a_tie_that_is_found_late_still_goes_by_class_order(monkeypatch):
     monkeypatch.setattr(best, "_SHARE", float("inf"))
     tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "w"]}, classes=["z", "w", "x", "y"])  # b comes after a

@@ -56,6 +56,26 @@ def test_a_model_is_gone_with_its_last_user(tmp_path):
         gc.enable()
 
 
+def test_the_model_of_a_training_that_failed_is_gone_too():
+    seen = []
+
+    class Fails(pl.Callback):
+        def on_train_epoch_end(self, trainer, module):
+            seen.append(weakref.ref(module.model))
+            raise ArithmeticError("enough")
+
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(ArithmeticError) as told:
+            fit(settings(epochs=1), TREE, examples(40), callbacks=[Fails()])
+        told.value.__traceback__ = None
+        del told
+        assert seen[0]() is None
+    finally:
+        gc.enable()
+
+
 def test_the_held_out_part_chooses_the_weights():
     seen = []
 

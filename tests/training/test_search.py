@@ -307,3 +307,10 @@ def test_without_optuna_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(MissingDependencyError, match=r"arbormax\[train\]"):
         search(TINY, TAX, toy())
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="this system does not list a process's files there")
+def test_the_database_is_closed_in_the_end(tmp_path):
+    search(TINY, TAX, toy(), trials=1, space=SMALL, storage=tmp_path / "study.db")
+    opened = [os.readlink(file) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+    assert not [name for name in opened if name.startswith(str(tmp_path))]

@@ -19,10 +19,8 @@ from arbormax.functional._threshold import passes
 from arbormax.kernels import path_torch
 from arbormax.taxonomy import Taxonomy
 
-_ITEMS, _DESCENTS = (
-    256,
-    4096,
-)  # that are searched for together: by torch, where one may spoil it for all, and each alone
+_ITEMS = 256  # that torch searches for together, where one may spoil it for all
+_DESCENTS = 4096  # that go down on their own, in one launch
 _CELLS = 1 << 22  # numbers in the arrays of one round, about
 _SHARE = 0.05  # of the tree: who has looked at so much of it looks at all of it
 

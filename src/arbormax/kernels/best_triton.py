@@ -23,7 +23,7 @@ def _descend(
     h_ptr,
     weight_ptr,
     bias_ptr,
-    root_ptr,  # (B, TOP) logits of the root's children
+    root_ptr,  # (B, top) logits of the root's children
     order_ptr,  # (B,) the items, in the order that they are taken in
     child_ptr,  # (N,) first child of each node
     count_ptr,  # (N,) its children
@@ -33,7 +33,7 @@ def _descend(
     leaf_ptr,  # (B, K) out
     certain_ptr,  # (B,) out: whether nothing better can be left
     most,  # nodes that may be opened
-    top,
+    top,  # children of the root
     K: tl.constexpr,
     SLOTS: tl.constexpr,
     LEVELS: tl.constexpr,

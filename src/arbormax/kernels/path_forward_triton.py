@@ -1,6 +1,7 @@
 """The softmaxes of a tile: a few items that share a sibling group, whose rows are read once for all of them.
 
-The logits of the paths are kept for the way back, a few numbers an item, so that it reads the rows once, too.
+The logits of the paths are kept for the way back, for each item as many as the widest groups of all levels have
+together, so that it reads the rows once, too.
 """
 
 import triton
