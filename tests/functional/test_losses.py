@@ -306,6 +306,36 @@ def test_the_flat_loss_of_any_node_sums_its_leaves(tax, seed):
     torch.testing.assert_close(mean, (item * found).sum() / item.sum())
 
 
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_the_smoothed_flat_loss_is_torchs_and_weighs_whole_items(reduction):
+    logits, target = torch.randn(6, C, dtype=torch.float64), torch.tensor([0, 3, -100, 1, 2, 0])
+    given = {"reduction": reduction, "label_smoothing": 0.3}
+    expected = F.cross_entropy(logits, target, **given)
+    torch.testing.assert_close(AF.flat_cross_entropy(logits, target, TREE, **given), expected)
+    nodes = torch.where(target < 0, target, torch.tensor(TREE.leaves)[target.clamp(min=0)])
+    torch.testing.assert_close(AF.flat_cross_entropy(logits, nodes, TREE, target_kind="node", **given), expected)
+    # with weights, the same item by item
+    weight = torch.rand(C, dtype=torch.float64) + 0.1
+    each = F.cross_entropy(logits, target, reduction="none", label_smoothing=0.3)
+    w = weight[target.clamp(min=0)] * (target >= 0)
+    wanted = {"none": w * each, "sum": (w * each).sum(), "mean": (w * each).sum() / w.sum()}[reduction]
+    for kind, y in (("class", target), ("node", nodes)):
+        found = AF.flat_cross_entropy(logits, y, TREE, target_kind=kind, weight=weight, **given)
+        torch.testing.assert_close(found, wanted)
+
+
+def test_a_smoothed_inner_target_spreads_over_all_classes_and_the_root_costs_nothing():
+    logits = torch.randn(2, C, dtype=torch.float64)
+    inner = int(TREE.parent[TREE.leaves[0]])
+    found = AF.flat_cross_entropy(
+        logits, torch.tensor([inner, 0]), TREE, target_kind="node", reduction="none", label_smoothing=0.2
+    )
+    log_p = logits[0].log_softmax(-1)
+    below = torch.tensor([inner in TREE.ancestors(int(leaf)) for leaf in TREE.leaves])
+    expected = -0.8 * log_p[below].logsumexp(0) - 0.2 * log_p.mean()
+    torch.testing.assert_close(found, torch.stack([expected, torch.zeros_like(expected)]))
+
+
 @pytest.mark.parametrize("function", [AF.hierarchical_cross_entropy, AF.flat_cross_entropy])
 @pytest.mark.parametrize(
     ("target", "kind", "message"),

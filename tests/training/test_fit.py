@@ -147,7 +147,18 @@ def test_weights_by_name_reach_the_loss_and_are_checked():
 
 @pytest.mark.parametrize("option", [{"gamma": 2.0}, {"label_smoothing": 0.1}, {"tau": 1.0}, {"hxe_alpha": 0.5}])
 def test_options_of_the_loss_change_the_training(option):
-    plain, other = (fit(settings(validation=0, epochs=3, **given), TREE, examples(31)).model for given in ({}, option))
+    assert_training_changes("hierarchical", option)
+
+
+@pytest.mark.parametrize("head", ["flat", "shared"])
+def test_smoothing_changes_the_training_of_every_head(head):
+    assert_training_changes(head, {"label_smoothing": 0.1})
+
+
+def assert_training_changes(head, option):
+    plain, other = (
+        fit(settings(validation=0, epochs=3, head=head, **given), TREE, examples(31)).model for given in ({}, option)
+    )
     assert not same_weights(plain, other)
     assert all(parameter.isfinite().all() for parameter in other.parameters())
 

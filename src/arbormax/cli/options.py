@@ -155,7 +155,9 @@ class ModelOptions:
     class_weight: Annotated[
         str | None, typer.Option(help="balanced: rare classes count more.", rich_help_panel=TRAINING)
     ] = None
-    label_smoothing: Annotated[float | None, typer.Option(help="Among siblings.", rich_help_panel=TRAINING)] = None
+    label_smoothing: Annotated[
+        float | None, typer.Option(help="Among siblings, or all classes of one softmax.", rich_help_panel=TRAINING)
+    ] = None
     gamma: Annotated[float | None, typer.Option(help="Of the focal loss.", rich_help_panel=TRAINING)] = None
     tau: Annotated[
         float | None, typer.Option(help="Logit adjustment by sibling frequencies.", rich_help_panel=TRAINING)

@@ -160,32 +160,42 @@ def flat_cross_entropy(
     target_kind: TargetKind = "class",
     ignore_index: int = -100,
     weight: Tensor | None = None,
+    label_smoothing: float = 0.0,
 ) -> Tensor:
     """The negative log-probability of each target under one softmax over all classes.
 
-    As `hierarchical_cross_entropy`, from (..., C) logits; an inner node's probability is the sum of its leaves'.
+    As `hierarchical_cross_entropy`, from (..., C) logits; an inner node's probability is the sum of its leaves', and
+    what `label_smoothing` takes from the target is spread evenly over all classes.
     """
     index = tree_index(tax, leaf_logits.device)
     check_width(leaf_logits, index.num_leaves, "one column per class")
-    check_options(reduction, target_kind)
+    check_options(reduction, target_kind, label_smoothing)
     batch = leaf_logits.shape[:-1]
     row_B = check_target(target, batch, target_kind)
     logits_BC = leaf_logits.reshape(-1, index.num_leaves)
     logits_BC = logits_BC.to(torch.promote_types(logits_BC.dtype, torch.float32))
     if weight is not None:
         weight = check_weights(weight, index.num_leaves, "weight", logits_BC.device, logits_BC.dtype)
-    if target_kind == "class":
+    # torch would spread class weights over the smoothed target
+    if target_kind == "class" and (weight is None or not label_smoothing):
         if not may_look_up_unread(row_B, index.num_leaves, STOP) or ignore_index != STOP:
             row_B, counted_B = mask_target(row_B, index.num_leaves, target_kind, ignore_index)
             row_B = row_B.masked_fill(~counted_B, STOP)
         try:
-            loss = F.cross_entropy(logits_BC, row_B, weight, reduction=reduction, ignore_index=STOP)
+            loss = F.cross_entropy(
+                logits_BC, row_B, weight, reduction=reduction, ignore_index=STOP, label_smoothing=label_smoothing
+            )
         except IndexError:
             mask_target(row_B, index.num_leaves, target_kind, ignore_index)  # says which target it was
             raise
         return loss.reshape(batch) if reduction == "none" else loss
-    row_B, counted_B = mask_target(row_B, index.num_nodes, target_kind, ignore_index)
-    loss_B = -flat_node_log_probs(logits_BC, tax).gather(1, row_B.unsqueeze(1)).squeeze(1)
+    limit = index.num_leaves if target_kind == "class" else index.num_nodes
+    row_B, counted_B = mask_target(row_B, limit, target_kind, ignore_index)
+    nodes_B = row_B if target_kind == "node" else index.leaves.index_select(0, row_B)
+    loss_B = -flat_node_log_probs(logits_BC, tax).gather(1, nodes_B.unsqueeze(1)).squeeze(1)
+    if label_smoothing:
+        spread_B = -logits_BC.log_softmax(-1).mean(-1).masked_fill(nodes_B == 0, 0.0)  # the root costs nothing
+        loss_B = (1.0 - label_smoothing) * loss_B + label_smoothing * spread_B
     weight_B = item_weights(row_B, target_kind, weight, index)
     return reduced(loss_B, weight_B, counted_B, reduction, batch)
 

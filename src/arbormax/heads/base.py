@@ -162,6 +162,7 @@ class SoftmaxOverLeaves(TreeHead):
         *,
         target_kind: TargetKind = "class",
         weight: Tensor | None = None,
+        label_smoothing: float = 0.0,
         **sibling_options: Any,
     ) -> Tensor:
         """The negative log-probability of each target: see `arbormax.functional.flat_cross_entropy`."""
@@ -174,6 +175,7 @@ class SoftmaxOverLeaves(TreeHead):
             target_kind=target_kind,
             ignore_index=ignore_index,
             weight=weight,
+            label_smoothing=label_smoothing,
         )
 
     def _training_logits(self, h: Tensor) -> Tensor:
@@ -198,7 +200,7 @@ def check_taxonomy(tax: Taxonomy) -> Taxonomy:
 
 
 def refuse_sibling_options(head: str, options: dict[str, Any]) -> None:
-    known = {"label_smoothing", "gamma", "node_weights", "tau"}
+    known = {"gamma", "node_weights", "tau"}
     for name in options:
         if name not in known:
             raise TypeError(f"{head}.loss() got an unexpected keyword argument {name!r}")

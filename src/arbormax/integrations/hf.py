@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from arbormax import heads
 from arbormax.errors import ArbormaxError, InputError, MissingDependencyError, OptionError
-from arbormax.functional import flat_node_log_probs, hierarchical_cross_entropy
+from arbormax.functional import flat_cross_entropy, flat_node_log_probs, hierarchical_cross_entropy
 from arbormax.functional._checks import TargetKind, check_choice
 from arbormax.heads.base import TreeHead, check_taxonomy, refuse_sibling_options
 from arbormax.heads.replace import HeadKind
@@ -122,7 +122,8 @@ def trainer_loss(
         model: the model after `am.replace_head`.
         target_kind: what the labels are: `"node"` ids, or `"class"` ids where only the options are wanted.
         weight: (C,) class weights; a node takes the mean weight of the leaves below it.
-        label_smoothing: the share of the target spread evenly over each sibling group.
+        label_smoothing: the share of the target spread evenly over each sibling group, or over all classes where one
+            softmax is all there is.
         gamma: of the focal loss, applied at every step of the path.
         node_weights: (N,) the weight of each node's step.
         tau: adjusts by the priors that `head.set_priors` was given.
@@ -132,8 +133,9 @@ def trainer_loss(
         raise InputError(f"expected a model with one head of arbormax, found {len(found)}: call am.replace_head first")
     head = found[0]
     check_choice("target_kind", target_kind, get_args(TargetKind))
-    siblings = {"label_smoothing": label_smoothing, "gamma": gamma, "node_weights": node_weights, "tau": tau}
-    if not isinstance(head, heads.HierarchicalSoftmax):
+    siblings = {"gamma": gamma, "node_weights": node_weights, "tau": tau}
+    has_siblings = isinstance(head, heads.HierarchicalSoftmax)
+    if not has_siblings:
         refuse_sibling_options(type(head).__name__, siblings)
     elif tau and not bool(head.log_priors.any()):
         raise OptionError("tau needs the training frequencies: call head.set_priors(class_counts) first")
@@ -145,18 +147,20 @@ def trainer_loss(
         leaves_BC: Tensor = outputs["logits"] if isinstance(outputs, Mapping) else outputs[0]
         if labels.numel() == leaves_BC.shape[:-1].numel():
             labels = labels.reshape(leaves_BC.shape[:-1])
-        # The softmax over siblings does not mind their parent's share, so log-probabilities do as logits.
-        logits_BM = flat_node_log_probs(leaves_BC, tax)[..., 1:]
-        total = hierarchical_cross_entropy(
-            logits_BM,
-            labels.to(leaves_BC.device),
-            tax,
-            reduction="mean" if num_items_in_batch is None else "sum",
-            target_kind=target_kind,
-            weight=weight,
-            log_priors=cast(Tensor, head.log_priors).to(leaves_BC.device) if tau else None,
-            **siblings,  # type: ignore[arg-type]
-        )
+        labels = labels.to(leaves_BC.device)
+        options: dict[str, Any] = {
+            "reduction": "mean" if num_items_in_batch is None else "sum",
+            "target_kind": target_kind,
+            "weight": weight,
+            "label_smoothing": label_smoothing,
+        }
+        if has_siblings:
+            # The softmax over siblings does not mind their parent's share, so log-probabilities do as logits.
+            logits_BM = flat_node_log_probs(leaves_BC, tax)[..., 1:]
+            priors = cast(Tensor, head.log_priors).to(leaves_BC.device) if tau else None
+            total = hierarchical_cross_entropy(logits_BM, labels, tax, log_priors=priors, **options, **siblings)
+        else:
+            total = flat_cross_entropy(leaves_BC, labels, tax, **options)
         if num_items_in_batch is None:
             return total
         return total / (

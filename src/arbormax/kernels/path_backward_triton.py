@@ -124,6 +124,31 @@ def backward_features(
                     tl.store(weight_out_ptr + goal[:, None] * D + d[None, :], rows, mask=mask)
 
 
+@triton.jit(do_not_specialize=["items", "levels"])
+def add_levels(
+    features_ptr,  # (K, B, D), of which only those of an item's own steps were written
+    order_ptr,
+    own_ptr,
+    out_ptr,  # (B, D)
+    items,
+    levels,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """The features' gradients: the sum of their levels' parts."""
+    at = tl.program_id(0)
+    item = tl.load(order_ptr + at).to(tl.int64)
+    for base in range(0, D, BLOCK_D):
+        d = base + tl.arange(0, BLOCK_D)
+        out = tl.zeros((BLOCK_D,), dtype=tl.float32)
+        row = item
+        for level in range(levels):
+            count = tl.where(tl.load(own_ptr + level * items + at) > 0, D, 0)
+            out += tl.load(features_ptr + row * D + d, mask=d < count, other=0.0)
+            row += items
+        tl.store(out_ptr + item * D + d, out, mask=d < D)
+
+
 @triton.jit
 def _block(table_ptr, row, is_row, d, D: tl.constexpr, DTYPE: tl.constexpr):
     """Some rows of a table, and of these some columns."""
@@ -193,18 +218,26 @@ def backward_rows(
                     tl.store(rows_ptr + goal, (start + column).to(tl.int64), mask=is_row)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["groups"])
 def clear_untouched(
-    touched_ptr, inner_ptr, start_ptr, size_ptr, weight_out_ptr, bias_out_ptr, D: tl.constexpr, BLOCK: tl.constexpr
+    touched_ptr,
+    inner_ptr,
+    start_ptr,
+    size_ptr,
+    weight_out_ptr,
+    bias_out_ptr,
+    groups,
+    D: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     """Zeros for the children of a node that no path goes by; an only child is on none."""
-    inner = tl.program_id(0)
-    size = tl.load(size_ptr + inner)
-    if (tl.load(touched_ptr + tl.load(inner_ptr + inner)) == 0) | (size == 1):
-        start = tl.load(start_ptr + inner)
-        at = tl.arange(0, BLOCK)
-        zeros = tl.zeros((BLOCK,), dtype=weight_out_ptr.dtype.element_ty)
-        for base in range(0, size * D, BLOCK):
-            tl.store(weight_out_ptr + start * D + base + at, zeros, mask=base + at < size * D)
-        for base in range(0, size, BLOCK):
-            tl.store(bias_out_ptr + start + base + at, zeros, mask=base + at < size)
+    at = tl.arange(0, BLOCK)
+    zeros = tl.zeros((BLOCK,), dtype=weight_out_ptr.dtype.element_ty)
+    for inner in range(tl.program_id(0), groups, tl.num_programs(0)):
+        size = tl.load(size_ptr + inner)
+        if (tl.load(touched_ptr + tl.load(inner_ptr + inner)) == 0) | (size == 1):
+            start = tl.load(start_ptr + inner)
+            for base in range(0, size * D, BLOCK):
+                tl.store(weight_out_ptr + start * D + base + at, zeros, mask=base + at < size * D)
+            for base in range(0, size, BLOCK):
+                tl.store(bias_out_ptr + start + base + at, zeros, mask=base + at < size)

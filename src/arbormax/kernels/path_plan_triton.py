@@ -65,8 +65,7 @@ def plan(
         there = is_item & (depth == level + 1) & (size > 1)  # an only child is certain
         start = tl.load(start_ptr + node)
         parent = tl.load(parent_ptr + node)
-        begin = _first_at_least(place_ptr, tl.load(first_ptr + parent) + 1, items)
-        end = _first_at_least(place_ptr, tl.load(after_ptr + parent), items)
+        begin, end = _run(place_ptr, tl.load(first_ptr + parent) + 1, tl.load(after_ptr + parent), items)
         tl.store(own_ptr + level * items + at, tl.where(there, node, 0).to(tl.int32), mask=is_item)
         is_none = is_item & (there == 0)
         none = tl.zeros((BLOCK,), dtype=tl.float32)
@@ -104,16 +103,22 @@ def plan(
 
 
 @triton.jit
-def _first_at_least(place_ptr, wanted, items):
-    """Where the rising places first reach the one wanted."""
-    low = tl.zeros_like(wanted).to(tl.int32)
-    high = low + items
+def _run(place_ptr, first, after, items):
+    """Where the rising places first reach the one, and the other: two searches whose looks at memory overlap."""
+    begin = tl.zeros_like(first).to(tl.int32)
+    begin_high = begin + items
+    end, end_high = begin, begin_high
     left = items
     while left > 0:
-        middle = (low + high) // 2
-        open_ = low < high
-        is_less = tl.load(place_ptr + middle, mask=open_, other=0) < wanted
-        low = tl.where(open_ & is_less, middle + 1, low)
-        high = tl.where(open_ & (is_less == 0), middle, high)
+        begin, begin_high = _halved(place_ptr, first, begin, begin_high)
+        end, end_high = _halved(place_ptr, after, end, end_high)
         left = left // 2
-    return low
+    return begin, end
+
+
+@triton.jit
+def _halved(place_ptr, wanted, low, high):
+    middle = (low + high) // 2
+    open_ = low < high
+    is_less = tl.load(place_ptr + middle, mask=open_, other=0) < wanted
+    return tl.where(open_ & is_less, middle + 1, low), tl.where(open_ & (is_less == 0), middle, high)

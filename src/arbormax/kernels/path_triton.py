@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from arbormax.kernels.gpu import shared_memory
-from arbormax.kernels.path_backward_triton import backward_features, backward_rows, clear_untouched
+from arbormax.kernels.path_backward_triton import add_levels, backward_features, backward_rows, clear_untouched
 from arbormax.kernels.path_forward_triton import forward
 from arbormax.kernels.path_plan_triton import SEGMENT_FIELDS, TILE_FIELDS, plan
 from arbormax.kernels.path_torch import Gradients
@@ -26,6 +26,7 @@ TILE = 16  # items of a tile
 _WIDTH = 128  # rows of a sibling group that are looked at together
 _BLOCK = 4096  # items that the plan looks at together
 _CLEARED = 32  # rows of a sibling group, about, from which on zeros are written group by group
+_CLEARERS = 132  # programs that write them: as many as a large GPU has processors
 _ROOMY = 160 * 1024  # bytes of shared memory, about, that the larger blocks ask for
 # of each kernel: features that are looked at together in half precision, warps and stages
 FORWARD, FEATURES, ROWS = (64, 4, 4), (128, 4, 4), (64, 4, 3)
@@ -102,7 +103,14 @@ def gradients(
         of_rows, of_bias = torch.zeros_like(rows), rows.new_zeros(len(rows))
     kept_type = h.dtype if is_half else torch.float32
     kept = torch.zeros((1 + is_half, items, cells), dtype=kept_type, device=h.device)
-    of_levels = torch.zeros((levels, items, width), dtype=torch.float32, device=h.device)
+    of_levels = torch.empty((levels, items, width), dtype=torch.float32, device=h.device)
+    of_h = torch.empty_like(h)
+    if clears:  # first, and by few programs, which leaves room for the other kernels beside them
+        with torch.cuda.stream(side):
+            clear_untouched[(min(len(tree.inner), _CLEARERS),)](
+                touched.view(torch.int8), tree.inner, tree.inner_start, tree.inner_size, of_rows, of_bias,
+                len(tree.inner), D=width, BLOCK=4096, num_warps=4,
+            )  # fmt: skip
     if items:
         backward_features[(len(tiles) // TILE_FIELDS,)](
             own_grad.contiguous(), mean_grad.contiguous(), h, rows, order, own, tiles, made,
@@ -110,12 +118,6 @@ def gradients(
             TILE_FIELDS=TILE_FIELDS, IS_WIDE=not _merges(tree), IS_SPARSE=sparse, IS_HALF=is_half,
             **shape,
         )  # fmt: skip
-    if clears:  # zeros take the memory's time, the other kernels mostly their own
-        with torch.cuda.stream(side):
-            clear_untouched[(len(tree.inner),)](
-                touched.view(torch.int8), tree.inner, tree.inner_start, tree.inner_size, of_rows, of_bias,
-                D=width, BLOCK=4096, num_warps=8,
-            )  # fmt: skip
     if items and len(segments):
         shape = _shape(h, rows, tree, ROWS)
         backward_rows[(len(segments) // SEGMENT_FIELDS, triton.cdiv(width, shape["BLOCK_D"]))](
@@ -130,9 +132,12 @@ def gradients(
         else:
             of_rows[:top] = coefficients.t() @ features
         of_bias[:top] = coefficients.sum(0, dtype=torch.float32)
+    if items:
+        block = min(1024, triton.next_power_of_2(width))
+        add_levels[(items,)](of_levels, order, own, of_h, items, levels, D=width, BLOCK_D=block, num_warps=4)
     if side is not None:
         torch.cuda.current_stream(h.device).wait_stream(side)
-    return Gradients(of_levels.sum(0).to(h.dtype), at, of_rows, of_bias)
+    return Gradients(of_h, at, of_rows, of_bias)
 
 
 def _merges(tree: PathTree) -> bool:

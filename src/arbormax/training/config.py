@@ -64,7 +64,7 @@ class TrainConfig(BaseModel):
     patience: int | None = Field(3, ge=1, description="epochs without a better macro-F1 before stopping; None: never")
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = Field("32-true", description="of Lightning")
     class_weight: Literal["balanced"] | dict[str, float] | None = Field(None, description="weights of the classes")
-    label_smoothing: float = Field(0.0, ge=0, lt=1, description="among siblings; hierarchical head only")
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="among siblings; among all classes with one softmax")
     gamma: float = Field(0.0, ge=0, description="focal loss at every step; hierarchical head only")
     tau: float = Field(0.0, ge=0, description="logit adjustment by sibling frequencies; hierarchical head only")
     hxe_alpha: float | None = Field(None, ge=0, description="Bertinetto's level weights; hierarchical head only")
@@ -126,7 +126,7 @@ class TrainConfig(BaseModel):
 
 def sibling_options(config: TrainConfig) -> list[str]:
     """The options in use that only a softmax per group of siblings can follow."""
-    used = [name for name in ("label_smoothing", "gamma", "tau") if getattr(config, name)]
+    used = [name for name in ("gamma", "tau") if getattr(config, name)]
     return used + (["hxe_alpha"] if config.hxe_alpha is not None else [])
 
 

@@ -37,8 +37,8 @@ class TrainingModule(pl.LightningModule):
         self.rare = [name for name, parameter in self.named_parameters() if id(parameter) in rare]
         head = [name for name, _ in self.named_parameters() if name.startswith("model.head.")]
         self.row_sparse = self.rare + (head if config.sparse_head else [])
-        sibling_options = {"label_smoothing": config.label_smoothing, "gamma": config.gamma, "tau": config.tau}
-        self.loss_options: dict[str, Any] = {name: value for name, value in sibling_options.items() if value}
+        options = {"label_smoothing": config.label_smoothing, "gamma": config.gamma, "tau": config.tau}
+        self.loss_options: dict[str, Any] = {name: value for name, value in options.items() if value}
         if config.hxe_alpha is not None:
             self.loss_options["node_weights"] = hxe_weights(model.taxonomy, config.hxe_alpha)
         self.leaves = torch.tensor(model.taxonomy.leaves)
