@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -14,6 +14,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from arbormax.serve import metrics, schemas
 from arbormax.serve.batching import ClosedError, QueueFullError
@@ -32,6 +34,26 @@ class Direct(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         return self.endpoint
+
+
+class Shortcut:
+    """ASGI: a request for a `Direct` route goes straight to its function; FastAPI's way there takes twice as long."""
+
+    def __init__(self, app: ASGIApp, routes: Iterable[BaseRoute]) -> None:
+        self.app = app
+        self._routes = {(m, r.path): r for r in routes if isinstance(r, Direct) for m in r.methods}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = self._routes.get((scope.get("method", ""), scope.get("path", "")))
+        if route is None:
+            await self.app(scope, receive, send)
+            return
+        scope["route"] = route
+        try:
+            response = await route.endpoint(Request(scope, receive))
+        except Problem as problem:
+            response = problem.response()
+        await response(scope, receive, send)
 
 
 def add_routes(router: APIRouter, service: Service) -> None:
