@@ -4,13 +4,15 @@ For each encoder a service is started as a process of its own; this process is i
 asked for, each of which sends its next request when its last is answered. The bare model is called here with the same
 number of threads, 128 texts at a time and one by one, by `arbormax.training.predictions`: rows with label, path,
 probabilities and the five best classes. All of them take turns, so that what else runs on the machine hits all alike;
-`to_bare` is the median over the turns of the texts per second over those of the bare model in batches. `cpu_us` is what
-a request costs the service's process. Weights are untrained, which none of this depends on. The transformer is
-all-MiniLM-L6-v2 where it lies in the folder `models` of the data (ARBORMAX_DATA), else a BERT of its size that is made
-here. Rows are appended to benchmarks/results/serve.csv.
+`to_bare` is the median over the turns of the texts per second over those of the bare model in batches, which is one
+process whatever `--workers` says. `cpu_us` is what a request costs the service's processes. Weights are untrained,
+which none of this depends on. The transformer is all-MiniLM-L6-v2 where it lies in the folder `models` of the data
+(ARBORMAX_DATA), else a BERT of its size that is made here. Rows are appended to benchmarks/results/serve.csv.
 
     python benchmarks/serve.py
     python benchmarks/serve.py --encoders bag bilstm --turns 1 --seconds 3
+    python benchmarks/serve.py --workers 2
+    python benchmarks/serve.py --floor                          # Uvicorn with an application that does nothing
     python benchmarks/serve.py --encoders bag --minutes 10      # memory over time, and whether it is flat
 """
 
@@ -20,6 +22,7 @@ import argparse
 import asyncio
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -41,6 +44,16 @@ from export import transformer
 RESULTS = Path(__file__).parent / "results" / "serve.csv"
 ENCODERS, BATCH, TOP_K = ("bag", "bilstm", "transformer"), 128, 5
 LOADS = ((1, 1), (16, 1), (128, 1), (128, 16))  # clients, texts of a request
+NOTHING = """
+import sys, uvicorn
+
+async def app(scope, receive, send):
+    await receive()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"900")]})
+    await send({"type": "http.response.body", "body": bytes(900)})
+
+uvicorn.run(app, port=int(sys.argv[1]), lifespan="off", log_level="error", access_log=False)
+"""
 FLAT = 0.02  # growth of memory, from the second quarter of the time to the last, that is none
 
 
@@ -113,10 +126,10 @@ async def load_with(port: int, requests: list[bytes], clients: int, seconds: flo
 
 
 @contextmanager
-def service(folder: Path, threads: int) -> Iterator[tuple[int, int]]:
+def service(folder: Path, arguments: argparse.Namespace) -> Iterator[tuple[int, int]]:
     """The port and the process id of a service of this model."""
-    command = [sys.executable, "-m", "arbormax", "serve", folder, "--port", 0, "--threads", threads]
-    words = [*map(str, command), "--log-level", "warning", "--device", "cpu"]
+    command = [sys.executable, "-m", "arbormax", "serve", folder, "--port", 0, "--threads", arguments.threads]
+    words = [*map(str, command), "--workers", str(arguments.workers), "--log-level", "warning", "--device", "cpu"]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     try:
         line = process.stderr.readline()
@@ -141,14 +154,19 @@ def bare(model: TextModel, texts: list[str], size: int, seconds: float) -> float
     return count / spent
 
 
+def family(pid: int) -> list[int]:
+    """A process and its children."""
+    return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+
+
 def cpu_seconds(pid: int) -> float:
-    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    stats = [Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[11:13] for one in family(pid)]
+    return sum(int(user) + int(system) for user, system in stats) / os.sysconf("SC_CLK_TCK")
 
 
 def megabytes(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+    told = [Path(f"/proc/{one}/status").read_text() for one in family(pid)]
+    return sum(int(status.partition("VmRSS:")[2].split()[0]) for status in told) / 1024
 
 
 def measure(model: TextModel, texts: list[str], folder: Path, arguments: argparse.Namespace) -> list[dict[str, object]]:
@@ -157,7 +175,7 @@ def measure(model: TextModel, texts: list[str], folder: Path, arguments: argpars
     turns: dict[tuple[int, int], list[dict[str, float]]] = {load: [] for load in LOADS}
     latencies: dict[tuple[int, int], list[float]] = {load: [] for load in LOADS}
     wrong: dict[tuple[int, int], int] = dict.fromkeys(LOADS, 0)
-    with service(folder, arguments.threads) as (port, pid):
+    with service(folder, arguments) as (port, pid):
         asyncio.run(load_with(port, ready[1], 16, 1.0))
         for _ in range(arguments.turns):
             together = bare(model, texts, BATCH, arguments.seconds / 2)
@@ -198,10 +216,37 @@ def measure(model: TextModel, texts: list[str], folder: Path, arguments: argpars
     return rows
 
 
+def answers(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+def floor(texts: list[str], seconds: float) -> None:
+    """Print what a request costs when there is nothing to do, for the server and for the client."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([sys.executable, "-c", NOTHING, str(port)])
+    try:
+        while not answers(port):
+            time.sleep(0.1)
+        cpu, own, begin = cpu_seconds(process.pid), time.process_time(), time.perf_counter()
+        times, errors = asyncio.run(load_with(port, requests_of(texts, 1), 128, seconds))
+        spent, count = time.perf_counter() - begin, len(times)
+        server, client = cpu_seconds(process.pid) - cpu, time.process_time() - own
+        print(
+            f"nothing to do, 128 clients: {count / spent:.0f} requests/s, {len(errors)} errors; processor time of a "
+            f"request: {1e6 * server / count:.0f} us of the server, {1e6 * client / count:.0f} us of the clients"
+        )
+    finally:
+        process.terminate()
+        process.wait()
+
+
 def watch(texts: list[str], folder: Path, arguments: argparse.Namespace) -> None:
     """Print the memory of a service under load, and whether it is flat."""
     ready, found = requests_of(texts, 1), []
-    with service(folder, arguments.threads) as (port, pid):
+    with service(folder, arguments) as (port, pid):
         begin = time.perf_counter()
         errors = 0
         while (spent := time.perf_counter() - begin) < 60 * arguments.minutes:
@@ -232,14 +277,19 @@ def main() -> None:
     parser.add_argument("--encoders", nargs="+", choices=ENCODERS, default=ENCODERS)
     parser.add_argument("--data", default="trec", help="dataset whose texts and tree are taken")
     parser.add_argument("--threads", type=int, default=1, help="of torch, in the service and bare")
+    parser.add_argument("--workers", type=int, default=1, help="processes of the service")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each load in a turn")
     parser.add_argument("--minutes", type=float, help="watch the memory for so long instead")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file to append the rows to")
+    parser.add_argument("--floor", action="store_true", help="measure a service that does nothing instead")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     data = load(arguments.data)
     texts = list(data.test.texts)
+    if arguments.floor:
+        floor(texts, arguments.seconds)
+        return
     where, rows = circumstances("torch", "fastapi", "uvicorn"), []
     for encoder in arguments.encoders:
         with tempfile.TemporaryDirectory() as folder:
@@ -249,6 +299,7 @@ def main() -> None:
                 watch(texts, Path(folder) / "model", arguments)
                 continue
             about = {"encoder": named, "classes": data.taxonomy.num_leaves, "threads": arguments.threads}
+            about["workers"] = arguments.workers
             for row in measure(model, texts, Path(folder) / "model", arguments):
                 print(
                     f"{named:20} {row['clients']:4} clients x {row['texts_per_request']:2} texts "

@@ -1,12 +1,17 @@
 """What the service answers: predictions, explanations, the tree, the model, and its own description."""
 
+import asyncio
+
+import httpx
 import jsonschema
 import numpy as np
 import pytest
 from serve_toy import TEXTS, problem, served
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from arbormax import Taxonomy
-from arbormax.serve import schemas
+from arbormax.serve import create_app, schemas
 from arbormax.serve.taxonomy import Tree
 from arbormax.training.predictions import Names
 
@@ -52,6 +57,23 @@ def test_the_root_is_an_answer_with_an_empty_path(client):
     (row,) = predict(client, text="zzz", tau=0.9999)
     assert (row["label"], row["node"], row["path"], row["steps"], row["probability"]) == ("", 0, [], [], 1.0)
     assert len(row["alternatives"]) == 5
+
+
+def test_mounted_in_another_application_it_answers_the_same(client, model):
+    inner = create_app(model)
+    outer = Starlette(routes=[Mount("/shop", inner)])
+
+    async def ask():
+        transport = httpx.ASGITransport(outer)
+        async with (
+            inner.router.lifespan_context(inner),
+            httpx.AsyncClient(transport=transport, base_url="http://localhost") as there,
+        ):
+            return [await there.post("/shop/v1/predict", json=asked) for asked in ({"texts": TEXTS}, {"text": 3})]
+
+    well, ill = asyncio.run(ask())
+    assert well.content == client.post("/v1/predict", json={"texts": TEXTS}).content
+    assert problem(ill, 422) == problem(client.post("/v1/predict", json={"text": 3}), 422)
 
 
 def test_odd_texts_are_texts_too(client):

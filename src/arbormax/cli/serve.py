@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 
     from arbormax.serve import Settings
 
+_BACKLOG = 2048  # connections that may wait, as with one process
 LEVELS = ("debug", "info", "warning", "error")
 LIMITS, BATCHES = "What a request may ask for", "How requests are answered together"
 
@@ -54,7 +59,10 @@ def serve(
     ] = 1.0,
     queue: Annotated[int, typer.Option(min=1, help="Texts that may wait.", rich_help_panel=BATCHES)] = 4096,
     device: Device = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, help="Of torch on a CPU; by default one a core.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Of torch on a CPU; by default one a core, shared by the processes.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Processes, each with a model of its own.")] = 1,
     imports: Imports = None,
     log_level: Annotated[str, typer.Option(help="debug, info (every request), warning or error.")] = "info",
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Log the texts too.")] = False,
@@ -62,14 +70,17 @@ def serve(
     """Serve a model: predictions and explanations as JSON, and a page to try it at the same address.
 
     Example: `arbormax serve reviews-model --port 8080`, then open http://127.0.0.1:8080/
+
+    Many callers, a machine with many cores: `arbormax serve reviews-model --workers 8`
     """
     if log_level not in LEVELS:
         near = did_you_mean(log_level, LEVELS)
         raise OptionError(f"--log-level is one of {', '.join(LEVELS)}; found {log_level!r}{near}")
     from pydantic import SecretStr, ValidationError
 
-    from arbormax.serve import Settings, create_app, run
-    from arbormax.serve.run import listening
+    from arbormax.serve import Settings
+    from arbormax.serve.run import grace_of, listening
+    from arbormax.serve.workers import supervise
 
     try:
         settings = Settings(
@@ -91,22 +102,47 @@ def serve(
         )
     except ValidationError as error:
         raise OptionError(_told(error)) from None
-    import_modules(imports)
-    import torch
-
-    from arbormax.training import load_model
-
-    if threads is not None:
-        torch.set_num_threads(threads)
+    if workers > 1 and threads is None:
+        threads = max(1, (os.cpu_count() or 1) // workers)
+    _log_at(log_level)
+    answer = partial(_answer, model, name, device, imports, threads, settings, log_level)
     with listening(host, port) as listener:  # before the model is loaded, which may take long
-        app = create_app(load_model(model, device_of(device)), settings, name or model.resolve().name)
-        _log_at(log_level)
-        run(app, settings, lambda address: _tell(model, address, settings), listener)
+        if workers == 1:
+            answer(listener, lambda address: _tell(model, address, settings))
+        else:
+            listener.listen(_BACKLOG)  # whoever calls waits until a process is ready
+            told = f"{model} with {workers} processes"
+            supervise(answer, workers, listener, grace_of(settings), lambda address: _tell(told, address, settings))
     show.say("stopped; every request that was accepted is answered")
 
 
-def _tell(model: Path, address: str, settings: Settings) -> None:
-    show.say(f"serving {model} at {address} (Ctrl-C stops it)")
+def _answer(
+    model: Path,
+    name: str | None,
+    device: str,
+    imports: list[str] | None,
+    threads: int | None,
+    settings: Settings,
+    log_level: str,
+    listener: socket.socket,
+    started: Callable[[str], None],
+) -> None:
+    """Load the model and serve it, here or in a process of several."""
+    import torch
+
+    from arbormax.serve import create_app, run
+    from arbormax.training import load_model
+
+    import_modules(imports)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    app = create_app(load_model(model, device_of(device)), settings, name or model.resolve().name)
+    _log_at(log_level)
+    run(app, settings, started, listener)
+
+
+def _tell(what: Path | str, address: str, settings: Settings) -> None:
+    show.say(f"serving {what} at {address} (Ctrl-C stops it)")
     if not settings.is_local and settings.api_key is None:
         show.say("arbormax: warning: anyone who reaches this machine can use it: --api-key keeps others out", "yellow")
 

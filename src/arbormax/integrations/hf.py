@@ -133,9 +133,8 @@ def trainer_loss(
         raise InputError(f"expected a model with one head of arbormax, found {len(found)}: call am.replace_head first")
     head = found[0]
     check_choice("target_kind", target_kind, get_args(TargetKind))
-    siblings = {"gamma": gamma, "node_weights": node_weights, "tau": tau}
-    has_siblings = isinstance(head, heads.HierarchicalSoftmax)
-    if not has_siblings:
+    siblings: dict[str, Any] = {"gamma": gamma, "node_weights": node_weights, "tau": tau}
+    if not isinstance(head, heads.HierarchicalSoftmax):
         refuse_sibling_options(type(head).__name__, siblings)
     elif tau and not bool(head.log_priors.any()):
         raise OptionError("tau needs the training frequencies: call head.set_priors(class_counts) first")
@@ -154,10 +153,10 @@ def trainer_loss(
             "weight": weight,
             "label_smoothing": label_smoothing,
         }
-        if has_siblings:
+        if isinstance(head, heads.HierarchicalSoftmax):
             # The softmax over siblings does not mind their parent's share, so log-probabilities do as logits.
             logits_BM = flat_node_log_probs(leaves_BC, tax)[..., 1:]
-            priors = cast(Tensor, head.log_priors).to(leaves_BC.device) if tau else None
+            priors = head.log_priors.to(leaves_BC.device) if tau else None
             total = hierarchical_cross_entropy(logits_BM, labels, tax, log_priors=priors, **options, **siblings)
         else:
             total = flat_cross_entropy(leaves_BC, labels, tax, **options)

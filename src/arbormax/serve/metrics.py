@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from arbormax.serve.workers import SHARED
 
 MEDIA = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -13,11 +17,14 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Metrics:
-    """What is counted, in a registry of its own: several services in one process do not mix."""
+    """What is counted, in a registry of its own: several services in one process do not mix.
+
+    Processes that serve together tell the sums of all, and what waits in each as of its last batch.
+    """
 
     def __init__(self, waiting: Callable[[], int]) -> None:
-        own = self.registry = CollectorRegistry()
-        ProcessCollector(registry=own)
+        own = self._registry = CollectorRegistry()
+        self._waiting, self._is_shared = waiting, SHARED in os.environ
         self._requests = Counter("arbormax_requests", "Requests answered.", ["route", "status"], registry=own)
         self._seconds = Histogram(
             "arbormax_request_seconds", "Seconds from request to answer.", ["route"], buckets=_SECONDS, registry=own
@@ -27,7 +34,10 @@ class Metrics:
             "arbormax_batch_texts", "Texts that the model took at a time.", buckets=_SIZES, registry=own
         )
         self._batch_seconds = Histogram("arbormax_batch_seconds", "Seconds of a batch.", buckets=_SECONDS, registry=own)
-        Gauge("arbormax_queue_texts", "Texts that wait.", registry=own).set_function(waiting)
+        self._queue = Gauge("arbormax_queue_texts", "Texts that wait.", registry=own, multiprocess_mode="livesum")
+        if not self._is_shared:
+            ProcessCollector(registry=own)
+            self._queue.set_function(waiting)
         self._known: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
     def request(self, route: str, status: int, seconds: float) -> None:
@@ -43,7 +53,13 @@ class Metrics:
         """The model has answered one more batch."""
         self._batch.observe(size)
         self._batch_seconds.observe(seconds)
+        if self._is_shared:
+            self._queue.set(self._waiting())
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""
-        return generate_latest(self.registry)
+        registry = self._registry
+        if self._is_shared:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)

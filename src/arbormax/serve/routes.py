@@ -41,7 +41,7 @@ class Shortcut:
 
     def __init__(self, app: ASGIApp, routes: Iterable[BaseRoute]) -> None:
         self.app = app
-        self._routes = {(m, r.path): r for r in routes if isinstance(r, Direct) for m in r.methods}
+        self._routes = {(m, r.path): r for r in routes if isinstance(r, Direct) for m in r.methods or ()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = self._routes.get((scope.get("method", ""), scope.get("path", "")))

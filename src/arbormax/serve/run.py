@@ -48,11 +48,16 @@ def server_of(app: ASGIApp, settings: Settings, started: Callable[[], None] = la
         server_header=False,
         date_header=False,
         proxy_headers=False,  # nothing here depends on who calls
-        timeout_graceful_shutdown=math.ceil(settings.request_seconds + _GRACE),
+        timeout_graceful_shutdown=grace_of(settings),
         lifespan="on",
         ws="none",
     )
     return _Server(config, started)
+
+
+def grace_of(settings: Settings) -> int:
+    """Seconds that a service has to finish what it accepted."""
+    return math.ceil(settings.request_seconds + _GRACE)
 
 
 class _Server(uvicorn.Server):

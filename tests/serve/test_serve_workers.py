@@ -1,0 +1,114 @@
+"""Several processes at one address: `arbormax serve --workers`."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
+
+
+@pytest.fixture(scope="module")
+def folder(clf, tmp_path_factory):
+    return clf.save(tmp_path_factory.mktemp("served") / "model")
+
+
+class Served:
+    """The program with two processes, its address and what it says."""
+
+    def __init__(self, folder, *options):
+        command = [sys.executable, "-m", "arbormax", "serve", folder, "--port", 0, "--workers", 2, *options]
+        self.program = subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True)
+        self.line = self.program.stderr.readline()
+        self.address = self.line.split(" at ")[1].split()[0] if " at " in self.line else None
+
+    def __enter__(self):
+        assert self.address, self.line + self.program.stderr.read()
+        return self
+
+    def __exit__(self, *_):
+        self.program.kill()
+        self.program.wait()
+        self.program.stderr.close()
+
+    def team(self):
+        """The processes that answer; another child looks after what they share."""
+        children = Path(f"/proc/{self.program.pid}/task/{self.program.pid}/children").read_text().split()
+        return {int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+
+    def ask(self, count=1):
+        """Answers, each over a connection of its own."""
+        found = [httpx.post(f"{self.address}v1/predict", json={"text": "a"}, timeout=30) for _ in range(count)]
+        return [answer.status_code for answer in found]
+
+    def counted(self, name):
+        text = httpx.get(f"{self.address}metrics", timeout=30).text
+        return sum(float(value) for value in re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE))
+
+    def stop(self, how):
+        self.program.send_signal(how)
+        rest = self.program.communicate(timeout=60)[1]
+        return self.program.returncode, rest
+
+
+def until(what, seconds=30):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_they_answer_at_one_address_count_together_and_stop_together(folder):
+    with Served(folder) as served:
+        assert "with 2 processes at http://127.0.0.1:" in served.line
+        team = served.team()
+        assert len(team) == 2
+        assert served.ask(24) == [200] * 24
+        assert served.counted("arbormax_texts_total") == 24  # whoever is asked
+        assert served.counted("arbormax_requests_total") >= 24
+        assert served.counted("arbormax_queue_texts") == 0
+        code, rest = served.stop(signal.SIGTERM)
+        assert code == 0
+        assert rest.count("POST /v1/predict 200") == 24
+        assert rest.splitlines()[-1].startswith("stopped")
+        assert "Traceback" not in rest
+        until(lambda: not any(map(is_alive, team)))
+
+
+def test_one_that_is_killed_is_replaced_and_the_others_answer_meanwhile(folder):
+    with Served(folder) as served:
+        first, second = served.team()
+        os.kill(first, signal.SIGKILL)
+        until(lambda: len(served.team() - {first, second}) == 1)
+        assert served.ask(8) == [200] * 8
+        code, rest = served.stop(signal.SIGINT)
+        assert code == 0
+        assert "ended with code -9: another takes its place" in rest
+
+
+def test_they_end_with_the_program_that_looks_after_them(folder):
+    with Served(folder) as served:
+        team = served.team()
+        served.program.kill()
+        until(lambda: not any(map(is_alive, team)))
+
+
+def test_a_model_that_cannot_be_loaded_is_told_once(tmp_path):
+    command = [sys.executable, "-m", "arbormax", "serve", tmp_path / "nothing", "--port", "0", "--workers", "2"]
+    found = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120, check=False)
+    assert found.returncode == 2
+    assert found.stderr.count("is not a model") == 1
+    assert "Traceback" not in found.stderr
