@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,30 @@ def test_two_processes_have_the_loss_curve_of_one_with_the_joint_batch(tmp_path)
         assert two["valid"] == pytest.approx(one["valid"], abs=1e-5), case
         assert two["weights"] == pytest.approx(one["weights"], abs=1e-4), case
         assert one["valid"][-1] < one["valid"][0], case
+
+
+@pytest.mark.slow
+def test_two_machines_train_as_two_devices_of_one(tmp_path):
+    rows = [f"{label} word{i % 7},{label}" for i, label in enumerate(["a/x", "a/y", "b/z", "b/w"] * 30)]
+    (tmp_path / "data.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "arbormax", "train", "data.csv", "--text", "text", "--label", "label"]
+    command += ["--encoder", "bag", "--epochs", "2", "--accelerator", "cpu", "--strategy", "ddp"]
+    usual = {name: value for name, value in os.environ.items() if "RANK" not in name} | {"OMP_NUM_THREADS": "1"}
+    machines = [
+        subprocess.Popen(
+            [*command, "--num-nodes", "2", "--devices", "1", "--out", "machines"],
+            cwd=tmp_path,
+            env={**usual, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NODE_RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+    assert [machine.wait(300) for machine in machines] == [0, 0]
+    subprocess.run([*command, "--devices", "2", "--out", "devices"], cwd=tmp_path, env=usual, check=True, timeout=300)
+    one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("machines", "devices"))
+    assert one == two
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ _ARM_TITLES = {
     "blend": "MiniLM-L6 with TF-IDF",
     "svc": "TF-IDF + LinearSVC",
 }
-_KINDS = {"deep": "deeper tree"}
+_KINDS = {"deep": "deeper tree", "long": "512 tokens", "all": "and bag of words"}
 MAIN = "bilstm"
 NOT_RUN = "not run yet"
 _MISSING = "–"

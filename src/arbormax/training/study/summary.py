@@ -28,8 +28,11 @@ ARMS = (
     "bag",
     "tfidf",
     "minilm",
+    "minilm-long",
     "minilm-deep",
     "blend",
+    "blend-long",
+    "blend-all",
     "svc",
 )  # the order in tables; others come after
 HEADS = ("flat", "hierarchical", "shared", "svc")
