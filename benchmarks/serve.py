@@ -229,6 +229,8 @@ def floor(texts: list[str], seconds: float) -> None:
     process = subprocess.Popen([sys.executable, "-c", NOTHING, str(port)])
     try:
         while not answers(port):
+            if process.poll() is not None:
+                raise SystemExit("Uvicorn did not start")
             time.sleep(0.1)
         cpu, own, begin = cpu_seconds(process.pid), time.process_time(), time.perf_counter()
         times, errors = asyncio.run(load_with(port, requests_of(texts, 1), 128, seconds))

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from serve_toy import TEXTS, problem, served
 from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Mount
+from starlette.testclient import TestClient
 
 from arbormax import Taxonomy
 from arbormax.serve import create_app, schemas
@@ -61,19 +63,33 @@ def test_the_root_is_an_answer_with_an_empty_path(client):
 
 def test_mounted_in_another_application_it_answers_the_same(client, model):
     inner = create_app(model)
-    outer = Starlette(routes=[Mount("/shop", inner)])
 
-    async def ask():
-        transport = httpx.ASGITransport(outer)
+    async def ask(place):
+        transport = httpx.ASGITransport(Starlette(routes=[Mount(place, inner)]))
         async with (
             inner.router.lifespan_context(inner),
             httpx.AsyncClient(transport=transport, base_url="http://localhost") as there,
         ):
-            return [await there.post("/shop/v1/predict", json=asked) for asked in ({"texts": TEXTS}, {"text": 3})]
+            where = f"{place}/v1/predict"
+            return [await there.post(where, json=asked) for asked in ({"texts": TEXTS}, {"text": 3})]
 
-    well, ill = asyncio.run(ask())
+    well, ill = asyncio.run(ask("/shop"))
     assert well.content == client.post("/v1/predict", json={"texts": TEXTS}).content
     assert problem(ill, 422) == problem(client.post("/v1/predict", json={"text": 3}), 422)
+
+
+def test_mounted_where_its_own_paths_begin_it_is_not_found_at_half_of_them(model):
+    outer = TestClient(Starlette(routes=[Mount("/v1", create_app(model))]), base_url="http://localhost")
+    problem(outer.post("/v1/predict", json={"text": "a"}), 404)
+
+
+def test_middleware_that_is_added_sees_predictions(model):
+    app = create_app(model)
+    app.add_middleware(CORSMiddleware, allow_origins=["*"])
+    with TestClient(app, base_url="http://localhost") as client:
+        answer = client.post("/v1/predict", json={"text": "a"}, headers={"origin": "http://elsewhere.example"})
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-origin"] == "*"
 
 
 def test_odd_texts_are_texts_too(client):

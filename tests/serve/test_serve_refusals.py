@@ -194,6 +194,14 @@ def test_an_unexpected_error_tells_nothing_and_logs_no_text(model, monkeypatch, 
     assert "secret" not in caplog.text
 
 
+def test_an_unexpected_error_elsewhere_is_a_problem_too_and_the_connection_lives(model, monkeypatch):
+    with served(model) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(client.app.state.service.tree, "page", lambda *_: 1 / 0)
+            problem(client.get("/v1/taxonomy"), 500)
+        assert client.get("/v1/taxonomy").status_code == 200
+
+
 def test_no_text_is_logged_unless_asked_for(model, caplog):
     asked = {"texts": ["my secret", "another secret"]}
     for log_texts in (False, True):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -46,6 +47,15 @@ class Served:
         """Answers, each over a connection of its own."""
         found = [httpx.post(f"{self.address}v1/predict", json={"text": "a"}, timeout=30) for _ in range(count)]
         return [answer.status_code for answer in found]
+
+    def lets_in(self):
+        try:
+            httpx.get(f"{self.address}healthz", timeout=5)
+        except httpx.ConnectError:
+            return False
+        except httpx.HTTPError:
+            pass
+        return True
 
     def counted(self, name):
         text = httpx.get(f"{self.address}metrics", timeout=30).text
@@ -97,6 +107,28 @@ def test_one_that_is_killed_is_replaced_and_the_others_answer_meanwhile(folder):
         code, rest = served.stop(signal.SIGINT)
         assert code == 0
         assert "ended with code -9: another takes its place" in rest
+
+
+def test_after_the_signal_nobody_is_let_in_and_the_accepted_are_answered(folder):
+    with Served(folder, "--batch-size", "1") as served, ThreadPoolExecutor() as pool:
+        asked = {"texts": ["a text of some words"] * 1000}
+        slow = [pool.submit(httpx.post, f"{served.address}v1/predict", json=asked, timeout=60) for _ in range(2)]
+        until(lambda: served.counted("arbormax_batch_texts_sum") > 20)
+        served.program.send_signal(signal.SIGTERM)
+        until(lambda: not served.lets_in())
+        assert [one.result().status_code for one in slow] == [200, 200]
+        assert served.program.wait(60) == 0
+
+
+@pytest.mark.slow
+def test_a_service_whose_processes_cannot_be_replaced_ends_and_says_why(clf, tmp_path):
+    with Served(clf.save(tmp_path / "model")) as served:
+        (tmp_path / "model").rename(tmp_path / "away")
+        for pid in served.team():
+            os.kill(pid, signal.SIGKILL)
+        rest = served.program.communicate(timeout=200)[1]
+        assert served.program.returncode == 2
+        assert "is not a model" in rest.splitlines()[-1]
 
 
 def test_they_end_with_the_program_that_looks_after_them(folder):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -102,17 +103,20 @@ def serve(
         )
     except ValidationError as error:
         raise OptionError(_told(error)) from None
-    if workers > 1 and threads is None:
-        threads = max(1, (os.cpu_count() or 1) // workers)
+    if workers > 1 and not hasattr(signal, "pthread_sigmask"):
+        raise OptionError("--workers needs signals as Unix has them: start a service for each port instead")
     _log_at(log_level)
-    answer = partial(_answer, model, name, device, imports, threads, settings, log_level)
+    answer = partial(_answer, model, name, device, imports, threads, workers, settings, log_level)
     with listening(host, port) as listener:  # before the model is loaded, which may take long
         if workers == 1:
             answer(listener, lambda address: _tell(model, address, settings))
         else:
             listener.listen(_BACKLOG)  # whoever calls waits until a process is ready
             told = f"{model} with {workers} processes"
-            supervise(answer, workers, listener, grace_of(settings), lambda address: _tell(told, address, settings))
+            started = partial(_tell, told, settings=settings)
+            if not supervise(answer, workers, listener, grace_of(settings), started):
+                show.say("stopped, and not every request that was accepted is answered")
+                raise typer.Exit(1)
     show.say("stopped; every request that was accepted is answered")
 
 
@@ -122,6 +126,7 @@ def _answer(
     device: str,
     imports: list[str] | None,
     threads: int | None,
+    workers: int,
     settings: Settings,
     log_level: str,
     listener: socket.socket,
@@ -134,8 +139,8 @@ def _answer(
     from arbormax.training import load_model
 
     import_modules(imports)
-    if threads is not None:
-        torch.set_num_threads(threads)
+    if threads is not None or (workers > 1 and "OMP_NUM_THREADS" not in os.environ):
+        torch.set_num_threads(threads or max(1, torch.get_num_threads() // workers))
     app = create_app(load_model(model, device_of(device)), settings, name or model.resolve().name)
     _log_at(log_level)
     run(app, settings, started, listener)

@@ -9,13 +9,13 @@ from pathlib import Path
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.staticfiles import StaticFiles
+from starlette.middleware import Middleware
 from starlette.responses import FileResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 import arbormax
 from arbormax.serve import problems, schemas
 from arbormax.serve.limits import Limits
-from arbormax.serve.routes import Shortcut, add_routes
+from arbormax.serve.routes import Direct, Shortcut, add_routes
 from arbormax.serve.security import Security
 from arbormax.serve.service import Service
 from arbormax.serve.settings import Settings
@@ -39,7 +39,8 @@ def create_app(model: TextModel, settings: Settings | None = None, name: str = "
         finally:
             await service.worker.close()
 
-    app = _App(
+    direct: list[Direct] = []  # filled below, looked at by the first request
+    app = FastAPI(
         title=f"arbormax: {name}",
         description="Hierarchical text classification: classes form a tree.",
         version=arbormax.__version__,
@@ -48,28 +49,19 @@ def create_app(model: TextModel, settings: Settings | None = None, name: str = "
         redirect_slashes=False,
         lifespan=lifespan,
         exception_handlers=problems.HANDLERS,
+        middleware=[
+            Middleware(Watch, metrics=service.metrics, log_texts=settings.log_texts),
+            Middleware(Security, settings=settings),
+            Middleware(Limits, settings=settings),
+            Middleware(Shortcut, routes=direct),
+        ],
     )
     app.state.service = service
-    add_routes(app.router, service)
-    layers = Limits(Shortcut(app.answer, app.routes), settings)
-    app.front = Watch(Security(layers, settings), service.metrics, settings.log_texts)
+    direct += add_routes(app.router, service)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     if settings.page and PAGE.is_dir():
         _add_page(app)
     return app
-
-
-class _App(FastAPI):
-    """An application whose own layers lie around FastAPI's, so that some requests need not go through those."""
-
-    front: ASGIApp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.front(scope, receive, send)
-
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What FastAPI answers."""
-        await super().__call__(scope, receive, send)
 
 
 def _add_page(app: FastAPI) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from arbormax.serve.workers import SHARED
+from arbormax.serve.workers import is_one_of_several
 
 MEDIA = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -24,7 +23,7 @@ class Metrics:
 
     def __init__(self, waiting: Callable[[], int]) -> None:
         own = self._registry = CollectorRegistry()
-        self._waiting, self._is_shared = waiting, SHARED in os.environ
+        self._waiting, self._is_shared = waiting, is_one_of_several()
         self._requests = Counter("arbormax_requests", "Requests answered.", ["route", "status"], registry=own)
         self._seconds = Histogram(
             "arbormax_request_seconds", "Seconds from request to answer.", ["route"], buckets=_SECONDS, registry=own

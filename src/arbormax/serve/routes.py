@@ -14,7 +14,6 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from arbormax.serve import metrics, schemas
@@ -37,15 +36,15 @@ class Direct(APIRoute):
 
 
 class Shortcut:
-    """ASGI: a request for a `Direct` route goes straight to its function; FastAPI's way there takes twice as long."""
+    """ASGI middleware: a request for a `Direct` route goes straight to its function, which halves its cost."""
 
-    def __init__(self, app: ASGIApp, routes: Iterable[BaseRoute]) -> None:
+    def __init__(self, app: ASGIApp, routes: Iterable[Direct]) -> None:
         self.app = app
-        self._routes = {(m, r.path): r for r in routes if isinstance(r, Direct) for m in r.methods or ()}
+        self._routes = {(method, route.path): route for route in routes for method in route.methods or ()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = self._routes.get((scope.get("method", ""), scope.get("path", "")))
-        if route is None:
+        if route is None or scope.get("root_path"):  # mounted, a path has more in it than ours
             await self.app(scope, receive, send)
             return
         scope["route"] = route
@@ -56,8 +55,8 @@ class Shortcut:
         await response(scope, receive, send)
 
 
-def add_routes(router: APIRouter, service: Service) -> None:
-    """Give a router the routes of one service."""
+def add_routes(router: APIRouter, service: Service) -> list[Direct]:
+    """Give a router the routes of one service, and tell which of them may be gone to directly."""
     asked_predict, asked_explain = schemas.predict_request(service.settings), schemas.explain_request(service.settings)
 
     async def predict(request: Request) -> Response:
@@ -113,6 +112,8 @@ def add_routes(router: APIRouter, service: Service) -> None:
     async def metrics_text() -> Response:
         """Counts and times, for Prometheus."""
         return Response(service.metrics.text(), headers={"content-type": metrics.MEDIA})
+
+    return [route for route in router.routes if isinstance(route, Direct)]
 
 
 PROBLEM: dict[str, Any] = {

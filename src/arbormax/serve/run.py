@@ -27,8 +27,12 @@ def run(
     """Serve until SIGINT or SIGTERM, then finish what was accepted; `started` is told the address."""
     with listener or listening(settings.host, settings.port) as listener:
         server = server_of(app, settings, lambda: started(address_of(listener)))
-        # Uvicorn sends itself the signal again when all is done, which is no reason to die of it.
-        former = signal.signal(signal.SIGTERM, lambda *_: None)
+
+        def stop(*_: object) -> None:
+            """For a signal before Uvicorn listens to them, and for that which it sends itself when all is done."""
+            server.should_exit = True
+
+        former = signal.signal(signal.SIGTERM, stop)
         gc.collect()
         gc.freeze()  # what is loaded stays: walking through all of it again and again would stall the answers
         try:
