@@ -156,7 +156,11 @@ class ModelOptions:
         str | None, typer.Option(help="balanced: rare classes count more.", rich_help_panel=TRAINING)
     ] = None
     label_smoothing: Annotated[
-        float | None, typer.Option(help="Among siblings, or all classes of one softmax.", rich_help_panel=TRAINING)
+        float | None,
+        typer.Option(
+            help="Such as 0.1, by default 0: among siblings; among all classes with another head.",
+            rich_help_panel=TRAINING,
+        ),
     ] = None
     gamma: Annotated[float | None, typer.Option(help="Of the focal loss.", rich_help_panel=TRAINING)] = None
     tau: Annotated[
