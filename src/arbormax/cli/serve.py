@@ -105,12 +105,12 @@ def serve(
         raise OptionError(_told(error)) from None
     if workers > 1 and not hasattr(signal, "pthread_sigmask"):
         raise OptionError("--workers needs signals as Unix has them: start a service for each port instead")
-    _log_at(log_level)
     answer = partial(_answer, model, name, device, imports, threads, workers, settings, log_level)
     with listening(host, port) as listener:  # before the model is loaded, which may take long
         if workers == 1:
             answer(listener, lambda address: _tell(model, address, settings))
         else:
+            _log_at(log_level)
             listener.listen(_BACKLOG)  # whoever calls waits until a process is ready
             told = f"{model} with {workers} processes"
             started = partial(_tell, told, settings=settings)
