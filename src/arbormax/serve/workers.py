@@ -49,6 +49,7 @@ def supervise(
                 _look(team)
                 for one in team:
                     if one.has_ended and not asked:
+                        one.read()  # what it said last
                         raise ArbormaxError(one.trouble)
             if not asked:
                 started(team[0].address)
@@ -104,6 +105,7 @@ def _replace(team: list[_Process], answer: Answer, listener: socket.socket, aske
             if asked or not one.has_ended:
                 continue
             one.process.join()
+            one.read()  # what it said last
             if not one.address:
                 failures += 1
                 log.error("%s", one.trouble)
