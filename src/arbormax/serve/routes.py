@@ -36,7 +36,7 @@ class Direct(APIRoute):
 
 
 class Shortcut:
-    """ASGI middleware: a request for a `Direct` route goes straight to its function, which halves its cost."""
+    """ASGI middleware: a request for a `Direct` route goes straight to its function, past FastAPI's layers."""
 
     def __init__(self, app: ASGIApp, routes: Iterable[Direct]) -> None:
         self.app = app
