@@ -11,7 +11,7 @@ from arbormax.errors import OptionError
 from arbormax.functional._index import tree_index
 from arbormax.functional.paths import path_cross_entropy
 from arbormax.heads.base import TreeHead
-from arbormax.kernels import best_triton
+from arbormax.kernels import best_triton, path_triton
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TREES = {
@@ -70,6 +70,32 @@ def test_values_and_gradients_are_those_of_torch(tree, kind, sparse, dtype):
 def test_options_give_what_they_give_with_torch(options, sparse):
     ours, theirs = (found(TREES["uneven"], impl, torch.float32, sparse=sparse, **options)[0] for impl in IMPLS)
     assert_alike(ours, theirs, 2e-6)
+
+
+@pytest.mark.parametrize(
+    ("tree", "sparse", "counted"), [("even", True, 1 << 13), ("even", True, 9), ("bushy", False, 9)]
+)
+def test_a_batch_may_be_larger_than_what_a_program_of_the_plan_looks_at(tree, sparse, counted, monkeypatch):
+    monkeypatch.setattr(path_triton, "_COUNTED", counted)  # items that are sorted by counting
+    options = {"batch": 270, "features": 8, "sparse": sparse, "kind": "node"}
+    ours, of_rows = found(TREES[tree], "triton", torch.float32, **options)
+    theirs, reference = found(TREES[tree], "torch", torch.float32, **options)
+    assert_alike(ours, theirs, 4e-6)
+    if sparse:
+        assert torch.equal(of_rows._indices().cpu(), reference._indices().cpu())
+
+
+@pytest.mark.parametrize("tree", ["bushy", "wide"])
+def test_it_keeps_no_logits(tree):
+    tax, kept = TREES[tree], []
+    h = torch.randn(64, 8, device=DEVICE, requires_grad=True)
+    rows = torch.randn(tax.num_nodes - 1, 8, device=DEVICE, requires_grad=True)
+    y = torch.arange(64, device=DEVICE) % tax.num_leaves
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+        path_cross_entropy(h, rows, None, y, tax, impl="triton")
+    others = [x for x in kept if x.is_floating_point() and x.data_ptr() not in (h.data_ptr(), rows.data_ptr())]
+    assert others
+    assert sum(x.numel() for x in others) <= 64 * (tax.depth + 1)  # a number for each step of a path
 
 
 def test_features_and_rows_may_be_of_different_types():

@@ -1,35 +1,53 @@
 """The way back: each logit's gradient, what it does to the features and, in a group of one tile, to the rows.
 
-The rows of larger groups have a kernel of their own, and so have those that no path goes by, which must be zero.
-The gradients of a tile's logits are kept, a few numbers an item, in two halves where the operands are half precision,
-so that nothing is lost before the sums.
+The logits are computed again: the rows have to be read for the features in any case. The rows of larger groups have a
+kernel of their own, and for it the gradients of their logits are kept, in two halves where the operands are half
+precision, so that nothing is lost before the sums. Rows that no path goes by must be zero, and there are many of them:
+each program writes some, so that the memory reads and writes all the time.
 """
 
 import triton
 import triton.language as tl
 
+from arbormax.kernels.path_forward_triton import tile_logits
 
-@triton.jit(do_not_specialize=["items"])
+
+@triton.jit(do_not_specialize=["items", "own_item", "own_level", "mean_item", "mean_level", "tiles", "groups"])
 def backward_features(
-    own_grad_ptr,  # (B, K)
+    own_grad_ptr,  # (B, K) of any strides, as it is often one number for all
     mean_grad_ptr,  # (B, K)
+    own_item,
+    own_level,
+    mean_item,
+    mean_level,
     h_ptr,
     weight_ptr,
+    bias_ptr,
+    offset_ptr,
     order_ptr,
     own_ptr,
     tile_ptr,
-    logits_ptr,  # (B, K + cells) log Σ exp of the logits of every level, then the logits
+    total_ptr,  # (B, K) log Σ exp of the logits
     cells_ptr,  # (K,) where a level's cells begin
-    grad_ptr,  # (parts, B, cells) out: the logits' gradients
+    grad_ptr,  # (parts, B, cells) out: the logits' gradients, where a group has several tiles
     features_ptr,  # (K, B, D) out: each level's part of the features' gradients
     ends_ptr,  # where the rows of each tile end, when only the rows on the paths are wanted
     rows_ptr,  # out, then: which rows they are
     weight_out_ptr,  # of a group that is one tile
     bias_out_ptr,
+    touched_ptr,  # of a node with children: whether they are on a path
+    inner_ptr,
+    inner_start_ptr,
+    inner_size_ptr,
     items,
     levels,
     cells,
+    tiles,
+    groups,
     TILE_FIELDS: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    HAS_OFFSET: tl.constexpr,
+    CLEARS: tl.constexpr,
     D: tl.constexpr,
     BLOCK_D: tl.constexpr,
     TILE: tl.constexpr,
@@ -40,8 +58,13 @@ def backward_features(
     IS_HALF: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    slot = tile_ptr + TILE_FIELDS * tl.program_id(0)
-    count = tl.load(slot + 1)
+    # the last first here, too: the way forward read it last
+    tile = tiles - 1 - tl.program_id(0)
+    slot = tile_ptr + TILE_FIELDS * tile
+    count = tl.load(slot + 1, mask=tile >= 0, other=0)
+    if CLEARS:
+        for inner in range(tl.program_id(0), groups, tl.num_programs(0)):
+            _clear(touched_ptr, inner_ptr, inner_start_ptr, inner_size_ptr, weight_out_ptr, bias_out_ptr, inner, D)
     if count > 0:
         at = tl.load(slot) + tl.arange(0, TILE)
         start = tl.load(slot + 2)
@@ -50,10 +73,11 @@ def backward_features(
         is_item = tl.arange(0, TILE) < count
         item = tl.load(order_ptr + at, mask=is_item, other=0).to(tl.int64)
         place = tl.load(own_ptr + level * items + at, mask=is_item, other=0) - 1 - start
-        own_grad = tl.load(own_grad_ptr + item * levels + level, mask=is_item, other=0.0).to(tl.float32)
-        mean_grad = tl.load(mean_grad_ptr + item * levels + level, mask=is_item, other=0.0).to(tl.float32)
-        made_ptr = logits_ptr + item * (levels + cells)
-        log_total = tl.load(made_ptr + level, mask=is_item, other=0.0)
+        own_grad = tl.load(own_grad_ptr + item * own_item + level * own_level, mask=is_item, other=0.0)
+        mean_grad = tl.load(mean_grad_ptr + item * mean_item + level * mean_level, mask=is_item, other=0.0)
+        own_grad, mean_grad = own_grad.to(tl.float32), mean_grad.to(tl.float32)
+        log_total = tl.load(total_ptr + item * levels + level, mask=is_item, other=0.0)
+        is_alone = tl.load(slot + 6) > 0
         cell = tl.load(cells_ptr + level)
         kept_ptr = grad_ptr + item[:, None] * cells + cell
         part = items.to(tl.int64) * cells
@@ -63,16 +87,20 @@ def backward_features(
             column = base + tl.arange(0, WIDTH)
             is_row = column < size
             is_cell = is_item[:, None] & is_row[None, :]
-            logits = tl.load(made_ptr[:, None] + levels + cell + column[None, :], mask=is_cell, other=-float("inf"))
+            logits = tile_logits(
+                h_ptr, weight_ptr, bias_ptr, offset_ptr, item, is_item, (start + column).to(tl.int64), is_row,
+                D, BLOCK_D, TILE, WIDTH, HAS_BIAS, HAS_OFFSET, DTYPE, PRECISION,
+            )  # fmt: skip
             grad = (mean_grad / size)[:, None] - tl.exp(logits - log_total[:, None]) * (own_grad + mean_grad)[:, None]
             grad += tl.where(column[None, :] == place[:, None], own_grad[:, None], 0.0)
             grad = tl.where(is_cell, grad, 0.0)
             high = grad.to(DTYPE)
-            tl.store(kept_ptr + column[None, :], high, mask=is_cell)
             if IS_HALF:
                 low = (grad - high.to(tl.float32)).to(DTYPE)
-                tl.store(kept_ptr + part + column[None, :], low, mask=is_cell)
-        is_alone = tl.load(slot + 6) > 0
+            if is_alone == 0:
+                tl.store(kept_ptr + column[None, :], high, mask=is_cell)
+                if IS_HALF:
+                    tl.store(kept_ptr + part + column[None, :], low, mask=is_cell)
         goal = (start + tl.arange(0, WIDTH)).to(tl.int64)
         if IS_WIDE:
             tl.debug_barrier()
@@ -82,7 +110,7 @@ def backward_features(
             if IS_HALF:
                 sums += tl.sum(low.to(tl.float32), 0)
             if IS_SPARSE:
-                goal = tl.load(ends_ptr + tl.program_id(0)) - size + column
+                goal = tl.load(ends_ptr + tile) - size + column
                 tl.store(rows_ptr + goal, (start + column).to(tl.int64), mask=column < size)
             tl.store(bias_out_ptr + goal, sums, mask=column < size)
         out_ptr = features_ptr + (level.to(tl.int64) * items + item)[:, None] * D
@@ -104,8 +132,8 @@ def backward_features(
         else:
             column = tl.arange(0, WIDTH)
             row = (start + column).to(tl.int64)
-            for base in range(0, D, BLOCK_D):
-                d = base + tl.arange(0, BLOCK_D)
+            for base in range(0, D, BLOCK_D):  # the last first: it was read last, and may be at hand still
+                d = (D - 1) // BLOCK_D * BLOCK_D - base + tl.arange(0, BLOCK_D)
                 w = _block(weight_ptr, row, column < size, d, D, DTYPE)
                 out = tl.dot(high, w, input_precision=PRECISION)
                 if IS_HALF:
@@ -121,7 +149,8 @@ def backward_features(
                     if IS_HALF:
                         rows = tl.dot(low_t, h, rows, input_precision=PRECISION)
                     mask = (column < size)[:, None] & (d < D)[None, :]
-                    tl.store(weight_out_ptr + goal[:, None] * D + d[None, :], rows, mask=mask)
+                    goal_ptr = weight_out_ptr + goal[:, None] * D + d[None, :]
+                    tl.store(goal_ptr, rows, mask=mask, eviction_policy="evict_first")
 
 
 @triton.jit(do_not_specialize=["items", "levels"])
@@ -161,6 +190,7 @@ def backward_rows(
     h_ptr,
     order_ptr,
     segment_ptr,
+    segments_ptr,
     cells_ptr,
     grad_ptr,
     ends_ptr,
@@ -179,10 +209,10 @@ def backward_rows(
     IS_HALF: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    slot = segment_ptr + SEGMENT_FIELDS * tl.program_id(0)
-    begin = tl.load(slot)
-    end = tl.load(slot + 1)
-    if end > begin:
+    for segment in range(tl.program_id(0), tl.load(segments_ptr), tl.num_programs(0)):
+        slot = segment_ptr + SEGMENT_FIELDS * segment
+        begin = tl.load(slot)
+        end = tl.load(slot + 1)
         start = tl.load(slot + 2)
         size = tl.load(slot + 3)
         cell = tl.load(cells_ptr + tl.load(slot + 4))
@@ -218,26 +248,17 @@ def backward_rows(
                     tl.store(rows_ptr + goal, (start + column).to(tl.int64), mask=is_row)
 
 
-@triton.jit(do_not_specialize=["groups"])
-def clear_untouched(
-    touched_ptr,
-    inner_ptr,
-    start_ptr,
-    size_ptr,
-    weight_out_ptr,
-    bias_out_ptr,
-    groups,
-    D: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Zeros for the children of a node that no path goes by; an only child is on none."""
+@triton.jit
+def _clear(touched_ptr, inner_ptr, start_ptr, size_ptr, weight_out_ptr, bias_out_ptr, inner, D: tl.constexpr):
+    """Zeros for the children of a node, if no path goes by them; an only child is on none."""
+    BLOCK: tl.constexpr = 4096
     at = tl.arange(0, BLOCK)
     zeros = tl.zeros((BLOCK,), dtype=weight_out_ptr.dtype.element_ty)
-    for inner in range(tl.program_id(0), groups, tl.num_programs(0)):
-        size = tl.load(size_ptr + inner)
-        if (tl.load(touched_ptr + tl.load(inner_ptr + inner)) == 0) | (size == 1):
-            start = tl.load(start_ptr + inner)
-            for base in range(0, size * D, BLOCK):
-                tl.store(weight_out_ptr + start * D + base + at, zeros, mask=base + at < size * D)
-            for base in range(0, size, BLOCK):
-                tl.store(bias_out_ptr + start + base + at, zeros, mask=base + at < size)
+    size = tl.load(size_ptr + inner)
+    if (tl.load(touched_ptr + tl.load(inner_ptr + inner)) == 0) | (size == 1):
+        start = tl.load(start_ptr + inner)
+        for base in range(0, size * D, BLOCK):
+            goal = weight_out_ptr + start * D + base + at
+            tl.store(goal, zeros, mask=base + at < size * D, eviction_policy="evict_first")
+        for base in range(0, size, BLOCK):
+            tl.store(bias_out_ptr + start + base + at, zeros, mask=base + at < size)

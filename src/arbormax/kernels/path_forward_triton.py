@@ -1,7 +1,6 @@
 """The softmaxes of a tile: a few items that share a sibling group, whose rows are read once for all of them.
 
-The logits of the paths are kept for the way back, for each item as many as the widest groups of all levels have
-together, so that it reads the rows once, too.
+Of the logits, only the logarithm of their exponentials' sum is kept for the way back.
 """
 
 import triton
@@ -52,11 +51,9 @@ def forward(
     tile_ptr,
     logp_ptr,  # (B, K) out
     mean_ptr,  # (B, K) out
-    kept_ptr,  # (B, K + cells) out: log Σ exp of the logits of every level, then the logits
-    cells_ptr,  # (K,) where a level's cells begin
+    total_ptr,  # (B, K) out: log Σ exp of the logits
     items,
     levels,
-    cells,
     TILE_FIELDS: tl.constexpr,
     D: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -81,8 +78,6 @@ def forward(
         total = tl.zeros((TILE,), dtype=tl.float32)
         own = tl.zeros((TILE,), dtype=tl.float32)
         sums = tl.zeros((TILE,), dtype=tl.float32)
-        kept = kept_ptr + item * (levels + cells)
-        logits_ptr = kept[:, None] + levels + tl.load(cells_ptr + level)
         for base in range(0, size, WIDTH):
             column = base + tl.arange(0, WIDTH)
             is_row = column < size
@@ -91,7 +86,6 @@ def forward(
                 h_ptr, weight_ptr, bias_ptr, offset_ptr, item, is_item, row, is_row,
                 D, BLOCK_D, TILE, WIDTH, HAS_BIAS, HAS_OFFSET, DTYPE, PRECISION,
             )  # fmt: skip
-            tl.store(logits_ptr + column[None, :], logits, mask=is_item[:, None] & is_row[None, :])
             higher = tl.maximum(largest, tl.max(logits, 1))
             total = total * tl.exp(largest - higher) + tl.sum(tl.exp(logits - higher[:, None]), 1)
             largest = higher
@@ -101,4 +95,4 @@ def forward(
         out = item * levels + level
         tl.store(logp_ptr + out, (own - largest) - tl.log(total), mask=is_item)
         tl.store(mean_ptr + out, (sums / size - largest) - tl.log(total), mask=is_item)
-        tl.store(kept + level, log_total, mask=is_item)
+        tl.store(total_ptr + out, log_total, mask=is_item)

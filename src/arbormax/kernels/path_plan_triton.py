@@ -1,8 +1,10 @@
-"""Which items share a sibling group: one launch, no look from the host.
+"""Which items share a sibling group: two launches, no look from the host.
 
-The items come sorted by their target's place in a walk of the tree that goes deep first, so that the items below any
-node are one run of them. Each level's program finds the runs and lists them: as tiles of a few items for the kernels
-that go by items, and, where a group has several tiles, as whole segments for the one that goes by rows.
+The items are sorted by their target's place in a walk of the tree that goes deep first, so that the items below any
+node are one run of them. Then a program for each level and some items finds the runs and lists them: as tiles of a few
+items for the kernels that go by items, and, where a group has several tiles, as whole segments for the one that goes
+by rows. Every program has room for as many tiles as it can have, so that none waits for another; segments stand in the
+order in which they were found, which nothing depends on.
 """
 
 import triton
@@ -12,10 +14,36 @@ TILE_FIELDS = 7  # first item, items, first row, rows, level, rows of the group 
 SEGMENT_FIELDS = 6  # first item, end, first row, rows, level, first tile
 
 
+@triton.jit(do_not_specialize=["items"])
+def arrange(
+    node_ptr,  # (B,)
+    first_ptr,  # (N,) each node's place in the walk
+    order_ptr,  # out: (B,) the items, sorted by their place, then as they came
+    place_ptr,  # out: (B,) rising: their places
+    items,
+    MINE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Each item goes where as many are before it: for a few thousand of them counting is faster than sorting."""
+    at = tl.program_id(0) * MINE + tl.arange(0, MINE)
+    is_item = at < items
+    place = tl.load(first_ptr + tl.load(node_ptr + at, mask=is_item, other=0), mask=is_item, other=0)
+    before = tl.zeros((MINE,), dtype=tl.int32)
+    for base in range(0, items, BLOCK):
+        other_at = base + tl.arange(0, BLOCK)
+        is_other = other_at < items
+        other = tl.load(first_ptr + tl.load(node_ptr + other_at, mask=is_other, other=0))
+        is_before = (other[None, :] == place[:, None]) & (other_at[None, :] < at[:, None])
+        is_before = (is_before | (other[None, :] < place[:, None])) & is_other[None, :]
+        before += tl.sum(is_before.to(tl.int32), 1)
+    tl.store(order_ptr + before, at, mask=is_item)
+    tl.store(place_ptr + before, place, mask=is_item)
+
+
 @triton.jit(do_not_specialize=["items", "levels"])
 def plan(
-    sorted_ptr,  # (B,) the items
-    place_ptr,  # (B,) rising: theirs
+    order_ptr,  # (B,) the items, sorted
+    place_ptr,  # (B,) rising: their places
     node_ptr,
     parent_ptr,
     depth_ptr,
@@ -24,10 +52,10 @@ def plan(
     first_ptr,
     after_ptr,
     groups_ptr,  # (K,) the sibling groups of each level
-    order_ptr,  # out: (B,) the items, in fewer bytes
     own_ptr,  # out: (K, B) the step's own node, 0 where there is none
     tile_ptr,  # out
     segment_ptr,  # out: the groups of several tiles
+    segments_ptr,  # out: how many there are
     touched_ptr,  # out: (N,) whether a node's children are on a path
     logp_ptr,  # (B, K) of these two, out: zeros where there is no step
     mean_ptr,
@@ -41,65 +69,58 @@ def plan(
     TOUCHES: tl.constexpr,
 ):
     level = tl.program_id(0)
-    tiles = 0  # where this level's begin: every level has room for as many as it can have
-    segments = 0
-    for above in range(level):
+    tiles = 0  # where this program's begin
+    for above in range(level + 1):
         groups = tl.load(groups_ptr + above).to(tl.int32)
-        tiles += tl.where(groups > 0, tl.minimum(items, groups + items // TILE), 0)
-        largest = items
-        if MERGES:
-            largest = items // (TILE + 1)
-        segments += tl.where(above > 0, tl.minimum(largest, groups), 0)
-    for base in range(0, items, BLOCK):
-        at = base + tl.arange(0, BLOCK)
-        is_item = at < items
-        item = tl.load(sorted_ptr + at, mask=is_item, other=0)
-        node = tl.load(node_ptr + item, mask=is_item, other=0)
-        if level == 0:
-            tl.store(order_ptr + at, item.to(tl.int32), mask=is_item)
-        depth = tl.load(depth_ptr + node)
-        for _ in range(level + 1, levels):
-            node = tl.where(depth > level + 1, tl.load(parent_ptr + node), node)
-            depth = tl.where(depth > level + 1, depth - 1, depth)
-        size = tl.load(size_ptr + node)
-        there = is_item & (depth == level + 1) & (size > 1)  # an only child is certain
-        start = tl.load(start_ptr + node)
-        parent = tl.load(parent_ptr + node)
-        begin, end = _run(place_ptr, tl.load(first_ptr + parent) + 1, tl.load(after_ptr + parent), items)
-        tl.store(own_ptr + level * items + at, tl.where(there, node, 0).to(tl.int32), mask=is_item)
-        is_none = is_item & (there == 0)
-        none = tl.zeros((BLOCK,), dtype=tl.float32)
-        tl.store(logp_ptr + item * levels + level, none, mask=is_none)
-        tl.store(mean_ptr + item * levels + level, none, mask=is_none)
-        is_first = there & (at == begin)
-        if TOUCHES:
-            tl.store(touched_ptr + parent, tl.full((BLOCK,), 1, tl.int8), mask=is_first)
+        room = tl.where(groups > 0, tl.minimum(BLOCK, groups + BLOCK // TILE), 0)
+        programs = tl.where(above == level, tl.program_id(1), tl.num_programs(1))
+        tiles += room * programs
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    is_item = at < items
+    item = tl.load(order_ptr + at, mask=is_item, other=0)
+    node = tl.load(node_ptr + item, mask=is_item, other=0)
+    depth = tl.load(depth_ptr + node)
+    for _ in range(level + 1, levels):
+        node = tl.where(depth > level + 1, tl.load(parent_ptr + node), node)
+        depth = tl.where(depth > level + 1, depth - 1, depth)
+    size = tl.load(size_ptr + node)
+    there = is_item & (depth == level + 1) & (size > 1)  # an only child is certain
+    start = tl.load(start_ptr + node)
+    parent = tl.load(parent_ptr + node)
+    begin, end = _run(place_ptr, tl.load(first_ptr + parent) + 1, tl.load(after_ptr + parent), items)
+    tl.store(own_ptr + level * items + at, tl.where(there, node, 0).to(tl.int32), mask=is_item)
+    is_none = is_item & (there == 0)
+    none = tl.zeros((BLOCK,), dtype=tl.float32)
+    tl.store(logp_ptr + item * levels + level, none, mask=is_none)
+    tl.store(mean_ptr + item * levels + level, none, mask=is_none)
+    is_first = there & (at == begin)
+    if TOUCHES:
+        tl.store(touched_ptr + parent, tl.full((BLOCK,), 1, tl.int8), mask=is_first)
 
-        is_tile = there & ((at - begin) % TILE == 0)
-        tile = tiles + tl.cumsum(is_tile.to(tl.int32), 0) - 1
-        # the root's group goes by a dense product
-        is_fresh = is_first & (at == tl.where(level > 0, begin, -1))
-        is_several = is_fresh
-        if MERGES:
-            is_several = is_fresh & (end - begin > TILE)
-        slot = tile_ptr + TILE_FIELDS * tile
-        tl.store(slot, at, mask=is_tile)
-        tl.store(slot + 1, tl.minimum(end - at, TILE), mask=is_tile)
-        tl.store(slot + 2, start.to(tl.int32), mask=is_tile)
-        tl.store(slot + 3, size.to(tl.int32), mask=is_tile)
-        tl.store(slot + 4, level, mask=is_tile)
-        tl.store(slot + 5, tl.where(is_fresh, size.to(tl.int32), 0), mask=is_tile)
-        tl.store(slot + 6, (is_fresh & (is_several == 0)).to(tl.int32), mask=is_tile)
-        tiles += tl.sum(is_tile.to(tl.int32), 0)
+    is_tile = there & ((at - begin) % TILE == 0)
+    tile = tiles + tl.cumsum(is_tile.to(tl.int32), 0) - 1
+    # the root's group goes by a dense product
+    is_fresh = is_first & (at == tl.where(level > 0, begin, -1))
+    is_several = is_fresh
+    if MERGES:
+        is_several = is_fresh & (end - begin > TILE)
+    slot = tile_ptr + TILE_FIELDS * tile
+    tl.store(slot, at, mask=is_tile)
+    tl.store(slot + 1, tl.minimum(end - at, TILE), mask=is_tile)
+    tl.store(slot + 2, start.to(tl.int32), mask=is_tile)
+    tl.store(slot + 3, size.to(tl.int32), mask=is_tile)
+    tl.store(slot + 4, level, mask=is_tile)
+    tl.store(slot + 5, tl.where(is_fresh, size.to(tl.int32), 0), mask=is_tile)
+    tl.store(slot + 6, (is_fresh & (is_several == 0)).to(tl.int32), mask=is_tile)
 
-        slot = segment_ptr + SEGMENT_FIELDS * (segments + tl.cumsum(is_several.to(tl.int32), 0) - 1)
-        tl.store(slot, at, mask=is_several)
-        tl.store(slot + 1, end, mask=is_several)
-        tl.store(slot + 2, start.to(tl.int32), mask=is_several)
-        tl.store(slot + 3, size.to(tl.int32), mask=is_several)
-        tl.store(slot + 4, level, mask=is_several)
-        tl.store(slot + 5, tile, mask=is_several)
-        segments += tl.sum(is_several.to(tl.int32), 0)
+    segments = tl.atomic_add(segments_ptr, tl.sum(is_several.to(tl.int32), 0))
+    slot = segment_ptr + SEGMENT_FIELDS * (segments + tl.cumsum(is_several.to(tl.int32), 0) - 1)
+    tl.store(slot, at, mask=is_several)
+    tl.store(slot + 1, end, mask=is_several)
+    tl.store(slot + 2, start.to(tl.int32), mask=is_several)
+    tl.store(slot + 3, size.to(tl.int32), mask=is_several)
+    tl.store(slot + 4, level, mask=is_several)
+    tl.store(slot + 5, tile, mask=is_several)
 
 
 @triton.jit
