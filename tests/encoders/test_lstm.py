@@ -49,6 +49,21 @@ def test_padding_changes_no_features(name):
     torch.testing.assert_close(together, alone)
 
 
+@pytest.mark.parametrize("name", ["lstm", "bilstm"])
+def test_few_shapes_of_batches_reach_the_network_when_nothing_is_learnt(name):
+    encoder, shapes = lstm(name).eval(), set()
+    encoder.forwards.register_forward_pre_hook(lambda _, inputs: shapes.add(tuple(inputs[0].shape[:2])))
+    for batch in range(1, 65):
+        for words in (1, 19, 61):
+            texts = ["owl " * words] * batch
+            found = features(encoder, texts)
+            assert found.shape == (batch, encoder.out_features)
+    assert len(shapes) == 3 * 32
+    expected = encoder(*encoder.collate(encoder.encode(texts)))  # with gradients, no more padding than needed
+    assert (64, 61) in shapes
+    torch.testing.assert_close(found, expected.detach())
+
+
 def test_padding_gets_no_gradient():
     encoder = lstm()
     encoder(*encoder.collate(encoder.encode(TEXTS))).sum().backward()

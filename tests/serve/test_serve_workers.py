@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,9 +24,13 @@ def folder(clf, tmp_path_factory):
 class Served:
     """The program with two processes, its address and what it says."""
 
-    def __init__(self, folder, *options):
+    def __init__(self, folder, *options, temporary=None):
         command = [sys.executable, "-m", "arbormax", "serve", folder, "--port", 0, "--workers", 2, *options]
-        self.program = subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True)
+        words, where = (
+            [str(word) for word in command],
+            {**os.environ, "TMPDIR": str(temporary or tempfile.gettempdir())},
+        )
+        self.program = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=where)
         self.line = self.program.stderr.readline()
         self.address = self.line.split(" at ")[1].split()[0] if " at " in self.line else None
 
@@ -132,11 +137,13 @@ def test_a_service_whose_processes_cannot_be_replaced_ends_and_says_why(clf, tmp
         assert "is not a model" in rest.splitlines()[-1]
 
 
-def test_they_end_with_the_program_that_looks_after_them(folder):
-    with Served(folder) as served:
+def test_they_end_with_the_program_that_looks_after_them_and_leave_nothing(folder, tmp_path):
+    with Served(folder, temporary=tmp_path) as served:
         team = served.team()
+        assert list(tmp_path.glob("arbormax-*"))
         served.program.kill()
         until(lambda: not any(map(is_alive, team)))
+    assert not list(tmp_path.glob("arbormax-*"))
 
 
 def test_a_model_that_cannot_be_loaded_is_told_once(tmp_path):

@@ -14,6 +14,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -88,6 +89,8 @@ class LSTMEncoder(Encoder):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         last_B, *ids = inputs
+        if not (last_B.is_cuda or torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing()):
+            ids = [_of_few_shapes(ids_BT) for ids_BT in ids]
         return self._read(last_B, [self.words(ids_BT) for ids_BT in ids])
 
     def spans(self, text: str) -> list[Span]:
@@ -121,3 +124,18 @@ class BiLSTMEncoder(LSTMEncoder):
 
     name: ClassVar[str] = "bilstm"
     bidirectional: ClassVar[bool] = True
+
+
+def _of_few_shapes(ids_BT: Tensor) -> Tensor:
+    """The same with some more padding: on a CPU, oneDNN makes a kernel for each shape of a batch and keeps a thousand.
+
+    A service sees many more of them, and its memory would grow as long as new ones come.
+    """
+    batch, length = ids_BT.shape
+    return F.pad(ids_BT, (0, _rounded(length) - length, 0, _rounded(batch) - batch), value=PADDING)
+
+
+def _rounded(size: int) -> int:
+    """At least `size`, and one of eight numbers from each power of two to the next."""
+    step = 1 << max(0, (size - 1).bit_length() - 4)
+    return -(-size // step) * step

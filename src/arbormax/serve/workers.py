@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import tempfile
@@ -155,6 +156,10 @@ def _work(answer: Answer, listener: socket.socket, report: Connection) -> None:
     except ArbormaxError as error:
         tell(False, str(error))
         raise SystemExit(2) from None
+    finally:
+        parent = multiprocessing.parent_process()
+        if parent is not None and not parent.is_alive():  # killed: nobody else clears up
+            shutil.rmtree(os.environ[_SHARED], ignore_errors=True)
 
 
 def _end_with_parent() -> None:
