@@ -237,6 +237,10 @@ def test_misuse_is_told(options, error, told):
         by_paths(parts, torch.full((5,), 99), TREE)
     with pytest.raises(InputError, match="one row per non-root node, so 12, found 11"):
         path_cross_entropy(parts[0], parts[1][:-1], None, torch.zeros(5, dtype=torch.int64), TREE)
+    with pytest.raises(InputError, match=r"as features have, found \(12, \d\)"):
+        path_cross_entropy(parts[0], parts[1][:, :-1], None, torch.zeros(5, dtype=torch.int64), TREE)
+    with pytest.raises(InputError, match=r"bias of shape \(12,\), one for each row, found \(11,\)"):
+        path_cross_entropy(*parts[:2], parts[1][:-1, 0], torch.zeros(5, dtype=torch.int64), TREE)
 
 
 def test_a_head_goes_by_paths_where_the_tree_is_large(monkeypatch):

@@ -9,7 +9,8 @@ import arbormax as am
 from arbormax import Taxonomy
 from arbormax.errors import OptionError
 from arbormax.functional._index import tree_index
-from arbormax.functional.paths import path_cross_entropy
+from arbormax.functional._path_tree import path_tree
+from arbormax.functional.paths import path_cross_entropy, path_steps
 from arbormax.heads.base import TreeHead
 from arbormax.kernels import best_triton, path_triton
 
@@ -26,14 +27,16 @@ BOUNDS = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 DTYPES = list(BOUNDS) if DEVICE == "cuda" else [torch.float32, torch.float16]  # the interpreter's bfloat16 dot is wrong
 
 
-def found(tax, impl, dtype, *, batch=37, features=20, kind="class", seed=0, bias=True, **options):
+def found(tax, impl, dtype, *, batch=37, features=20, kind="class", seed=0, bias=True, labels=None, **options):
     draw = torch.Generator().manual_seed(seed)
-    rows = tax.num_nodes - 1
+    batch, rows = batch if labels is None else len(labels), tax.num_nodes - 1
     parts = [torch.randn(batch, features, generator=draw), torch.randn(rows, features, generator=draw) / 2]
     parts += [torch.randn(rows, generator=draw)]
     h, weight, vector = (part.to(dtype).to(DEVICE).requires_grad_() for part in parts)
     y = torch.randint(tax.num_nodes if kind == "node" else tax.num_leaves, (batch,), generator=draw)
     y[::9] = -100
+    if labels is not None:
+        y = torch.tensor(labels)
     if "log_priors" in options:
         options = {**options, "log_priors": torch.randn(rows, generator=draw).to(DEVICE), "tau": 0.7}
     given = (h, weight, vector if bias else None, y.to(DEVICE), tax)
@@ -85,6 +88,94 @@ def test_a_batch_may_be_larger_than_what_a_program_of_the_plan_looks_at(tree, sp
         assert torch.equal(of_rows._indices().cpu(), reference._indices().cpu())
 
 
+@pytest.mark.parametrize("shared", [15, 16, 17, 18, 33])
+@pytest.mark.parametrize("tree", ["even", "wide"])
+def test_as_many_items_as_a_tile_has_share_a_group(tree, shared):
+    tax = TREES[tree]
+    alike = [tax.num_leaves - 1] * shared  # and some more, each elsewhere
+    ours, theirs = (found(tax, impl, torch.float32, labels=[*alike, 0, 5, 9])[0] for impl in IMPLS)
+    assert_alike(ours, theirs, 2e-6)
+
+
+def test_few_programs_go_by_all_segments_and_all_groups(monkeypatch):
+    monkeypatch.setattr(path_triton, "_SEGMENTERS", 1)
+    monkeypatch.setattr(path_triton, "_CLEARERS", 1)
+    several = [group * 40 + item for group in (3, 7, 8) for item in range(18)]
+    for labels in (several, [5]):
+        ours, theirs = (found(TREES["bushy"], impl, torch.float32, labels=labels)[0] for impl in IMPLS)
+        assert_alike(ours, theirs, 2e-6)
+
+
+def test_rows_that_no_path_goes_by_are_written():
+    options = {"labels": [5, 700], "features": 120}  # groups of 4,800 numbers
+    theirs = found(TREES["bushy"], "torch", torch.float32, **options)[0]
+    torch.use_deterministic_algorithms(True, warn_only=True)  # fills what is not written with NaN
+    try:
+        ours = found(TREES["bushy"], "triton", torch.float32, **options)[0]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert_alike(ours, theirs, 2e-6)
+
+
+def test_more_items_than_are_counted_at_a_time():
+    ours, theirs = (found(TREES["flat"], impl, torch.float32, batch=2100, features=4)[0] for impl in IMPLS)
+    assert_alike(ours, theirs, 4e-6)
+
+
+@pytest.mark.parametrize("scale", [1e2, 1e4])
+@pytest.mark.parametrize("dtype", DTYPES if DEVICE == "cuda" else [torch.float32])  # the interpreter rounds otherwise
+def test_gradients_of_large_logits_are_as_exact_as_others(scale, dtype):
+    tax, draw = TREES["even"], torch.Generator().manual_seed(0)
+    h, rows = torch.randn(30, 200, generator=draw) * scale, torch.randn(tax.num_nodes - 1, 200, generator=draw) / 14
+    given, y = [part.to(dtype) for part in (h, rows)], torch.arange(30, device=DEVICE)
+    exact = [part.double().requires_grad_() for part in given]
+    path_cross_entropy(*exact, None, y.cpu(), tax, impl="torch", reduction="sum").backward()
+    ours = [part.to(DEVICE).requires_grad_() for part in given]
+    path_cross_entropy(*ours, None, y, tax, impl="triton", reduction="sum").backward()
+    assert_alike([part.grad.cpu().double() for part in ours], [part.grad for part in exact], BOUNDS[dtype])
+
+
+def test_what_half_precision_rounds_it_rounds_once():
+    tax, draw = TREES["even"], torch.Generator().manual_seed(0)
+    parts = [torch.randn(90, 20, generator=draw), torch.randn(tax.num_nodes - 1, 20, generator=draw) / 2]
+    halves, y = [part.half() for part in parts], torch.randint(16, (90,), generator=draw)
+    exact = [part.double().requires_grad_() for part in halves]
+    path_cross_entropy(*exact, None, y, tax, impl="torch", reduction="sum").backward()
+    ours = [part.to(DEVICE).requires_grad_() for part in halves]
+    path_cross_entropy(*ours, None, y.to(DEVICE), tax, impl="triton", reduction="sum").backward()
+    for mine, true in zip(ours, exact, strict=True):
+        rounded = float((true.grad.half().double() - true.grad).norm())
+        assert float((mine.grad.cpu().double() - true.grad).norm()) <= 1.05 * rounded
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_gradients_of_both_outputs_may_have_any_strides(impl):
+    tax, draw = TREES["even"], torch.Generator().manual_seed(0)
+    tree = path_tree(tax, torch.device(DEVICE))
+    h, rows = (torch.randn(n, 8, generator=draw).to(DEVICE) for n in (10, tax.num_nodes - 1))
+    weights = torch.randn(tax.depth, 10, generator=draw).to(DEVICE).t()
+    nodes = torch.tensor(tax.leaves[:10].copy(), device=DEVICE)
+    grads = []
+    for way in (impl, "torch"):
+        given = h.clone().requires_grad_(), rows.clone().requires_grad_()
+        logp, mean, *_ = path_steps(*given, None, None, nodes, tree.tensors, tree.sizes, False, way)
+        (logp.sum() + (mean * weights).sum()).backward()
+        grads.append([part.grad for part in given])
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_a_bias_may_be_a_column_or_one_number(impl):
+    tax, draw = TREES["even"], torch.Generator().manual_seed(0)
+    whole = torch.randn(tax.num_nodes - 1, 9, generator=draw).to(DEVICE)
+    h, y = torch.randn(6, 8, generator=draw).to(DEVICE), torch.arange(6, device=DEVICE)
+    for bias in (whole[:, 8], whole[0, :1].expand(len(whole))):
+        found = path_cross_entropy(h, whole[:, :8], bias, y, tax, impl=impl)
+        expected = path_cross_entropy(h, whole[:, :8].clone(), bias.clone(), y, tax, impl="torch")
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("tree", ["bushy", "wide"])
 def test_it_keeps_no_logits(tree):
     tax, kept = TREES[tree], []
@@ -110,6 +201,20 @@ def test_features_and_rows_may_be_of_different_types():
     for ours, theirs in zip(ways["triton"], ways["torch"], strict=True):
         assert ours.dtype == theirs.dtype
         torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=1e-4)
+
+
+def test_either_of_torchs_names_for_rounded_products_is_understood():
+    tax, matmul = TREES["uneven"], torch.backends.cuda.matmul
+    h, rows = torch.randn(2, 4, device=DEVICE), torch.randn(tax.num_nodes - 1, 4, device=DEVICE)
+    y = torch.tensor([0, 1], device=DEVICE)
+    former = getattr(matmul, "fp32_precision", None)
+    if former is None:
+        pytest.skip("an older torch has one name")
+    matmul.fp32_precision = "tf32"
+    try:
+        assert torch.isfinite(path_cross_entropy(h, rows, None, y, tax, impl="triton"))
+    finally:
+        matmul.fp32_precision = former
 
 
 def test_no_items_and_only_ignored_ones():

@@ -115,7 +115,8 @@ def test_one_that_is_killed_is_replaced_and_the_others_answer_meanwhile(folder):
 
 
 def test_after_the_signal_nobody_is_let_in_and_the_accepted_are_answered(folder):
-    with Served(folder, "--batch-size", "1") as served, ThreadPoolExecutor() as pool:
+    options = ("--batch-size", "1", "--queue", "8192")  # one process may get all of them
+    with Served(folder, *options) as served, ThreadPoolExecutor() as pool:
         asked = {"texts": ["a text of some words"] * 1000}
         slow = [pool.submit(httpx.post, f"{served.address}v1/predict", json=asked, timeout=60) for _ in range(6)]
         until(lambda: served.counted("arbormax_batch_texts_sum") > 20)

@@ -89,7 +89,8 @@ class LSTMEncoder(Encoder):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         last_B, *ids = inputs
-        if not (last_B.is_cuda or torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing()):
+        is_watched = torch.compiler.is_compiling() or torch._C._is_tracing()  # noqa: SLF001
+        if not (last_B.is_cuda or is_watched or torch.is_grad_enabled()):
             ids = [_of_few_shapes(ids_BT) for ids_BT in ids]
         return self._read(last_B, [self.words(ids_BT) for ids_BT in ids])
 

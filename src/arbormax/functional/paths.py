@@ -68,6 +68,11 @@ def path_cross_entropy(
     index = tree_index(tax, h.device)
     if len(rows) != index.num_nodes - 1:  # the sparse product would read past their end
         raise InputError(f"expected one row per non-root node, so {index.num_nodes - 1}, found {len(rows)}")
+    if rows.shape[1:] != h.shape[-1:]:
+        raise InputError(f"expected rows of {h.shape[-1]} numbers, as features have, found {tuple(rows.shape)}")
+    for name, vector in (("bias", bias), ("log_priors", log_priors)):
+        if vector is not None and vector.shape != rows.shape[:1]:
+            raise InputError(f"expected {name} of shape ({len(rows)},), one for each row, found {tuple(vector.shape)}")
     check_options(reduction, target_kind, label_smoothing, gamma)
     if tau and log_priors is None:
         raise OptionError("tau adjusts the logits by the training frequencies of siblings: give them as log_priors")

@@ -12,6 +12,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
 
+from arbormax.kernels.gpu import on_its_device
+
 WIDEST, MOST, DEEPEST = 256, 16, 32  # siblings, leaves and levels; larger ones are left to torch
 BLOCK, WARPS = 64, 16  # features at a time, and warps of a program
 _NONE = tl.constexpr(2147483647)
@@ -140,6 +142,7 @@ def _taken(best, leaves, slot, found, leaf, K: tl.constexpr):
     return best, leaves, found
 
 
+@on_its_device
 def best_leaves(
     h: Tensor,
     rows: Tensor,
@@ -160,7 +163,7 @@ def best_leaves(
     than `most` nodes is not sure.
     """
     items, width = h.shape
-    h, rows = h.contiguous(), rows.contiguous()
+    h, rows, bias = h.contiguous(), rows.contiguous(), None if bias is None else bias.contiguous()
     size, depth = max(16, triton.next_power_of_2(widest)), triton.next_power_of_2(levels)
     waiting = torch.empty((items, depth, size), dtype=torch.float32, device=h.device)
     logp = torch.empty((items, k), dtype=torch.float32, device=h.device)

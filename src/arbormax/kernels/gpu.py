@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 from importlib.util import find_spec
+from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
+from torch import Tensor
 
 HAS_TRITON = find_spec("triton") is not None
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @cache
@@ -27,3 +32,22 @@ def shared_memory(index: int) -> int:
 
 
 shared_memory._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def on_its_device(function: Callable[Concatenate[Tensor, P], R]) -> Callable[Concatenate[Tensor, P], R]:
+    """The same, launched where its first tensor is, whichever GPU is the current one."""
+
+    @wraps(function)
+    def launched(first: Tensor, /, *rest: P.args, **named: P.kwargs) -> R:
+        with torch.cuda.device_of(first):  # type: ignore[no-untyped-call]
+            return function(first, *rest, **named)
+
+    return launched
+
+
+def allows_tf32() -> bool:
+    """Whether float32 products may round their factors."""
+    try:
+        return bool(torch.backends.cuda.matmul.allow_tf32)
+    except RuntimeError:  # set through torch's newer names
+        return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")

@@ -47,6 +47,7 @@ def backward_features(
     TILE_FIELDS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     HAS_OFFSET: tl.constexpr,
+    LOGITS_D: tl.constexpr,  # features that are looked at together for the logits
     CLEARS: tl.constexpr,
     D: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -89,7 +90,7 @@ def backward_features(
             is_cell = is_item[:, None] & is_row[None, :]
             logits = tile_logits(
                 h_ptr, weight_ptr, bias_ptr, offset_ptr, item, is_item, (start + column).to(tl.int64), is_row,
-                D, BLOCK_D, TILE, WIDTH, HAS_BIAS, HAS_OFFSET, DTYPE, PRECISION,
+                D, LOGITS_D, TILE, WIDTH, HAS_BIAS, HAS_OFFSET, DTYPE, PRECISION,
             )  # fmt: skip
             grad = (mean_grad / size)[:, None] - tl.exp(logits - log_total[:, None]) * (own_grad + mean_grad)[:, None]
             grad += tl.where(column[None, :] == place[:, None], own_grad[:, None], 0.0)

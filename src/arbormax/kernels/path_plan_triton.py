@@ -72,7 +72,7 @@ def plan(
     tiles = 0  # where this program's begin
     for above in range(level + 1):
         groups = tl.load(groups_ptr + above).to(tl.int32)
-        room = tl.where(groups > 0, tl.minimum(BLOCK, groups + BLOCK // TILE), 0)
+        room = tl.where(groups > 0, tl.minimum(tl.minimum(items, BLOCK), groups + BLOCK // TILE), 0)
         programs = tl.where(above == level, tl.program_id(1), tl.num_programs(1))
         tiles += room * programs
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from arbormax.kernels.gpu import shared_memory
+from arbormax.kernels.gpu import allows_tf32, on_its_device, shared_memory
 from arbormax.kernels.path_backward_triton import add_levels, backward_features, backward_rows
 from arbormax.kernels.path_forward_triton import forward
 from arbormax.kernels.path_plan_triton import SEGMENT_FIELDS, TILE_FIELDS, arrange, plan
@@ -45,6 +45,7 @@ def kept_shapes(items: int, tree: PathTree, sparse: bool, cells: int) -> tuple[t
     return (items, len(tree.widths)), sum(_sizes(items, tree, sparse))
 
 
+@on_its_device
 def log_probs(
     h: Tensor, rows: Tensor, bias: Tensor | None, offset: Tensor | None, node: Tensor, tree: PathTree, sparse: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -54,7 +55,7 @@ def log_probs(
     sizes = _sizes(items, tree, sparse)
     plan_ = torch.zeros(sum(sizes), dtype=plan_type, device=h.device)
     if items:
-        h, rows = h.contiguous(), rows.contiguous()
+        h, rows, bias, offset = _contiguous(h, rows, bias, offset)
         order, own, tiles, segments, found, touched = torch.split(plan_, sizes)
         place = _sorted(node, tree, order)
         plan[(levels, triton.cdiv(items, _BLOCK))](
@@ -71,6 +72,7 @@ def log_probs(
     return logp, mean, totals, plan_
 
 
+@on_its_device
 def gradients(
     own_grad: Tensor,
     mean_grad: Tensor,
@@ -85,10 +87,13 @@ def gradients(
 ) -> Gradients:
     """As `path_torch.gradients`."""
     (items, levels), width = own_grad.shape, rows.shape[1]
-    h, rows = h.contiguous(), rows.contiguous()
+    h, rows, bias, offset = _contiguous(h, rows, bias, offset)
     order, own, tiles, segments, found, touched = torch.split(plan_, _sizes(items, tree, sparse))
     shape = _shape(h, rows, tree, FEATURES)
     is_half, cells = shape["DTYPE"] is not tl.float32, sum(tree.widths)
+    # The logits must be those of the way forward to the last bit, or they do not fit their sum: in float32, where a
+    # product's rounding depends on how it is cut, they are cut as there.
+    logits_block = shape["BLOCK_D"] if is_half else _shape(h, rows, tree, FORWARD)["BLOCK_D"]
     top = tree.widths[0] if tree.widths[0] > 1 and items else 0  # rows of the root's group
     at = ends = None
     clears = not sparse and len(touched) > 0 and items > 0
@@ -115,7 +120,7 @@ def gradients(
             totals, tree.cells, kept, of_levels, ends, at, of_rows, of_bias,
             touched.view(torch.int8), tree.inner, tree.inner_start, tree.inner_size, items, levels, cells,
             count, len(tree.inner), TILE_FIELDS=TILE_FIELDS, HAS_BIAS=bias is not None, HAS_OFFSET=offset is not None,
-            CLEARS=clears, IS_WIDE=not _merges(tree), IS_SPARSE=sparse, IS_HALF=is_half, **shape,
+            LOGITS_D=logits_block, CLEARS=clears, IS_WIDE=not _merges(tree), IS_SPARSE=sparse, IS_HALF=is_half, **shape,
         )  # fmt: skip
     if top:
         with _beside(h.device):
@@ -159,6 +164,13 @@ def _sorted(node: Tensor, tree: PathTree, order: Tensor) -> Tensor:
     return place
 
 
+def _contiguous(
+    h: Tensor, rows: Tensor, bias: Tensor | None, offset: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    bias, offset = (None if vector is None else vector.contiguous() for vector in (bias, offset))
+    return h.contiguous(), rows.contiguous(), bias, offset
+
+
 def _merges(tree: PathTree) -> bool:
     """Whether every sibling group is looked at in one piece."""
     return max(tree.widths) <= _WIDTH
@@ -167,7 +179,7 @@ def _merges(tree: PathTree) -> bool:
 def _sizes(items: int, tree: PathTree, sparse: bool) -> list[int]:
     """Of the parts of a plan."""
     programs, largest = triton.cdiv(items, _BLOCK), items // (TILE + 1) if _merges(tree) else items
-    tiles = programs * sum(min(_BLOCK, groups + _BLOCK // TILE) if groups else 0 for groups in tree.groups)
+    tiles = programs * sum(min(items, _BLOCK, groups + _BLOCK // TILE) if groups else 0 for groups in tree.groups)
     segments = sum(min(largest, groups) for groups in tree.groups[1:])
     nodes, inner = len(tree.parent), len(tree.inner)
     touched = (nodes + 3) // 4 if not sparse and nodes >= _CLEARED * inner else 0
@@ -188,7 +200,7 @@ def _shape(h: Tensor, rows: Tensor, tree: PathTree, how: tuple[int, int, int]) -
         "TILE": TILE,
         "WIDTH": max(16, min(_WIDTH, triton.next_power_of_2(max(tree.widths)))),
         "DTYPE": dtype,
-        "PRECISION": "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3",
+        "PRECISION": "tf32" if allows_tf32() else "tf32x3",
         "num_warps": warps,
         "num_stages": stages,
     }
