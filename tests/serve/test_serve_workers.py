@@ -72,6 +72,13 @@ class Served:
         return self.program.returncode, rest
 
 
+def cmdline(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
 def until(what, seconds=30):
     end = time.monotonic() + seconds
     while not what():
@@ -144,6 +151,41 @@ def test_they_end_with_the_program_that_looks_after_them_and_leave_nothing(folde
         assert list(tmp_path.glob("arbormax-*"))
         served.program.kill()
         until(lambda: not any(map(is_alive, team)))
+    assert not list(tmp_path.glob("arbormax-*"))
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_start_that_is_broken_off_says_little_and_leaves_nothing(folder, tmp_path, how):
+    (tmp_path / "dawdling.py").write_text(
+        "import pathlib, time\npathlib.Path(__file__).with_name('here').touch()\ntime.sleep(60)"
+    )
+    where = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    command = [
+        sys.executable,
+        "-m",
+        "arbormax",
+        "serve",
+        folder,
+        "--port",
+        "0",
+        "--workers",
+        "2",
+        "--import",
+        "dawdling",
+    ]
+    with subprocess.Popen(
+        [str(word) for word in command], stderr=subprocess.PIPE, text=True, env=where, start_new_session=True
+    ) as program:
+        children = Path(f"/proc/{program.pid}/task/{program.pid}/children")
+        until(lambda: sum(b"spawn_main" in cmdline(pid) for pid in children.read_text().split()) == 2)
+        team = [int(pid) for pid in children.read_text().split() if b"spawn_main" in cmdline(pid)]
+        if how == signal.SIGINT:
+            os.killpg(program.pid, how)  # at once, as Ctrl-C reaches all of them
+        else:
+            until((tmp_path / "here").exists)
+            program.kill()
+        assert "Traceback" not in program.stderr.read()
+    until(lambda: not any(map(is_alive, team)))
     assert not list(tmp_path.glob("arbormax-*"))
 
 

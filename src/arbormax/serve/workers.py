@@ -8,11 +8,13 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -65,6 +67,7 @@ class _Process:
     """One that answers: its address as soon as it does, or what kept it from that."""
 
     def __init__(self, answer: Answer, listener: socket.socket) -> None:
+        resource_tracker.ensure_running()  # or the first start would do it, and let interrupts through again
         context = multiprocessing.get_context("spawn")
         self.news, report = context.Pipe(duplex=False)
         self.process: SpawnProcess = context.Process(target=_work, args=(answer, listener, report), daemon=True)
@@ -144,6 +147,7 @@ def _work(answer: Answer, listener: socket.socket, report: Connection) -> None:
     global _several
     _several = True
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # while the model is loaded; Uvicorn listens to it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # with all that has to be done at the end
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
