@@ -80,6 +80,13 @@ def test_an_unknown_initialisation_is_refused(kind):
 
 
 @every_head
+@pytest.mark.parametrize("bias", ["no", torch.zeros(C), 1])
+def test_a_bias_is_wanted_or_not(kind, bias):
+    with pytest.raises(OptionError, match="bias is True or False"):
+        kind(D, TREE, bias=bias)
+
+
+@every_head
 def test_what_is_no_taxonomy_is_refused(kind):
     with pytest.raises(InputError, match=r"an arbormax\.Taxonomy, not dict"):
         kind(D, {"a": ["x", "y"]})

@@ -46,6 +46,8 @@ class TreeHead(nn.Module, ABC):
         if in_features < 1:
             raise InputError(f"in_features is at least 1, not {in_features}")
         check_choice("init", init, get_args(Init))
+        if not isinstance(bias, bool):
+            raise OptionError("bias is True or False; to start from values of your own, copy them into head.bias")
         self.in_features = in_features
         self.out_features = tax.num_leaves  # kept: a compiler would read it off the taxonomy's numpy arrays
         self.taxonomy = tax
