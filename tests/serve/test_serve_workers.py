@@ -26,11 +26,8 @@ class Served:
 
     def __init__(self, folder, *options, temporary=None):
         command = [sys.executable, "-m", "arbormax", "serve", folder, "--port", 0, "--workers", 2, *options]
-        words, where = (
-            [str(word) for word in command],
-            {**os.environ, "TMPDIR": str(temporary or tempfile.gettempdir())},
-        )
-        self.program = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=where)
+        where = {**os.environ, "TMPDIR": str(temporary or tempfile.gettempdir())}
+        self.program = subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True, env=where)
         self.line = self.program.stderr.readline()
         self.address = self.line.split(" at ")[1].split()[0] if " at " in self.line else None
 
@@ -160,22 +157,9 @@ def test_a_start_that_is_broken_off_says_little_and_leaves_nothing(folder, tmp_p
         "import pathlib, time\npathlib.Path(__file__).with_name('here').touch()\ntime.sleep(60)"
     )
     where = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(tmp_path)}
-    command = [
-        sys.executable,
-        "-m",
-        "arbormax",
-        "serve",
-        folder,
-        "--port",
-        "0",
-        "--workers",
-        "2",
-        "--import",
-        "dawdling",
-    ]
-    with subprocess.Popen(
-        [str(word) for word in command], stderr=subprocess.PIPE, text=True, env=where, start_new_session=True
-    ) as program:
+    command = [sys.executable, "-m", "arbormax", "serve", str(folder), "--workers", "2", "--import", "dawdling"]
+    command += ["--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=where, start_new_session=True) as program:
         children = Path(f"/proc/{program.pid}/task/{program.pid}/children")
         until(lambda: sum(b"spawn_main" in cmdline(pid) for pid in children.read_text().split()) == 2)
         team = [int(pid) for pid in children.read_text().split() if b"spawn_main" in cmdline(pid)]

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 HAS_TRITON = find_spec("triton") is not None
-P = ParamSpec("P")
-R = TypeVar("R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 @cache
@@ -34,11 +34,11 @@ def shared_memory(index: int) -> int:
 shared_memory._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001
 
 
-def on_its_device(function: Callable[Concatenate[Tensor, P], R]) -> Callable[Concatenate[Tensor, P], R]:
+def on_its_device(function: Callable[Concatenate[Tensor, _P], _R]) -> Callable[Concatenate[Tensor, _P], _R]:
     """The same, launched where its first tensor is, whichever GPU is the current one."""
 
     @wraps(function)
-    def launched(first: Tensor, /, *rest: P.args, **named: P.kwargs) -> R:
+    def launched(first: Tensor, /, *rest: _P.args, **named: _P.kwargs) -> _R:
         with torch.cuda.device_of(first):  # type: ignore[no-untyped-call]
             return function(first, *rest, **named)
 
