@@ -26,8 +26,8 @@ def test_the_best_leaves_are_those_of_all_leaves_sorted(tax, seed, scale):
         patch.setattr(best, "_SHARE", float("inf"))
         patch.setattr(best, "_CELLS", 1)  # an item at a time
         for k in {1, min(3, tax.num_leaves), tax.num_leaves}:
-            logp, classes, left = best_leaves(h, head.weight, head.bias, tax, k)
-            assert not len(left)
+            logp, classes, is_left = best_leaves(h, head.weight, head.bias, tax, k)
+            assert not is_left.any()
             expected_logp, expected = TreeHead.topk(head, h, k)
             torch.testing.assert_close(logp, expected_logp)
             clear = (expected_logp.diff(dim=1).abs() > 1e-9).all(1)
@@ -51,7 +51,7 @@ def test_a_trained_head_is_searched_and_an_even_one_is_scored(monkeypatch):
     even = head.topk(h, 5)
     with torch.no_grad():
         head.weight.mul_(50)
-    assert not len(best_leaves(h, head.weight, head.bias, tax, 5)[2])
+    assert not best_leaves(h, head.weight, head.bias, tax, 5)[2].any()
     sure = TreeHead.topk(head, h, 5)
     monkeypatch.setattr(type(head), "forward", None)  # scores all leaves
     logp, classes = head.topk(h, 5)
@@ -93,7 +93,7 @@ def test_a_search_that_comes_to_nothing_ends_before_the_round_that_is_too_much(m
     monkeypatch.setattr(
         best.path_torch, "group_log_probs", lambda *given: looked.append(int(given[-1].sum())) or scored(*given)
     )
-    assert best_leaves(torch.randn(3, 8), head.weight, head.bias, tax, 1)[2].tolist() == [0, 1, 2]
+    assert best_leaves(torch.randn(3, 8), head.weight, head.bias, tax, 1)[2].tolist() == [True] * 3
     assert sum(looked) <= best._SHARE * 3 * tax.num_nodes
 
 

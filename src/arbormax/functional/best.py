@@ -59,8 +59,8 @@ def _widest(index: TreeIndex) -> int:
 def best_leaves(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """(B, k) log-probabilities, falling, and classes of the best leaves for (B, D) features; ties by class order.
 
-    The last are the items whose rows hold nothing: their probabilities are so even that scoring all leaves is faster,
-    or no numbers. No gradients.
+    The last (B,) tells which items' rows hold nothing: their probabilities are so even that scoring all leaves is
+    faster, or no numbers. No gradients.
     """
     index = tree_index(tax, h.device)
     descent = _descent(h, rows, index, k)
@@ -68,16 +68,16 @@ def best_leaves(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, k: 
         if descent is not None:
             tree = index.first_child, index.num_children, index.class_of
             most = max(64, int(_SHARE * tax.num_parents))
-            logp, classes, certain = descent.best_leaves(
+            made: tuple[Tensor, Tensor, Tensor] = descent.best_leaves(
                 h, rows, bias, *tree, k, index.depth, _widest(index), index.levels[0], most
             )
-            return logp, classes, (~certain).nonzero().squeeze(1)
+            return made
         found = _searched(h, rows, bias, index, k)
-        everything = torch.arange(len(h), device=h.device)
+        is_left = torch.full((len(h),), found is None, device=h.device)
         if found is not None:
-            return *found, everything[:0]
+            return *found, is_left
         wide = torch.promote_types(torch.promote_types(h.dtype, rows.dtype), torch.float32)
-        return h.new_empty((len(h), k), dtype=wide), everything.new_empty((len(h), k)), everything
+        return h.new_empty((len(h), k), dtype=wide), h.new_empty((len(h), k), dtype=torch.int64), is_left
 
 
 def _searched(h: Tensor, rows: Tensor, bias: Tensor | None, index: TreeIndex, k: int) -> tuple[Tensor, Tensor] | None:

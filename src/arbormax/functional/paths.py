@@ -25,8 +25,8 @@ from arbormax.taxonomy import Taxonomy
 
 # Below so many rows of the tree, or rows for each on a path, one dense product is faster than the look-ups; devices of
 # other kinds may have no sparse products at all. The GPU's depends on its host: where it was measured, an eager step
-# crosses between 11,154 and 99,498 rows.
-_ROWS, _RATIO = {"cpu": 4096, "cuda": 1 << 15}, 8
+# crosses between 8,420 and 11,154 rows, and one of a captured graph at some hundreds.
+_ROWS, _RATIO = {"cpu": 4096, "cuda": 10_000}, 8
 
 
 def prefers_paths(index: TreeIndex) -> bool:
@@ -83,19 +83,26 @@ def path_cross_entropy(
     if node_weights is not None:
         node_weights = check_weights(node_weights, index.num_nodes, "node_weights", h.device, wide)
     limit = index.num_leaves if target_kind == "class" else index.num_nodes
-    row_B, counted_B = mask_target(check_target(target, batch, target_kind), limit, target_kind, ignore_index)
-    nodes_B = row_B if target_kind == "node" else index.leaves.index_select(0, row_B)
-    nodes_B = torch.where(counted_B, nodes_B, 0)
+    row_B = check_target(target, batch, target_kind)
     offset = tau * log_priors.to(wide) if tau and log_priors is not None else None
     tree = path_tree(tax, h.device)
     features = h.reshape(-1, h.shape[-1])
     chosen = kernels.choose(impl, features, rows, tree)
-    steps = (features, rows, bias, offset, nodes_B)
-    if _is_watched(features, rows, bias, offset):
-        logp_BK, mean_BK, *_ = path_steps(*steps, tree.tensors, tree.sizes, sparse, chosen)
+    operands = (features, rows, bias, offset)
+    is_watched = _is_watched(*operands, row_B)
+    is_plain = reduction != "none" and weight is None and node_weights is None and not (label_smoothing or gamma)
+    if is_plain and chosen == "triton" and not is_watched:
+        targets = (row_B, None if target_kind == "node" else index.leaves, limit, ignore_index)
+        loss: Tensor = _EagerLoss.apply(*operands, targets, tree, sparse, reduction)  # type: ignore[no-untyped-call]
+        return loss
+    row_B, counted_B = mask_target(row_B, limit, target_kind, ignore_index)
+    nodes_B = row_B if target_kind == "node" else index.leaves.index_select(0, row_B)
+    nodes_B = torch.where(counted_B, nodes_B, 0)
+    if is_watched:
+        logp_BK, mean_BK, *_ = path_steps(*operands, nodes_B, tree.tensors, tree.sizes, sparse, chosen)
     else:
-        logp_BK, mean_BK = _EagerSteps.apply(*steps, tree, sparse, chosen)  # type: ignore[no-untyped-call]
-    if reduction != "none" and weight is None and node_weights is None and not (label_smoothing or gamma):
+        logp_BK, mean_BK = _EagerSteps.apply(*operands, nodes_B, tree, sparse, chosen)  # type: ignore[no-untyped-call]
+    if is_plain:
         total: Tensor = -logp_BK.sum()  # an ignored item has no steps
         return total if reduction == "sum" else total / counted_B.sum()
     nodes_BK = logp_BK  # not looked at without node weights
@@ -137,15 +144,55 @@ class _EagerSteps(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, own_grad: Tensor, mean_grad: Tensor) -> tuple[Tensor | None, ...]:
-        given, tree, sparse, impl = ctx.saved_tensors, ctx.tree, ctx.sparse, ctx.impl
-        # with gradients of its own, it is for a second derivative, which the operator refuses
-        if torch.is_grad_enabled() or _is_watched(own_grad, mean_grad):
-            found = path_steps_backward(own_grad, mean_grad, *given, tree.tensors, tree.sizes, sparse, impl)
-        else:
-            found = _gradients(kernels.implementation(impl), own_grad, mean_grad, given, tree, sparse)
-        of_h, of_rows, of_bias = found
-        added = [None if vector is None else of_bias for vector in given[2:4]]
-        return of_h, of_rows, *added, None, None, None, None
+        return *_eager_gradients(own_grad, mean_grad, ctx.saved_tensors, ctx.tree, ctx.sparse, ctx.impl), *[None] * 4
+
+
+class _EagerLoss(torch.autograd.Function):
+    """The whole of the usual loss on a GPU, whose host takes longer to launch small operators than it to run them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        h: Tensor,
+        rows: Tensor,
+        bias: Tensor | None,
+        offset: Tensor | None,
+        targets: tuple[Tensor, Tensor | None, int, int],
+        tree: PathTree,
+        sparse: bool,
+        reduction: Reduction,
+    ) -> Tensor:
+        ctx.tree, ctx.sparse = tree, sparse
+        made = kernels.implementation("triton").loss(h, rows, bias, offset, *targets, tree, sparse, reduction == "mean")
+        loss, ctx.factors, kept, plan = made
+        ctx.save_for_backward(h, rows, bias, offset, kept, plan)
+        assert isinstance(loss, Tensor)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        steps = (len(ctx.saved_tensors[0]), len(ctx.tree.widths))
+        own_grad, mean_grad = (factor.expand(steps) for factor in grad * ctx.factors)
+        found = _eager_gradients(own_grad, mean_grad, ctx.saved_tensors, ctx.tree, ctx.sparse, "triton")
+        return *found, *[None] * 4
+
+
+def _eager_gradients(
+    own_grad: Tensor,
+    mean_grad: Tensor,
+    given: Sequence[Tensor | None],
+    tree: PathTree,
+    sparse: bool,
+    impl: str,
+) -> tuple[Tensor | None, ...]:
+    """Of the features, the rows, the bias and the offset."""
+    # with gradients of its own, it is for a second derivative, which the operator refuses
+    if torch.is_grad_enabled() or _is_watched(own_grad, mean_grad):
+        found = path_steps_backward(own_grad, mean_grad, *given, tree.tensors, tree.sizes, sparse, impl)
+    else:
+        found = _gradients(kernels.implementation(impl), own_grad, mean_grad, given, tree, sparse)
+    of_h, of_rows, of_bias = found
+    return of_h, of_rows, *(None if vector is None else of_bias for vector in given[2:4])
 
 
 def _gradients(

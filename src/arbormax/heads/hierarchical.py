@@ -36,8 +36,9 @@ class HierarchicalSoftmax(TreeHead):
 
     P(leaf) is the product of the conditionals on its path; (C + P - 1)(D + 1) parameters. Row j of the weight belongs
     to node j + 1. With `sparse`, `loss` gives the weight and the bias gradients on the rows of the paths alone, for
-    `torch.optim.SparseAdam`, SGD or Adagrad. `impl` is who computes the paths of a large tree: `torch`, `triton` on a
-    GPU, or `auto`, the faster of those that can.
+    `torch.optim.SparseAdam`, SGD or Adagrad. `impl` is who computes the paths of a large tree: `torch`, or `triton` on
+    a GPU; `auto` is the faster of those that can. With `triton` the loss goes by paths on a small tree, too: faster in
+    a captured CUDA graph, where launches cost nothing.
 
     >>> import arbormax as am
     >>> tax = am.Taxonomy.from_nested({"animal": ["cat", "dog"], "plant": ["oak"]})
@@ -115,7 +116,7 @@ class HierarchicalSoftmax(TreeHead):
         }
         if self.sparse and h.layout != torch.strided:
             raise OptionError("sparse=True takes dense features: with sparse ones every row has a gradient")
-        if h.layout == torch.strided and (self.sparse or self._prefers_paths(h)):
+        if h.layout == torch.strided and (self._insists or self._prefers_paths(h)):
             given = (h, self.weight, self.bias, target, self.taxonomy)
             return path_cross_entropy(*given, sparse=self.sparse, impl=self.impl, **options)
         logits = linear(h, self.weight, self.bias) if logits is None else logits
@@ -146,15 +147,16 @@ class HierarchicalSoftmax(TreeHead):
                 with torch.no_grad():
                     size = at_once(features, self.weight, self.taxonomy, k)
                     parts = [self._searched(part, k) for part in torch.split(features, size)]
-                logp, classes = (torch.cat(found).view(*h.shape[:-1], k) for found in zip(*parts, strict=True))
-                return logp, classes
+                    logp, classes = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
+                return logp.view(*h.shape[:-1], k), classes.view(*h.shape[:-1], k)
         return super().topk(h, k)
 
     def _searched(self, features: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        logp, classes, left = best_leaves(features, self.weight, self.bias, self.taxonomy, k)
-        size = max(1, _SCORES // self.taxonomy.num_nodes)
-        for part in torch.split(left, size) if len(left) else ():
-            logp[part], classes[part] = super().topk(features[part], k)
+        logp, classes, is_left = best_leaves(features, self.weight, self.bias, self.taxonomy, k)
+        if bool(is_left.any()):
+            size = max(1, _SCORES // self.taxonomy.num_nodes)
+            for part in torch.split(is_left.nonzero().squeeze(1), size):
+                logp[part], classes[part] = super().topk(features[part], k)
         return logp, classes
 
     def predict(self, h: Tensor) -> Tensor:
@@ -206,10 +208,15 @@ class HierarchicalSoftmax(TreeHead):
     def _sign(self) -> None:
         super()._sign()
         device = self.weight.device
-        is_cpu = device.type == "cpu" and not self.sparse
-        self._is_small = is_cpu and tree_index(self.taxonomy, device).class_levels is not None
-        if device.type != "meta" and (self.sparse or prefers_paths(tree_index(self.taxonomy, device))):
+        is_free = device.type == "cpu" and not self._insists
+        self._is_small = is_free and tree_index(self.taxonomy, device).class_levels is not None
+        if device.type != "meta" and (self._insists or prefers_paths(tree_index(self.taxonomy, device))):
             path_tree(self.taxonomy, device)
+
+    @property
+    def _insists(self) -> bool:
+        """Whether the loss goes by paths, however small the tree."""
+        return self.sparse or self.impl == "triton"
 
     def _prefers_paths(self, h: Tensor) -> bool:
         return prefers_paths(tree_index(self.taxonomy, h.device)) and not is_transformed()

@@ -33,7 +33,7 @@ def _descend(
     waiting_ptr,  # (B, K, WIDTH) log-probabilities of children that were not opened
     logp_ptr,  # (B, K) out
     leaf_ptr,  # (B, K) out
-    certain_ptr,  # (B,) out: whether nothing better can be left
+    left_ptr,  # (B,) out: whether something better may be left
     most,  # nodes that may be opened
     top,  # children of the root
     K: tl.constexpr,
@@ -108,7 +108,7 @@ def _descend(
             node = tl.where(is_open, its_first + place, -1)
             level = tl.where(is_open, level + 1, level - 1)
     is_whole = tl.min(tl.where(slot < K, best, float("inf")), 0) > -float("inf")
-    tl.store(certain_ptr + item, (is_whole & (node < 0) & (opened <= most)).to(tl.int8))
+    tl.store(left_ptr + item, (is_whole & (node < 0) & (opened <= most)) == 0)
     for place in range(K):
         largest = tl.max(tl.where(slot < K, best, -float("inf")), 0)
         leaf = tl.min(tl.where((best == largest) & (slot < K), leaves, _NONE), 0)
@@ -156,11 +156,11 @@ def best_leaves(
     top: int,
     most: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(B, k) log-probabilities, falling, and classes of leaves, ties by class order, and (B,) whether they are sure.
+    """(B, k) log-probabilities, falling, and classes of leaves, ties by class order, and (B,) where better may be left.
 
     The root has `top` children, whose rows all items share: one product. Items that go the same way from there are
     taken together, since what one of them read is still at hand for the next. An item that would have to open more
-    than `most` nodes is not sure.
+    than `most` nodes is left.
     """
     items, width = h.shape
     h, rows, bias = h.contiguous(), rows.contiguous(), None if bias is None else bias.contiguous()
@@ -168,13 +168,13 @@ def best_leaves(
     waiting = torch.empty((items, depth, size), dtype=torch.float32, device=h.device)
     logp = torch.empty((items, k), dtype=torch.float32, device=h.device)
     classes = torch.empty((items, k), dtype=torch.int64, device=h.device)
-    certain = torch.empty(items, dtype=torch.int8, device=h.device)
+    is_left = torch.empty(items, dtype=torch.bool, device=h.device)
     with torch.autocast("cuda", enabled=False):
         at_root = F.linear(h.float(), rows[:top].float(), None if bias is None else bias[:top].float())
     order = at_root.argmax(1).argsort()
     _descend[(items,)](
-        h, rows, bias, at_root, order, first_child, num_children, class_of, waiting, logp, classes, certain, most, top,
+        h, rows, bias, at_root, order, first_child, num_children, class_of, waiting, logp, classes, is_left, most, top,
         K=k, SLOTS=max(4, triton.next_power_of_2(k)), LEVELS=depth, D=width,
         BLOCK_D=min(BLOCK, triton.next_power_of_2(width)), WIDTH=size, HAS_BIAS=bias is not None, num_warps=WARPS,
     )  # fmt: skip
-    return logp, classes, certain.bool()
+    return logp, classes, is_left

@@ -1,9 +1,10 @@
 """The way back: each logit's gradient, what it does to the features and, in a group of one tile, to the rows.
 
 The logits are computed again: the rows have to be read for the features in any case. The rows of larger groups have a
-kernel of their own, and for it the gradients of their logits are kept, in two halves where the operands are half
-precision, so that nothing is lost before the sums. Rows that no path goes by must be zero, and there are many of them:
-each program writes some, so that the memory reads and writes all the time.
+kernel of their own, and for it the gradients of their logits are kept, in two halves where the operands are bfloat16,
+so that nothing is lost before the sums; a second half of float16 would often be too small for it, so there they are
+float32. Rows that no path goes by must be zero, and there are many of them: each program writes some, so that the
+memory reads and writes all the time.
 """
 
 import triton
@@ -27,7 +28,7 @@ def backward_features(
     order_ptr,
     own_ptr,
     tile_ptr,
-    total_ptr,  # (B, K) log Σ exp of the logits
+    softmax_ptr,  # (2, B, K) what the way forward kept
     cells_ptr,  # (K,) where a level's cells begin
     grad_ptr,  # (parts, B, cells) out: the logits' gradients, where a group has several tiles
     features_ptr,  # (K, B, D) out: each level's part of the features' gradients
@@ -56,6 +57,7 @@ def backward_features(
     IS_WIDE: tl.constexpr,  # whether some group is wider than WIDTH
     IS_SPARSE: tl.constexpr,
     DTYPE: tl.constexpr,
+    FACTOR: tl.constexpr,
     IS_HALF: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
@@ -77,13 +79,14 @@ def backward_features(
         own_grad = tl.load(own_grad_ptr + item * own_item + level * own_level, mask=is_item, other=0.0)
         mean_grad = tl.load(mean_grad_ptr + item * mean_item + level * mean_level, mask=is_item, other=0.0)
         own_grad, mean_grad = own_grad.to(tl.float32), mean_grad.to(tl.float32)
-        log_total = tl.load(total_ptr + item * levels + level, mask=is_item, other=0.0)
+        largest = tl.load(softmax_ptr + item * levels + level, mask=is_item, other=0.0)
+        rest = tl.load(softmax_ptr + (items.to(tl.int64) + item) * levels + level, mask=is_item, other=0.0)
         is_alone = tl.load(slot + 6) > 0
         cell = tl.load(cells_ptr + level)
         kept_ptr = grad_ptr + item[:, None] * cells + cell
         part = items.to(tl.int64) * cells
-        high = tl.zeros((TILE, WIDTH), dtype=DTYPE)
-        low = tl.zeros((TILE, WIDTH), dtype=DTYPE)
+        high = tl.zeros((TILE, WIDTH), dtype=FACTOR)
+        low = tl.zeros((TILE, WIDTH), dtype=FACTOR)
         for base in range(0, size, WIDTH):
             column = base + tl.arange(0, WIDTH)
             is_row = column < size
@@ -92,12 +95,13 @@ def backward_features(
                 h_ptr, weight_ptr, bias_ptr, offset_ptr, item, is_item, (start + column).to(tl.int64), is_row,
                 D, LOGITS_D, TILE, WIDTH, HAS_BIAS, HAS_OFFSET, DTYPE, PRECISION,
             )  # fmt: skip
-            grad = (mean_grad / size)[:, None] - tl.exp(logits - log_total[:, None]) * (own_grad + mean_grad)[:, None]
+            share = tl.exp((logits - largest[:, None]) - rest[:, None])
+            grad = (mean_grad / size)[:, None] - share * (own_grad + mean_grad)[:, None]
             grad += tl.where(column[None, :] == place[:, None], own_grad[:, None], 0.0)
             grad = tl.where(is_cell, grad, 0.0)
-            high = grad.to(DTYPE)
+            high = grad.to(FACTOR)
             if IS_HALF:
-                low = (grad - high.to(tl.float32)).to(DTYPE)
+                low = (grad - high.to(tl.float32)).to(FACTOR)
             if is_alone == 0:
                 tl.store(kept_ptr + column[None, :], high, mask=is_cell)
                 if IS_HALF:
@@ -124,7 +128,7 @@ def backward_features(
                     column = first + tl.arange(0, WIDTH)
                     is_cell = is_item[:, None] & (column < size)[None, :]
                     high = tl.load(kept_ptr + column[None, :], mask=is_cell, other=0.0)
-                    w = _block(weight_ptr, (start + column).to(tl.int64), column < size, d, D, DTYPE)
+                    w = _block(weight_ptr, (start + column).to(tl.int64), column < size, d, D, FACTOR)
                     out = tl.dot(high, w, out, input_precision=PRECISION)
                     if IS_HALF:
                         low = tl.load(kept_ptr + part + column[None, :], mask=is_cell, other=0.0)
@@ -135,7 +139,7 @@ def backward_features(
             row = (start + column).to(tl.int64)
             for base in range(0, D, BLOCK_D):  # the last first: it was read last, and may be at hand still
                 d = (D - 1) // BLOCK_D * BLOCK_D - base + tl.arange(0, BLOCK_D)
-                w = _block(weight_ptr, row, column < size, d, D, DTYPE)
+                w = _block(weight_ptr, row, column < size, d, D, FACTOR)
                 out = tl.dot(high, w, input_precision=PRECISION)
                 if IS_HALF:
                     out = tl.dot(low, w, out, input_precision=PRECISION)
@@ -145,7 +149,7 @@ def backward_features(
                 low_t = tl.trans(low)
                 for base in range(0, D, BLOCK_D):
                     d = base + tl.arange(0, BLOCK_D)
-                    h = _block(h_ptr, item, is_item, d, D, DTYPE)
+                    h = _block(h_ptr, item, is_item, d, D, FACTOR)
                     rows = tl.dot(high_t, h, input_precision=PRECISION)
                     if IS_HALF:
                         rows = tl.dot(low_t, h, rows, input_precision=PRECISION)
@@ -206,7 +210,7 @@ def backward_rows(
     TILE: tl.constexpr,
     WIDTH: tl.constexpr,
     IS_SPARSE: tl.constexpr,
-    DTYPE: tl.constexpr,
+    FACTOR: tl.constexpr,
     IS_HALF: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
@@ -231,7 +235,7 @@ def backward_rows(
                 at = first + tl.arange(0, TILE)
                 is_item = at < end
                 item = tl.load(order_ptr + at, mask=is_item, other=0).to(tl.int64)
-                h = _block(h_ptr, item, is_item, d, D, DTYPE)
+                h = _block(h_ptr, item, is_item, d, D, FACTOR)
                 kept_ptr = grad_ptr + item[None, :] * cells + cell + column[:, None]
                 is_cell = is_row[:, None] & is_item[None, :]
                 high = tl.load(kept_ptr, mask=is_cell, other=0.0)

@@ -18,12 +18,13 @@ from torch import Tensor
 
 from arbormax.kernels.gpu import allows_tf32, on_its_device, shared_memory
 from arbormax.kernels.path_backward_triton import add_levels, backward_features, backward_rows
-from arbormax.kernels.path_forward_triton import forward
-from arbormax.kernels.path_plan_triton import SEGMENT_FIELDS, TILE_FIELDS, arrange, plan
+from arbormax.kernels.path_forward_triton import add_up, forward
+from arbormax.kernels.path_plan_triton import SEGMENT_FIELDS, TILE_FIELDS, arrange, look_up, plan
 from arbormax.kernels.path_torch import Gradients
 from arbormax.kernels.path_tree import PathTree
 
 TILE = 16  # items of a tile
+_TOGETHER = 64  # items of a segment that are looked at together
 _WIDTH = 128  # rows of a sibling group that are looked at together
 _BLOCK = 256  # items that a program of the plan looks at
 _COUNTED = 1 << 13  # items that are sorted by counting
@@ -32,17 +33,17 @@ _CLEARERS = 1024  # programs that write them, at least
 _SEGMENTERS = 64  # programs, for some features each, that go by segments
 _ROOMY = 160 * 1024  # bytes of shared memory, about, that the larger blocks ask for
 # of each kernel: features that are looked at together in half precision, warps and stages
-FORWARD, FEATURES, ROWS = (64, 4, 4), (128, 4, 4), (64, 4, 3)
+FORWARD, FEATURES, ROWS = (128, 4, 3), (128, 4, 4), (64, 8, 3)
 _HALF = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 plan_type = torch.int32
 
 
 def kept_shapes(items: int, tree: PathTree, sparse: bool, cells: int) -> tuple[tuple[int, ...], int]:  # noqa: ARG001
-    """Of what `log_probs` keeps: log Σ exp of the logits of every step, and a plan.
+    """Of what `log_probs` keeps: the largest logit of every step and log Σ exp of the others below it, and a plan.
 
     The plan is order, own nodes, tiles, segments and their number, and four nodes in each of the rest.
     """
-    return (items, len(tree.widths)), sum(_sizes(items, tree, sparse))
+    return (2, items, len(tree.widths)), sum(_sizes(items, tree, sparse))
 
 
 @on_its_device
@@ -51,11 +52,13 @@ def log_probs(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """As `path_torch.log_probs`, but for what it keeps."""
     items, levels = len(h), len(tree.widths)
-    logp, mean, totals = (torch.empty((items, levels), dtype=torch.float32, device=h.device) for _ in range(3))
+    logp, mean = (torch.empty((items, levels), dtype=torch.float32, device=h.device) for _ in range(2))
+    kept = torch.empty((2, items, levels), dtype=torch.float32, device=h.device)
     sizes = _sizes(items, tree, sparse)
     plan_ = torch.zeros(sum(sizes), dtype=plan_type, device=h.device)
     if items:
         h, rows, bias, offset = _contiguous(h, rows, bias, offset)
+        dtype = _operands(h, rows)
         order, own, tiles, segments, found, touched = torch.split(plan_, sizes)
         place = _sorted(node, tree, order)
         plan[(levels, triton.cdiv(items, _BLOCK))](
@@ -65,11 +68,42 @@ def log_probs(
             TOUCHES=len(touched) > 0, num_warps=8,
         )  # fmt: skip
         forward[(len(tiles) // TILE_FIELDS,)](
-            h, rows, bias, offset, order, own, tiles, logp, mean, totals, items, levels,
-            TILE_FIELDS=TILE_FIELDS, HAS_BIAS=bias is not None, HAS_OFFSET=offset is not None,
-            **_shape(h, rows, tree, FORWARD),
+            h, rows, bias, offset, order, own, tiles, logp, mean, kept, items, levels,
+            TILE_FIELDS=TILE_FIELDS, HAS_BIAS=bias is not None, HAS_OFFSET=offset is not None, DTYPE=dtype,
+            **_shape(h, tree, FORWARD, dtype),
         )  # fmt: skip
-    return logp, mean, totals, plan_
+    return logp, mean, kept, plan_
+
+
+@on_its_device
+def loss(
+    h: Tensor,
+    rows: Tensor,
+    bias: Tensor | None,
+    offset: Tensor | None,
+    target: Tensor,
+    leaves: Tensor | None,
+    limit: int,
+    ignored: int,
+    tree: PathTree,
+    sparse: bool,
+    is_mean: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The sum or mean of all steps' losses, a launch each before and after `log_probs` where torch would take a dozen.
+
+    `leaves` are the nodes of the classes; None: the targets are nodes. Then what `gradients` needs: two factors, those
+    of the gradients of the log-probabilities and of the means; and what `log_probs` keeps.
+    """
+    items, levels = len(h), len(tree.widths)
+    node = torch.empty_like(target)
+    if items:
+        look_up[(triton.cdiv(items, 1024),)](
+            target, leaves, node, items, limit, ignored, HAS_CLASSES=leaves is not None, BLOCK=1024
+        )
+    logp, _, kept, plan_ = log_probs(h, rows, bias, offset, node, tree, sparse)
+    found, factors = (torch.empty(shape, dtype=torch.float32, device=h.device) for shape in ((), (2,)))
+    add_up[(1,)](logp, target, found, factors, items, levels, ignored, IS_MEAN=is_mean, BLOCK=4096, num_warps=8)
+    return found, factors, kept, plan_
 
 
 @on_its_device
@@ -80,7 +114,7 @@ def gradients(
     rows: Tensor,
     bias: Tensor | None,
     offset: Tensor | None,
-    totals: Tensor,
+    softmax: Tensor,
     plan_: Tensor,
     tree: PathTree,
     sparse: bool,
@@ -89,11 +123,12 @@ def gradients(
     (items, levels), width = own_grad.shape, rows.shape[1]
     h, rows, bias, offset = _contiguous(h, rows, bias, offset)
     order, own, tiles, segments, found, touched = torch.split(plan_, _sizes(items, tree, sparse))
-    shape = _shape(h, rows, tree, FEATURES)
-    is_half, cells = shape["DTYPE"] is not tl.float32, sum(tree.widths)
-    # The logits must be those of the way forward to the last bit, or they do not fit their sum: in float32, where a
-    # product's rounding depends on how it is cut, they are cut as there.
-    logits_block = shape["BLOCK_D"] if is_half else _shape(h, rows, tree, FORWARD)["BLOCK_D"]
+    cells, dtype = sum(tree.widths), _operands(h, rows)
+    is_half = dtype is tl.bfloat16
+    factor = dtype if is_half else tl.float32
+    # The logits must be those of the way forward to the last bit, or they do not fit their sum: a product's rounding
+    # depends on how it is cut.
+    logits_block = _shape(h, tree, FORWARD, dtype)["BLOCK_D"]
     top = tree.widths[0] if tree.widths[0] > 1 and items else 0  # rows of the root's group
     at = ends = None
     clears = not sparse and len(touched) > 0 and items > 0
@@ -106,31 +141,28 @@ def gradients(
         of_rows, of_bias = torch.empty_like(rows), rows.new_empty(len(rows))
     else:
         of_rows, of_bias = torch.zeros_like(rows), rows.new_zeros(len(rows))
-    kept_type = h.dtype if is_half else torch.float32
-    kept = torch.zeros((1 + is_half, items, cells), dtype=kept_type, device=h.device)
+    kept = torch.zeros((1 + is_half, items, cells), dtype=h.dtype if is_half else torch.float32, device=h.device)
     of_levels = torch.empty((levels, items, width), dtype=torch.float32, device=h.device)
     of_h = torch.empty_like(h)
-    if top:
-        with _beside(h.device):
-            features = torch.cat([h, h]) if is_half else h.to(torch.float32)
     count = len(tiles) // TILE_FIELDS
     if items:
         backward_features[(max(count, min(len(tree.inner), _CLEARERS) if clears else 0),)](
             own_grad, mean_grad, *own_grad.stride(), *mean_grad.stride(), h, rows, bias, offset, order, own, tiles,
-            totals, tree.cells, kept, of_levels, ends, at, of_rows, of_bias,
+            softmax, tree.cells, kept, of_levels, ends, at, of_rows, of_bias,
             touched.view(torch.int8), tree.inner, tree.inner_start, tree.inner_size, items, levels, cells,
             count, len(tree.inner), TILE_FIELDS=TILE_FIELDS, HAS_BIAS=bias is not None, HAS_OFFSET=offset is not None,
-            LOGITS_D=logits_block, CLEARS=clears, IS_WIDE=not _merges(tree), IS_SPARSE=sparse, IS_HALF=is_half, **shape,
+            LOGITS_D=logits_block, CLEARS=clears, IS_WIDE=not _merges(tree), IS_SPARSE=sparse, DTYPE=dtype,
+            FACTOR=factor, IS_HALF=is_half, **_shape(h, tree, FEATURES, factor),
         )  # fmt: skip
     if top:
         with _beside(h.device):
-            _dense(kept.view(-1, cells)[:, :top], features, of_rows[:top], of_bias[:top])
+            _dense(kept.view(-1, cells)[:, :top], h, of_rows[:top], of_bias[:top])
     if items and len(segments):
-        shape = _shape(h, rows, tree, ROWS)
+        shape = _shape(h, tree, ROWS, factor) | {"TILE": _TOGETHER}
         programs = min(len(segments) // SEGMENT_FIELDS, _SEGMENTERS)
         backward_rows[(programs, triton.cdiv(width, shape["BLOCK_D"]))](
             h, order, segments, found, tree.cells, kept, ends, at, of_rows, of_bias, items, cells,
-            SEGMENT_FIELDS=SEGMENT_FIELDS, IS_SPARSE=sparse, IS_HALF=is_half, **shape,
+            SEGMENT_FIELDS=SEGMENT_FIELDS, IS_SPARSE=sparse, FACTOR=factor, IS_HALF=is_half, **shape,
         )  # fmt: skip
     if items:
         block = min(1024, triton.next_power_of_2(width))
@@ -140,8 +172,9 @@ def gradients(
     return Gradients(of_h, at, of_rows, of_bias)
 
 
-def _dense(coefficients: Tensor, features: Tensor, of_rows: Tensor, of_bias: Tensor) -> None:
-    """The gradients of rows that all items share."""
+def _dense(coefficients: Tensor, h: Tensor, of_rows: Tensor, of_bias: Tensor) -> None:
+    """The gradients of rows that all items share; of the coefficients there may be two halves."""
+    features = torch.cat([h, h]) if len(coefficients) > len(h) else h.to(coefficients.dtype)
     if of_rows.dtype is features.dtype:
         torch.mm(coefficients.t(), features, out=of_rows)
     else:
@@ -186,10 +219,14 @@ def _sizes(items: int, tree: PathTree, sparse: bool) -> list[int]:
     return [items, items * len(tree.widths), TILE_FIELDS * tiles, SEGMENT_FIELDS * segments, 1, touched]
 
 
-def _shape(h: Tensor, rows: Tensor, tree: PathTree, how: tuple[int, int, int]) -> dict[str, Any]:
-    """What a kernel is built for: sizes, precision, and how it is launched."""
+def _operands(h: Tensor, rows: Tensor) -> tl.dtype:
+    """What the logits are products of."""
+    return _HALF.get(h.dtype, tl.float32) if h.dtype is rows.dtype else tl.float32
+
+
+def _shape(h: Tensor, tree: PathTree, how: tuple[int, int, int], dtype: tl.dtype) -> dict[str, Any]:
+    """What a kernel with operands of a type is built for: sizes, precision, and how it is launched."""
     width, (block, warps, stages) = h.shape[1], how
-    dtype = _HALF.get(h.dtype, tl.float32) if h.dtype is rows.dtype else tl.float32
     if dtype is tl.float32:
         block //= 2
     if h.is_cuda and shared_memory(h.device.index or 0) < _ROOMY:
@@ -199,8 +236,7 @@ def _shape(h: Tensor, rows: Tensor, tree: PathTree, how: tuple[int, int, int]) -
         "BLOCK_D": max(16, min(block, triton.next_power_of_2(width))),
         "TILE": TILE,
         "WIDTH": max(16, min(_WIDTH, triton.next_power_of_2(max(tree.widths)))),
-        "DTYPE": dtype,
-        "PRECISION": "tf32" if allows_tf32() else "tf32x3",
+        "PRECISION": "tf32" if h.dtype is torch.float32 and allows_tf32() else "tf32x3",
         "num_warps": warps,
         "num_stages": stages,
     }
