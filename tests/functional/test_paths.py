@@ -241,6 +241,14 @@ def test_misuse_is_told(options, error, told):
         path_cross_entropy(parts[0], parts[1][:, :-1], None, torch.zeros(5, dtype=torch.int64), TREE)
     with pytest.raises(InputError, match=r"bias of shape \(12,\), one for each row, found \(11,\)"):
         path_cross_entropy(*parts[:2], parts[1][:-1, 0], torch.zeros(5, dtype=torch.int64), TREE)
+    with pytest.raises(InputError, match="the target is on meta, the features are on cpu"):
+        by_paths(parts, torch.zeros(5, dtype=torch.int64, device="meta"), TREE)
+
+
+def test_kernels_that_cannot_run_are_not_passed_over():
+    head = am.HierarchicalSoftmax(D, TREE, impl="triton")
+    with pytest.raises(OptionError, match="impl='triton' needs tensors on a GPU, found cpu"):
+        head.loss(torch.randn(2, D), torch.tensor([0, 1]))
 
 
 def test_a_head_goes_by_paths_where_the_tree_is_large(monkeypatch):

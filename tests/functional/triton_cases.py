@@ -97,6 +97,44 @@ def test_the_usual_loss_counts_what_torch_counts(kind, ignored, reduction, spars
     torch.testing.assert_close(*ways, rtol=2e-5, atol=2e-6)
 
 
+def test_a_target_may_be_a_column_or_one_number():
+    tax, draw = TREES["uneven"], torch.Generator().manual_seed(0)
+    h, rows = (torch.randn(n, 8, generator=draw).to(DEVICE) for n in (6, tax.num_nodes - 1))
+    table = torch.randint(tax.num_leaves, (12, 2), generator=draw).to(DEVICE)
+    table[1::2] = -100
+    for y in (table[::2, 0], table[:6, 1], table[2, 1].expand(6)):
+        ours, theirs = (path_cross_entropy(h, rows, None, y, tax, impl=impl) for impl in IMPLS)
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_part_of_a_wide_group_may_have_no_chance():
+    tax = Taxonomy.from_parents([-1, *[0] * 150])
+    h, y = torch.randn(3, 8, device=DEVICE), torch.tensor([130, 140, 149], device=DEVICE)
+    bias = torch.zeros(150, device=DEVICE)
+    bias[:128] = -torch.inf
+    found = []
+    for impl in IMPLS:
+        rows = torch.linspace(-1, 1, 150 * 8, device=DEVICE).view(150, 8).requires_grad_()
+        loss = path_cross_entropy(h, rows, bias, y, tax, impl=impl)
+        loss.backward()
+        found.append([loss.detach(), rows.grad])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16] if DEVICE == "cuda" else [torch.float16])
+def test_a_backward_under_autocast_is_as_exact(dtype):
+    tax, draw = TREES["bushy"], torch.Generator().manual_seed(0)
+    h, rows = (torch.randn(n, 16, generator=draw).to(dtype) for n in (40, tax.num_nodes - 1))
+    y, found = torch.arange(40, device=DEVICE), []
+    for other in (torch.float16, torch.bfloat16):
+        for is_on in (False, True):
+            weight = rows.to(DEVICE, copy=True).requires_grad_()
+            with torch.autocast(DEVICE, dtype=other, enabled=is_on):
+                path_cross_entropy(h.to(DEVICE), weight, None, y, tax, impl="triton").backward()
+            found.append(weight.grad)
+    assert all(torch.equal(one, found[0]) for one in found)
+
+
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU, on which a failed assert ends the process")
 @pytest.mark.parametrize("wrong", [16, -1, 2**40])
 def test_a_target_that_is_no_class_is_refused(wrong):
@@ -127,6 +165,8 @@ def test_a_small_head_goes_by_the_kernels_if_told_to():
         loss.backward()
     torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(told.weight.grad, free.weight.grad, rtol=1e-4, atol=1e-6)
+    grads = [torch.func.grad(lambda h, head=head: head.loss(h, y))(h) for head in (told, free)]
+    torch.testing.assert_close(*grads)
 
 
 @pytest.mark.parametrize(

@@ -25,14 +25,24 @@ from arbormax.taxonomy import Taxonomy
 
 # Below so many rows of the tree, or rows for each on a path, one dense product is faster than the look-ups; devices of
 # other kinds may have no sparse products at all. The GPU's depends on its host: where it was measured, an eager step
-# crosses between 8,420 and 11,154 rows, and one of a captured graph at some hundreds.
+# crosses between 8,420 and 11,154 rows, and one of a captured graph at about a thousand.
 _ROWS, _RATIO = {"cpu": 4096, "cuda": 10_000}, 8
+_SEARCHED = {"cpu": 4096, "cuda": 1 << 15}
 
 
 def prefers_paths(index: TreeIndex) -> bool:
-    """Whether the tree is so large that its paths are a small part of it."""
+    """Whether the tree is so large that the loss looks at its paths alone."""
+    return _is_large(index, _ROWS)
+
+
+def prefers_search(index: TreeIndex) -> bool:
+    """Whether the tree is so large that the best leaves are searched for."""
+    return _is_large(index, _SEARCHED)
+
+
+def _is_large(index: TreeIndex, least: dict[str, int]) -> bool:
     rows = index.num_nodes - 1
-    return rows >= _ROWS.get(index.leaves.device.type, inf) and rows >= _RATIO * index.path_width
+    return rows >= least.get(index.leaves.device.type, inf) and rows >= _RATIO * index.path_width
 
 
 def path_cross_entropy(
@@ -73,6 +83,8 @@ def path_cross_entropy(
     for name, vector in (("bias", bias), ("log_priors", log_priors)):
         if vector is not None and vector.shape != rows.shape[:1]:
             raise InputError(f"expected {name} of shape ({len(rows)},), one for each row, found {tuple(vector.shape)}")
+    if isinstance(target, Tensor) and target.device != h.device:
+        raise InputError(f"the target is on {target.device}, the features are on {h.device}")
     check_options(reduction, target_kind, label_smoothing, gamma)
     if tau and log_priors is None:
         raise OptionError("tau adjusts the logits by the training frequencies of siblings: give them as log_priors")

@@ -22,7 +22,7 @@ from arbormax.functional._path_tree import path_tree
 from arbormax.functional._threshold import check_tau
 from arbormax.functional.best import at_once, best_leaves, deepest_nodes
 from arbormax.functional.losses import usual_loss
-from arbormax.functional.paths import path_cross_entropy, prefers_paths
+from arbormax.functional.paths import path_cross_entropy, prefers_paths, prefers_search
 from arbormax.heads.base import TreeHead, check_taxonomy, linear
 from arbormax.taxonomy import Taxonomy
 
@@ -116,7 +116,7 @@ class HierarchicalSoftmax(TreeHead):
         }
         if self.sparse and h.layout != torch.strided:
             raise OptionError("sparse=True takes dense features: with sparse ones every row has a gradient")
-        if h.layout == torch.strided and (self._insists or self._prefers_paths(h)):
+        if h.layout == torch.strided and self._goes_by_paths(h):
             given = (h, self.weight, self.bias, target, self.taxonomy)
             return path_cross_entropy(*given, sparse=self.sparse, impl=self.impl, **options)
         logits = linear(h, self.weight, self.bias) if logits is None else logits
@@ -143,7 +143,7 @@ class HierarchicalSoftmax(TreeHead):
         self._check_features(h)
         if h.layout == torch.strided and 1 <= k <= self.out_features and not torch.compiler.is_compiling():
             features = h.reshape(-1, h.shape[-1])
-            if len(features) and k * _DEEP <= self.out_features and self._prefers_paths(h):
+            if len(features) and k * _DEEP <= self.out_features and self._searches(h):
                 with torch.no_grad():
                     size = at_once(features, self.weight, self.taxonomy, k)
                     parts = [self._searched(part, k) for part in torch.split(features, size)]
@@ -161,7 +161,7 @@ class HierarchicalSoftmax(TreeHead):
 
     def predict(self, h: Tensor) -> Tensor:
         self._check_features(h)
-        if torch.compiler.is_compiling() or not self._prefers_paths(h):
+        if torch.compiler.is_compiling() or not self._searches(h):
             return super().predict(h)
         return self.topk(h, 1)[1].squeeze(-1)
 
@@ -172,7 +172,7 @@ class HierarchicalSoftmax(TreeHead):
         """
         self._check_features(h)
         tau = check_tau(tau)
-        if h.layout != torch.strided or torch.compiler.is_compiling() or not self._prefers_paths(h):
+        if h.layout != torch.strided or torch.compiler.is_compiling() or not self._searches(h):
             return super().predict_nodes(h, tau)
         features = h.reshape(-1, h.shape[-1])
         nodes = [self._descended(part, tau) for part in torch.split(features, _ITEMS)]
@@ -189,7 +189,7 @@ class HierarchicalSoftmax(TreeHead):
 
     @property
     def searches(self) -> bool:
-        return prefers_paths(tree_index(self.taxonomy, self.weight.device))
+        return prefers_search(tree_index(self.taxonomy, self.weight.device))
 
     def set_priors(self, class_counts: ArrayLike, smoothing: float = 0.0) -> None:
         """Remember each class's number of training items, for the `tau` of the loss; saved with the weights."""
@@ -218,8 +218,13 @@ class HierarchicalSoftmax(TreeHead):
         """Whether the loss goes by paths, however small the tree."""
         return self.sparse or self.impl == "triton"
 
-    def _prefers_paths(self, h: Tensor) -> bool:
-        return prefers_paths(tree_index(self.taxonomy, h.device)) and not is_transformed()
+    def _goes_by_paths(self, h: Tensor) -> bool:
+        if self.sparse:
+            return True
+        return (self._insists or prefers_paths(tree_index(self.taxonomy, h.device))) and not is_transformed()
+
+    def _searches(self, h: Tensor) -> bool:
+        return prefers_search(tree_index(self.taxonomy, h.device)) and not is_transformed()
 
     def _logits(self, h: Tensor) -> Tensor:
         """(..., M) logits, in memory with the batch as the inner dimension, as the functions like it."""

@@ -59,6 +59,7 @@ def forward(
     BLOCK_D: tl.constexpr,
     TILE: tl.constexpr,
     WIDTH: tl.constexpr,
+    IS_WIDE: tl.constexpr,  # whether some group is wider than WIDTH
     HAS_BIAS: tl.constexpr,
     HAS_OFFSET: tl.constexpr,
     DTYPE: tl.constexpr,
@@ -87,7 +88,10 @@ def forward(
                 D, BLOCK_D, TILE, WIDTH, HAS_BIAS, HAS_OFFSET, DTYPE, PRECISION,
             )  # fmt: skip
             higher = tl.maximum(largest, tl.max(logits, 1))
-            total = total * tl.exp(largest - higher) + tl.sum(tl.exp(logits - higher[:, None]), 1)
+            below = higher
+            if IS_WIDE:  # a part of the group may have no chance at all
+                below = tl.where(higher == -float("inf"), 0.0, higher)
+            total = total * tl.exp(largest - below) + tl.sum(tl.exp(logits - below[:, None]), 1)
             largest = higher
             own += tl.sum(tl.where(column[None, :] == place[:, None], logits, 0.0), 1)
             sums += tl.sum(tl.where(is_row[None, :], logits, 0.0), 1)

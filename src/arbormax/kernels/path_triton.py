@@ -1,5 +1,7 @@
 """The softmaxes on the paths of a batch in a handful of launches: two for a plan, one forward, up to three back.
 
+The usual loss has two more, for its targets and its sum.
+
 The rows of a sibling group are read once for all items that share it, no logits reach memory, and the host never waits
 for the device but to learn how many rows a sparse gradient has. The root's group, which the whole batch shares, gets
 its gradient by a dense product.
@@ -39,7 +41,7 @@ plan_type = torch.int32
 
 
 def kept_shapes(items: int, tree: PathTree, sparse: bool, cells: int) -> tuple[tuple[int, ...], int]:  # noqa: ARG001
-    """Of what `log_probs` keeps: the largest logit of every step and log Σ exp of the others below it, and a plan.
+    """Of what `log_probs` keeps: the largest logit of every step and log Σ exp of all less it, and a plan.
 
     The plan is order, own nodes, tiles, segments and their number, and four nodes in each of the rest.
     """
@@ -70,7 +72,7 @@ def log_probs(
         forward[(len(tiles) // TILE_FIELDS,)](
             h, rows, bias, offset, order, own, tiles, logp, mean, kept, items, levels,
             TILE_FIELDS=TILE_FIELDS, HAS_BIAS=bias is not None, HAS_OFFSET=offset is not None, DTYPE=dtype,
-            **_shape(h, tree, FORWARD, dtype),
+            IS_WIDE=not _merges(tree), **_shape(h, tree, FORWARD, dtype),
         )  # fmt: skip
     return logp, mean, kept, plan_
 
@@ -94,7 +96,7 @@ def loss(
     `leaves` are the nodes of the classes; None: the targets are nodes. Then what `gradients` needs: two factors, those
     of the gradients of the log-probabilities and of the means; and what `log_probs` keeps.
     """
-    items, levels = len(h), len(tree.widths)
+    items, levels, target = len(h), len(tree.widths), target.contiguous()
     node = torch.empty_like(target)
     if items:
         look_up[(triton.cdiv(items, 1024),)](
@@ -157,28 +159,31 @@ def gradients(
     if top:
         with _beside(h.device):
             _dense(kept.view(-1, cells)[:, :top], h, of_rows[:top], of_bias[:top])
-    if items and len(segments):
-        shape = _shape(h, tree, ROWS, factor) | {"TILE": _TOGETHER}
-        programs = min(len(segments) // SEGMENT_FIELDS, _SEGMENTERS)
-        backward_rows[(programs, triton.cdiv(width, shape["BLOCK_D"]))](
-            h, order, segments, found, tree.cells, kept, ends, at, of_rows, of_bias, items, cells,
-            SEGMENT_FIELDS=SEGMENT_FIELDS, IS_SPARSE=sparse, FACTOR=factor, IS_HALF=is_half, **shape,
-        )  # fmt: skip
-    if items:
-        block = min(1024, triton.next_power_of_2(width))
-        add_levels[(items,)](of_levels, order, own, of_h, items, levels, D=width, BLOCK_D=block, num_warps=4)
-    if top:
-        _join(h.device)
+    try:
+        if items and len(segments):
+            shape = _shape(h, tree, ROWS, factor) | {"TILE": _TOGETHER}
+            programs = min(len(segments) // SEGMENT_FIELDS, _SEGMENTERS)
+            backward_rows[(programs, triton.cdiv(width, shape["BLOCK_D"]))](
+                h, order, segments, found, tree.cells, kept, ends, at, of_rows, of_bias, items, cells,
+                SEGMENT_FIELDS=SEGMENT_FIELDS, IS_SPARSE=sparse, FACTOR=factor, IS_HALF=is_half, **shape,
+            )  # fmt: skip
+        if items:
+            block = min(1024, triton.next_power_of_2(width))
+            add_levels[(items,)](of_levels, order, own, of_h, items, levels, D=width, BLOCK_D=block, num_warps=4)
+    finally:
+        if top:
+            _join(h.device)  # before what the other stream reads and writes can be given to someone else
     return Gradients(of_h, at, of_rows, of_bias)
 
 
 def _dense(coefficients: Tensor, h: Tensor, of_rows: Tensor, of_bias: Tensor) -> None:
     """The gradients of rows that all items share; of the coefficients there may be two halves."""
-    features = torch.cat([h, h]) if len(coefficients) > len(h) else h.to(coefficients.dtype)
-    if of_rows.dtype is features.dtype:
-        torch.mm(coefficients.t(), features, out=of_rows)
-    else:
-        of_rows.copy_(coefficients.t() @ features)
+    with torch.autocast(h.device.type, enabled=False):
+        features = torch.cat([h, h]) if len(coefficients) > len(h) else h.to(coefficients.dtype)
+        if of_rows.dtype is features.dtype:
+            torch.mm(coefficients.t(), features, out=of_rows)
+        else:
+            of_rows.copy_(coefficients.t() @ features)
     of_bias.copy_(coefficients.sum(0, dtype=torch.float32))
 
 
