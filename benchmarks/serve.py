@@ -28,9 +28,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -41,6 +42,12 @@ from arbormax.training.predictions import Decoding, predictions
 from common import append, circumstances
 from export import transformer
 
+try:
+    import uvloop
+except ImportError:  # as on Windows
+    uvloop = None
+
+T = TypeVar("T")
 RESULTS = Path(__file__).parent / "results" / "serve.csv"
 ENCODERS, BATCH, TOP_K = ("bag", "bilstm", "transformer"), 128, 5
 LOADS = ((1, 1), (16, 1), (128, 1), (128, 16))  # clients, texts of a request
@@ -110,6 +117,12 @@ def requests_of(texts: list[str], size: int) -> list[bytes]:
     return found
 
 
+def run(load: Coroutine[Any, Any, T]) -> T:
+    """On the event loop that takes least of the machine away from the service."""
+    with asyncio.Runner(loop_factory=None if uvloop is None else uvloop.new_event_loop) as runner:
+        return runner.run(load)
+
+
 async def load_with(port: int, requests: list[bytes], clients: int, seconds: float) -> tuple[list[float], list[str]]:
     """The seconds of each request, and what went wrong."""
     times: list[float] = []
@@ -176,13 +189,13 @@ def measure(model: TextModel, texts: list[str], folder: Path, arguments: argpars
     latencies: dict[tuple[int, int], list[float]] = {load: [] for load in LOADS}
     wrong: dict[tuple[int, int], int] = dict.fromkeys(LOADS, 0)
     with service(folder, arguments) as (port, pid):
-        asyncio.run(load_with(port, ready[1], 16, 1.0))
+        run(load_with(port, ready[1], 16, 1.0))
         for _ in range(arguments.turns):
             together = bare(model, texts, BATCH, arguments.seconds / 2)
             single = bare(model, texts, 1, arguments.seconds / 2)
             for clients, size in LOADS:
                 cpu, begin = cpu_seconds(pid), time.perf_counter()
-                times, errors = asyncio.run(load_with(port, ready[size], clients, arguments.seconds))
+                times, errors = run(load_with(port, ready[size], clients, arguments.seconds))
                 speed = len(times) / (time.perf_counter() - begin)
                 for told in errors[:3]:
                     print(told, file=sys.stderr)
@@ -233,7 +246,7 @@ def floor(texts: list[str], seconds: float) -> None:
                 raise SystemExit("Uvicorn did not start")
             time.sleep(0.1)
         cpu, own, begin = cpu_seconds(process.pid), time.process_time(), time.perf_counter()
-        times, errors = asyncio.run(load_with(port, requests_of(texts, 1), 128, seconds))
+        times, errors = run(load_with(port, requests_of(texts, 1), 128, seconds))
         spent, count = time.perf_counter() - begin, len(times)
         server, client = cpu_seconds(process.pid) - cpu, time.process_time() - own
         print(
@@ -253,7 +266,7 @@ def watch(texts: list[str], folder: Path, arguments: argparse.Namespace) -> None
         errors = 0
         while (spent := time.perf_counter() - begin) < 60 * arguments.minutes:
             left = 60 * arguments.minutes - spent
-            errors += len(asyncio.run(load_with(port, ready, 128, min(10.0, max(1.0, left))))[1])
+            errors += len(run(load_with(port, ready, 128, min(10.0, max(1.0, left))))[1])
             found.append(megabytes(pid))
             print(f"{(time.perf_counter() - begin) / 60:6.2f} min {found[-1]:9.1f} MB", flush=True)
     quarter = max(1, len(found) // 4)

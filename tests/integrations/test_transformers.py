@@ -47,6 +47,14 @@ def edit(folder: Path, **changes: object) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
 
+def assert_twins(twin: torch.nn.Module, model: torch.nn.Module, inputs: torch.Tensor) -> None:
+    found, expected = twin.state_dict(), model.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    # the last bit of a product depends on where in memory its factors lie
+    torch.testing.assert_close(twin.eval()(inputs).logits, model.eval()(inputs).logits, rtol=1e-5, atol=1e-6)
+
+
 @every_kind
 def test_saved_and_loaded_the_model_gives_the_same_numbers_and_names(kind: str, tmp_path: Path):
     model = am.replace_head(bert(), TREE, kind, keep_rows=False)
@@ -57,7 +65,7 @@ def test_saved_and_loaded_the_model_gives_the_same_numbers_and_names(kind: str, 
     plain = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
     for loaded in (am.from_pretrained(tmp_path), plain):
         assert type(loaded.classifier) is type(model.classifier)
-        assert torch.equal(loaded.eval()(IDS).logits, expected)
+        assert_twins(loaded, model, IDS)
         assert loaded.classifier.taxonomy.fingerprint == TREE.fingerprint
         assert loaded.config.id2label == dict(enumerate(TREE.classes))
         assert loaded.config.label2id["spade"] == 3
@@ -67,10 +75,9 @@ def test_saved_and_loaded_the_model_gives_the_same_numbers_and_names(kind: str, 
 
 def test_a_loaded_model_can_be_saved_copied_and_pickled(folder: Path, tmp_path: Path):
     model = am.from_pretrained(folder)
-    expected = model(IDS).logits
     model.save_pretrained(tmp_path / "again")
     for twin in (am.from_pretrained(tmp_path / "again"), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert torch.equal(twin(IDS).logits, expected)
+        assert_twins(twin, model, IDS)
 
 
 def test_the_taxonomy_travels_as_json_whatever_its_names(tmp_path: Path):
@@ -244,7 +251,7 @@ def test_an_image_classifier_of_transformers(tmp_path: Path):
     model.save_pretrained(tmp_path)
     plain = transformers.AutoModelForImageClassification.from_pretrained(tmp_path)
     for loaded in (am.from_pretrained(tmp_path), plain):
-        assert torch.equal(loaded.eval()(x).logits, output.logits)
+        assert_twins(loaded, model, x)
 
 
 def test_names_that_the_model_had_in_the_same_order_stay():

@@ -74,14 +74,14 @@ class Batches:
 
     def plan(self, epoch: int) -> list[np.ndarray]:
         """The items of each batch of this epoch, for this rank."""
-        draw = np.random.default_rng((self.seed, epoch))
-        order = draw.permutation(len(self.rows)) if self.shuffle else np.arange(len(self.rows))
+        draw = np.random.default_rng((self.seed, epoch)) if self.shuffle else None
+        order = draw.permutation(len(self.rows)) if draw else np.arange(len(self.rows))
         if self.sort:
             pool = _POOL * self.size if self.shuffle else len(order)
             pool_of = np.arange(len(order)) // max(pool, 1)
             order = order[np.lexsort((self.rows.lengths[order], pool_of))]
         batches = [order[start : start + self.size] for start in range(0, len(order), self.size)]
-        if self.shuffle and self.sort:
+        if draw and self.sort:
             batches = [batches[i] for i in draw.permutation(len(batches))]
         if self.shuffle:  # ranks that train together take equally many steps
             batches = (batches * self.ranks)[: len(self) * self.ranks]

@@ -30,9 +30,9 @@ class NGrams:
     def learn(cls, rows: Ragged, num_words: int, longest: int = 2, min_count: int = 1) -> NGrams:
         """The n-grams of up to `longest` words that occur `min_count` times in these rows of word numbers."""
         grams = cls(num_words, ())
-        numbers_T = grams._words(rows)
+        words_T = numbers_T = grams._words(rows)
         for _ in range(longest - 1):
-            keys_T = grams._keys(numbers_T, rows)
+            keys_T = grams._keys(numbers_T, words_T, rows)
             keys, counts = np.unique(keys_T[keys_T >= 0], return_counts=True)
             grams = cls(num_words, (*grams.keys, keys[counts >= min_count]))
             numbers_T = grams._lookup(keys_T, len(grams.keys) - 1)
@@ -53,9 +53,9 @@ class NGrams:
     def places(self, rows: Ragged) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The numbers of the words, then of the known n-grams, the place of the last word of each, and its length."""
         values, ends = [rows.values], [np.arange(len(rows.values))]
-        numbers_T = self._words(rows)
+        words_T = numbers_T = self._words(rows)
         for step in range(len(self.keys)):
-            numbers_T = self._lookup(self._keys(numbers_T, rows), step)
+            numbers_T = self._lookup(self._keys(numbers_T, words_T, rows), step)
             known = np.flatnonzero(numbers_T >= 0)
             values.append(numbers_T[known])
             ends.append(known)
@@ -93,11 +93,12 @@ class NGrams:
         """(T,) word numbers, -1 where the word is unknown: no n-gram goes through it."""
         return np.where(rows.values == UNKNOWN, -1, rows.values)
 
-    def _keys(self, numbers_T: np.ndarray, rows: Ragged) -> np.ndarray:
+    def _keys(self, numbers_T: np.ndarray, words_T: np.ndarray, rows: Ragged) -> np.ndarray:
         """(T,) the key of the n-gram that ends at each place, given those one word shorter; -1 for none."""
-        words_T = self._words(rows)
-        before_T = np.concatenate([[-1], numbers_T[:-1]])[: len(numbers_T)]
-        before_T[rows.offsets[:-1][rows.lengths > 0]] = -1
+        before_T = np.empty_like(numbers_T)
+        before_T[1:] = numbers_T[:-1]
+        starts = rows.offsets[:-1]
+        before_T[starts[starts < len(before_T)]] = -1  # where a row begins, though it be empty
         return np.where((before_T < 0) | (words_T < 0), -1, before_T * self.num_words + words_T)
 
     def _lookup(self, keys_T: np.ndarray, step: int) -> np.ndarray:

@@ -40,17 +40,20 @@ class Answers:
         return rows
 
     def _rows(self, logp_BN: Tensor, decodings: Sequence[Decoding]) -> list[str]:
-        node_B = self._nodes(logp_BN, decodings)
+        top_k = min(max(asked.top_k for asked in decodings), len(self._leaves))
+        best_B: list[list[int]] = [[]] * len(decodings)
+        chance_B: list[list[float]] = [[]] * len(decodings)
+        if top_k:
+            top_logp, top = top_classes(logp_BN[:, self._leaves_C], top_k)
+            best_B, chance_B = top.tolist(), top_logp.exp().tolist()
+        if top_k and all(asked.decoder == "leaf" for asked in decodings):
+            node_B = [self._leaves[best[0]] for best in best_B]
+        else:
+            node_B = self._nodes(logp_BN, decodings)
         steps = [self.names.steps(node) for node in node_B]
         longest = max(map(len, steps))
         steps_BK = torch.tensor([own + [0] * (longest - len(own)) for own in steps], dtype=torch.int64)
         chances_BK = logp_BN.gather(1, steps_BK.view(len(steps), longest)).exp().tolist()
-        top_k = min(max(asked.top_k for asked in decodings), len(self._leaves))
-        best_B: list[list[int]] = [[]] * len(steps)
-        chance_B: list[list[float]] = [[]] * len(steps)
-        if top_k:
-            top_logp, top = top_classes(logp_BN[:, self._leaves_C], top_k)
-            best_B, chance_B = top.tolist(), top_logp.exp().tolist()
         if any(p != p for row in chances_BK for p in row):
             raise ArithmeticError("the model gives probabilities that are no numbers: its weights are broken")
         leaves, head, step = self._leaves, self._head, self._step
@@ -58,12 +61,13 @@ class Answers:
         for node, own, chances, best, chance, asked in zip(
             node_B, steps, chances_BK, best_B, chance_B, decodings, strict=True
         ):
-            walked = ",".join([f"{step(n)}{p:.6g}}}" for n, p in zip(own, chances, strict=False)])
-            others = ",".join(
-                [f"{head(leaves[c])}{p:.6g}}}" for c, p in zip(best[: asked.top_k], chance, strict=False)]
-            )
-            last = chances[len(own) - 1] if own else 1.0
-            rows.append(f'{head(node)}{last:.6g},"steps":[{walked}],"alternatives":[{others}]}}')
+            parts: list[str | float] = [head(node), chances[len(own) - 1] if own else 1.0]
+            for n, p in zip(own, chances, strict=False):
+                parts += step(n), p
+            told = min(asked.top_k, len(best))
+            for c, p in zip(best[:told], chance, strict=False):
+                parts += head(leaves[c]), p
+            rows.append(_form(len(own), told) % tuple(parts))
         return rows
 
     def _nodes(self, logp_BN: Tensor, decodings: Sequence[Decoding]) -> list[int]:
@@ -88,3 +92,10 @@ class Answers:
     def _fixed_step(self, node: int) -> str:
         name, label = json.dumps(self.taxonomy.names[node]), json.dumps(self.names.label(node))
         return f'{{"node":{node},"name":{name},"label":{label},"probability":'
+
+
+@lru_cache(maxsize=4096)
+def _form(steps: int, alternatives: int) -> str:
+    """Of an answer with so many of each, every one a fixed part and a number."""
+    walked, others = (",".join(["%s%.6g}"] * count) for count in (steps, alternatives))
+    return f'%s%.6g,"steps":[{walked}],"alternatives":[{others}]}}'

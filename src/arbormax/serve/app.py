@@ -52,7 +52,7 @@ def create_app(model: TextModel, settings: Settings | None = None, name: str = "
         middleware=[
             Middleware(Watch, metrics=service.metrics, log_texts=settings.log_texts),
             Middleware(Security, settings=settings),
-            Middleware(Limits, settings=settings),
+            Middleware(Limits, settings=settings, company=service.company),
             Middleware(Shortcut, routes=direct),
         ],
     )
@@ -61,6 +61,7 @@ def create_app(model: TextModel, settings: Settings | None = None, name: str = "
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     if settings.page and PAGE.is_dir():
         _add_page(app)
+    app.state.layers = list(app.user_middleware)  # what somebody adds wants to see all requests
     return app
 
 

@@ -1,4 +1,8 @@
-"""One thread that owns the model, and a bounded queue before it: requests that wait together are answered together."""
+"""A bounded queue before the model: requests that wait together are answered together.
+
+A model that takes long has a thread of its own, so that the event loop goes on. A quick one is called on the event loop
+itself: two threads that take turns at every few operations cost each other more than they save.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from arbormax.training.predictions import Decoding
+
+_QUICK = 0.01  # seconds that a batch may hold up the event loop
 
 Score = Callable[[Sequence[str], Sequence[Decoding]], list[str]]
 
@@ -27,24 +33,29 @@ class ClosedError(Exception):
     """The service is shutting down and takes no more."""
 
 
-class _Job:
-    """A request's texts, or a call that wants the model to itself."""
+class Job:
+    """A request's texts, or a call that wants the model to itself; `done` is told the result or the error."""
 
-    __slots__ = ("call", "decoding", "future", "result", "taken", "texts")
+    __slots__ = ("call", "decoding", "done", "is_over", "result", "taken", "texts")
 
     def __init__(
-        self, texts: list[str], decoding: Decoding, future: asyncio.Future[Any], call: Callable[[], Any] | None = None
+        self,
+        texts: list[str],
+        decoding: Decoding,
+        done: Callable[[Any], None],
+        call: Callable[[], Any] | None = None,
     ) -> None:
-        self.texts, self.decoding, self.future, self.call = texts, decoding, future, call
+        self.texts, self.decoding, self.done, self.call = texts, decoding, done, call
         self.taken = 0  # of its texts, by the worker
+        self.is_over = False  # answered, or given up
         self.result: list[str] = []
 
 
 class Worker:
     """Takes what waits, up to `batch_size` texts at a time; the queue holds at most `queue` texts.
 
-    An idle worker starts at once. Under load it may wait `wait` seconds for a batch to fill. Requests that are
-    cancelled leave the queue. `on_batch` is told the size and the seconds of each batch, in the worker's thread.
+    An idle worker starts at once. Under load its thread may wait `wait` seconds for a batch to fill. Requests that are
+    cancelled leave the queue. `on_batch` is told the size and the seconds of each batch.
     """
 
     def __init__(
@@ -57,10 +68,11 @@ class Worker:
         on_batch: Callable[[int, float], None] = lambda _size, _seconds: None,
     ) -> None:
         self._score, self._room, self._batch_size, self._wait, self._on_batch = score, queue, batch_size, wait, on_batch
-        self._jobs: deque[_Job] = deque()
+        self._jobs: deque[Job] = deque()
         self._ready = threading.Condition()
         self._waiting = 0  # texts
-        self._closing = self._wakes = self._crowded = False
+        self._closing = self._wakes = self._crowded = self._is_busy = False
+        self._enough = 1  # texts that the worker wants to be woken for
         self._pace = 0.0  # seconds for a text, lately
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -99,19 +111,35 @@ class Worker:
 
     async def predict(self, texts: list[str], decoding: Decoding) -> list[str]:
         """The JSON object of each text; raises `QueueFullError` or `ClosedError` at once."""
-        result: list[str] = await self._wait_for(_Job(texts, decoding, self._future()))
+        result: list[str] = await self._wait_for(texts, decoding)
         return result
 
     async def call(self, function: Callable[[], Any]) -> Any:
         """What the function gives in the worker's thread; it waits in the queue like one text."""
-        return await self._wait_for(_Job([""], Decoding(), self._future(), function))
+        return await self._wait_for([""], Decoding(), function)
 
-    def _future(self) -> asyncio.Future[Any]:
+    async def _wait_for(self, texts: list[str], decoding: Decoding, call: Callable[[], Any] | None = None) -> Any:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def done(got: Any) -> None:
+            if future.done():  # cancelled in this very turn of the loop
+                return
+            if isinstance(got, Exception):
+                future.set_exception(got)
+            else:
+                future.set_result(got)
+
+        job = Job(texts, decoding, done, call)
+        self.submit(job)
+        try:
+            return await future
+        finally:
+            self.give_up(job)
+
+    def submit(self, job: Job) -> None:
+        """Queue it, to be told on the event loop; raises `QueueFullError` or `ClosedError` at once."""
         if self._loop is None:
             raise ClosedError("the worker has not been started")
-        return self._loop.create_future()
-
-    async def _wait_for(self, job: _Job) -> Any:
         with self._ready:
             if self._closing:
                 raise ClosedError("the service is shutting down")
@@ -119,67 +147,98 @@ class Worker:
                 raise QueueFullError(min(60, max(1, math.ceil(self._waiting * self._pace))))
             self._jobs.append(job)
             self._waiting += len(job.texts)
-        if not self._wakes:  # in the next turn of the loop: what else is ready in this one comes along
-            self._wakes = True
-            job.future.get_loop().call_soon(self._wake)
-        try:
-            return await job.future
-        except asyncio.CancelledError:
+        self._wake_soon()
+
+    def give_up(self, job: Job) -> None:
+        """Nobody waits for it any more."""
+        if not job.is_over:
+            job.is_over = True
             self._drop(job)
-            raise
+
+    def _wake_soon(self) -> None:
+        """In the next turn of the loop: what else is ready in this one comes along."""
+        if not self._wakes:
+            assert self._loop is not None
+            self._wakes = True
+            self._loop.call_soon(self._wake)
 
     def _wake(self) -> None:
         self._wakes = False
+        parts = []
         with self._ready:
-            self._ready.notify()
+            if self._is_quick and not self._is_busy:
+                parts = self._cut()
+            elif self._waiting >= self._enough:
+                self._ready.notify()
+        if parts:
+            self._deliver(self._run(parts))
 
-    def _drop(self, job: _Job) -> None:
+    def _drop(self, job: Job) -> None:
         with self._ready:
             if job in self._jobs:
                 self._jobs.remove(job)
                 self._waiting -= len(job.texts) - job.taken
 
-    def _deliver(self, parts: list[tuple[_Job, Any]]) -> None:
+    def _deliver(self, parts: list[tuple[Job, Any]]) -> None:
         for job, got in parts:
-            if job.future.done():
+            if job.is_over:
                 continue
-            if isinstance(got, Exception):
-                job.future.set_exception(got)
-                self._drop(job)
-            elif job.call is not None:
-                job.future.set_result(got)
-            else:
+            if job.call is None and not isinstance(got, Exception):
                 job.result += got
-                if len(job.result) == len(job.texts):
-                    job.future.set_result(job.result)
+                if len(job.result) < len(job.texts):
+                    continue
+                got = job.result
+            job.is_over = True
+            if isinstance(got, Exception):
+                self._drop(job)  # what is left of it
+            job.done(got)
+        if self._jobs:
+            self._wake_soon()
 
     # ---------------------------------------------------- in the worker's thread
 
     def _work(self) -> None:
         assert self._loop is not None
         while parts := self._take():
-            begin = time.perf_counter()
-            done = self._answer(parts)
-            size, seconds = sum(stop - start for _, start, stop in parts), time.perf_counter() - begin
-            self._pace += 0.2 * (seconds / size - self._pace)
-            self._on_batch(size, seconds)
+            done = self._run(parts)
             self._loop.call_soon_threadsafe(self._deliver, done)
 
-    def _take(self) -> list[tuple[_Job, int, int]]:
+    def _take(self) -> list[tuple[Job, int, int]]:
         """The next batch: jobs, each with the part of its texts; nothing when all is done and it is closing."""
         with self._ready:
+            self._is_busy = False
             while not (self._closing and not self._jobs):
-                if not self._jobs:
+                if not self._jobs or self._is_quick:
                     self._ready.wait()
                     continue
                 if self._crowded and self._waiting < self._batch_size and not self._closing:
+                    self._enough = self._batch_size
                     self._ready.wait(self._wait)
+                    self._enough = 1
                 if parts := self._cut():
+                    self._is_busy = True
                     return parts
         return []
 
-    def _cut(self) -> list[tuple[_Job, int, int]]:
-        parts: list[tuple[_Job, int, int]] = []
+    # ------------------------------------------------------------ in either of them
+
+    @property
+    def _is_quick(self) -> bool:
+        """Whether what waits is for the event loop."""
+        if self._closing or not self._jobs or self._jobs[0].call is not None:
+            return False
+        return 0 < self._pace * min(self._waiting, self._batch_size) < _QUICK
+
+    def _run(self, parts: list[tuple[Job, int, int]]) -> list[tuple[Job, Any]]:
+        begin = time.perf_counter()
+        done = self._answer(parts)
+        size, seconds = sum(stop - start for _, start, stop in parts), time.perf_counter() - begin
+        self._pace += 0.2 * (seconds / size - self._pace)
+        self._on_batch(size, seconds)
+        return done
+
+    def _cut(self) -> list[tuple[Job, int, int]]:
+        parts: list[tuple[Job, int, int]] = []
         room = self._batch_size
         while self._jobs and room:
             job = self._jobs[0]
@@ -196,7 +255,7 @@ class Worker:
         self._crowded = len(parts) > 1
         return parts
 
-    def _answer(self, parts: list[tuple[_Job, int, int]]) -> list[tuple[_Job, Any]]:
+    def _answer(self, parts: list[tuple[Job, int, int]]) -> list[tuple[Job, Any]]:
         job = parts[0][0]
         try:
             if job.call is not None:

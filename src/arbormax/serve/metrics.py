@@ -39,14 +39,15 @@ class Metrics:
             self._queue.set_function(waiting)
         self._known: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
-    def request(self, route: str, status: int, seconds: float) -> None:
-        """One more request was answered."""
+    def request(self, route: str, status: int, *seconds: float) -> None:
+        """Requests were answered, in so many seconds each."""
         known = self._known.get((route, status))
         if known is None:
             known = self._requests.labels(route, str(status)), self._seconds.labels(route)
             self._known[route, status] = known
-        known[0].inc()
-        known[1].observe(seconds)
+        known[0].inc(len(seconds))
+        for one in seconds:
+            known[1].observe(one)
 
     def batch(self, size: int, seconds: float) -> None:
         """The model has answered one more batch."""

@@ -8,11 +8,14 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from arbormax.errors import OptionError
+from arbormax.serve.front import Desk, Front
 from arbormax.serve.settings import Settings
 
 _GRACE = 5.0  # seconds beyond a request's own limit that shutdown waits for it
@@ -55,8 +58,18 @@ def server_of(app: ASGIApp, settings: Settings, started: Callable[[], None] = la
         timeout_graceful_shutdown=grace_of(settings),
         lifespan="on",
         ws="none",
+        http=_protocol_of(app),
     )
     return _Server(config, started)
+
+
+def _protocol_of(app: ASGIApp) -> Any:
+    """What Uvicorn makes for a connection."""
+    state = getattr(app, "state", None)
+    service, layers = getattr(state, "service", None), getattr(state, "layers", None)
+    if service is None or service.settings.log_texts or getattr(app, "user_middleware", None) != layers:
+        return "auto"
+    return partial(Front, desk=Desk(service))
 
 
 def grace_of(settings: Settings) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
@@ -37,8 +38,13 @@ class Asked(BaseModel):
 
     def decoding(self, top_k: int = 0) -> Decoding:
         """The same as the library has it."""
-        decoder = self.decoder or ("leaf" if self.tau is None else "threshold")
-        return Decoding(decoder, 0.5 if self.tau is None else self.tau, top_k)
+        return _decoding(self.decoder, self.tau, top_k)
+
+
+@lru_cache(maxsize=1024)
+def _decoding(decoder: str | None, tau: float | None, top_k: int) -> Decoding:
+    decoder = decoder or ("leaf" if tau is None else "threshold")
+    return Decoding(decoder, 0.5 if tau is None else tau, top_k)
 
 
 class PredictRequest(Asked):

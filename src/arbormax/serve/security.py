@@ -14,28 +14,20 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_HEADERS = [
+HEADERS = [
     (b"content-security-policy", POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 ]
 _OPEN = frozenset(["/", "/healthz", "/readyz"])
-_NO_STORE = (b"cache-control", b"no-store")
+NO_STORE = (b"cache-control", b"no-store")
 
 
 class Security:
-    """ASGI middleware: checks the Host header and the API key, and sets the headers of every answer.
-
-    A service on localhost answers to local names alone: otherwise a page of another site, whose name its owner points
-    at 127.0.0.1, could read the answers.
-    """
+    """ASGI middleware: asks the guard about every request, and sets the headers of every answer."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        self.app = app
-        self._checks_host = settings.is_local or bool(settings.allowed_hosts)
-        self._hosts = {host.casefold() for host in (settings.host, *settings.allowed_hosts)}
-        key = settings.api_key
-        self._key = None if key is None else _digest(key.get_secret_value().encode())
+        self.app, self._guard = app, Guard(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -46,18 +38,31 @@ class Security:
             if message["type"] == "http.response.start":
                 headers = list(message.get("headers", ()))
                 if all(name.lower() != b"cache-control" for name, _ in headers):
-                    headers.append(_NO_STORE)
-                message["headers"] = headers + _HEADERS
+                    headers.append(NO_STORE)
+                message["headers"] = headers + HEADERS
             await send(message)
 
-        refusal = self._refusal(scope)
+        refusal = self._guard.refusal(scope["path"], dict(scope["headers"]))
         await (self.app if refusal is None else refusal.response())(scope, receive, secured)
 
-    def _refusal(self, scope: Scope) -> Problem | None:
-        headers = dict(scope["headers"])
+
+class Guard:
+    """Checks the Host header and the API key.
+
+    A service on localhost answers to local names alone: otherwise a page of another site, whose name its owner points
+    at 127.0.0.1, could read the answers.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._checks_host = settings.is_local or bool(settings.allowed_hosts)
+        self._hosts = {host.casefold() for host in (settings.host, *settings.allowed_hosts)}
+        key = settings.api_key
+        self._key = None if key is None else _digest(key.get_secret_value().encode())
+
+    def refusal(self, path: str, headers: dict[bytes, bytes]) -> Problem | None:
+        """Why a request with these headers is not answered, if it is not."""
         if self._checks_host and not self._knows(headers.get(b"host", b"").decode("latin-1")):
             return Problem(421, "this service does not go by that name; --allow-host makes it known")
-        path = scope["path"]
         if self._key is None or path in _OPEN or path.startswith("/static/"):
             return None
         if hmac.compare_digest(self._key, _digest(_shown(headers))):

@@ -7,6 +7,7 @@ from typing import Any
 import arbormax
 from arbormax.serve.answers import Answers
 from arbormax.serve.batching import Worker
+from arbormax.serve.limits import Company
 from arbormax.serve.metrics import Metrics
 from arbormax.serve.schemas import ExplainRequest
 from arbormax.serve.settings import Settings
@@ -22,6 +23,7 @@ class Service:
         answers = Answers(model, settings.batch_size)
         self.tree = Tree(model.taxonomy, answers.names, name)
         self.metrics = Metrics(lambda: self.worker.waiting)
+        self.company = Company(settings.max_requests)
         self.worker = Worker(
             answers,
             queue=settings.queue,

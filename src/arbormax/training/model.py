@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from arbormax.data.batching import Batches
+from arbormax.data.batching import Batches, Inputs
+from arbormax.data.ragged import Ragged
 from arbormax.encoders import Encoder, encoder_kind
 from arbormax.errors import InputError, OptionError
 from arbormax.heads import FlatSoftmax, HierarchicalSoftmax, SharedSoftmax
@@ -71,20 +72,26 @@ class TextModel(nn.Module):
         stream = iter(texts)
         sort = self.encoder.sorts_by_length
         while chunk := list(islice(stream, _CHUNK if sort else batch_size)):
-            with evaluating(self):
+            with evaluating(self.encoder):
                 rows = self.encoder.encode(chunk)
-                batches = Batches(rows, np.arange(len(chunk)), self.encoder.collate, batch_size, sort=sort)
-                parts = [(self.encoder(*(t.to(self.device) for t in inputs)), place) for inputs, place in batches]
-            if not sort:
-                yield parts[0][0]
-                continue
-            features, place = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
-            yield from torch.split(features[place.argsort().to(self.device)], batch_size)
+                parts = self._sorted(rows, batch_size) if sort else [self._encoded(self.encoder.collate(rows))]
+            yield from parts
+
+    def _sorted(self, rows: Ragged, batch_size: int) -> Sequence[Tensor]:
+        """The features of rows that share their batches with others of their length, in the order of the rows."""
+        batches = Batches(rows, np.arange(len(rows)), self.encoder.collate, batch_size, sort=True)
+        parts = [(self._encoded(inputs), place) for inputs, place in batches]
+        features, place = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
+        return torch.split(features[place.argsort().to(self.device)], batch_size)
+
+    def _encoded(self, inputs: Inputs) -> Tensor:
+        features: Tensor = self.encoder(*(part.to(self.device) for part in inputs))
+        return features
 
     def node_log_probs(self, texts: Iterable[str], batch_size: int = 256) -> Iterator[Tensor]:
         """(B, N) log-probabilities of every node, a batch at a time, in the order of the texts."""
         for features_BD in self.features(texts, batch_size):
-            with evaluating(self):
+            with evaluating(self.head):
                 logp_BN = self.head.node_log_probs(features_BD)
             yield logp_BN
 
@@ -93,12 +100,15 @@ class TextModel(nn.Module):
 def evaluating(model: nn.Module) -> Iterator[None]:
     """No gradients and no dropout inside, the former mode afterwards."""
     was_training = model.training
-    model.eval()
+    is_mixed = was_training or any(module.training for module in model.modules())  # to set a mode takes longer
+    if is_mixed:
+        model.eval()
     try:
         with torch.inference_mode():
             yield
     finally:
-        model.train(was_training)
+        if is_mixed:
+            model.train(was_training)
 
 
 @contextmanager
