@@ -292,7 +292,7 @@ def main() -> None:
     parser.add_argument("--encoders", nargs="+", choices=ENCODERS, default=ENCODERS)
     parser.add_argument("--data", default="trec", help="dataset whose texts and tree are taken")
     parser.add_argument("--threads", type=int, default=1, help="of torch, in the service and bare")
-    parser.add_argument("--workers", type=int, default=1, help="processes of the service")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes of the service; default: one a core")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each load in a turn")
     parser.add_argument("--minutes", type=float, help="watch the memory for so long instead")

@@ -172,6 +172,37 @@ def test_a_worker_that_is_closed_or_full_refuses_at_once():
     asyncio.run(asyncio.wait_for(play(), 20))
 
 
+def test_a_batch_is_held_for_those_who_were_answered_together():
+    sizes = []
+
+    def score(texts, decodings):
+        sizes.append(len(texts))
+        return ["{}"] * len(texts)
+
+    async def main():
+        worker = Worker(score, queue=100, batch_size=64, wait=0.5)
+        worker.start()
+        await worker.predict(["first"], Decoding())  # in its thread: nothing is known of its pace
+        await asyncio.gather(*(worker.predict([str(n)], Decoding()) for n in range(10)))
+        begin = time.perf_counter()
+        early = [asyncio.ensure_future(worker.predict([str(n)], Decoding())) for n in range(4)]
+        await asyncio.sleep(0.05)
+        assert sizes == [1, 10]
+        await asyncio.gather(*early, *(worker.predict([str(n)], Decoding()) for n in range(4)))
+        assert sizes == [1, 10, 8]
+        assert time.perf_counter() - begin < 0.4
+        await asyncio.gather(*(worker.predict([str(n)], Decoding()) for n in range(3)))  # fewer than hoped for
+        assert sizes == [1, 10, 8, 3]
+        assert time.perf_counter() - begin > 0.45
+        begin = time.perf_counter()
+        for _ in range(5):
+            await worker.predict(["alone"], Decoding())
+        assert time.perf_counter() - begin < 0.9  # the first is held, once
+        await worker.close()
+
+    asyncio.run(main())
+
+
 def test_requests_left_by_their_callers_do_not_stop_the_others(model, monkeypatch):
     with served(model) as client:
         gate = Gate(model, monkeypatch)

@@ -17,6 +17,7 @@ from typing import Any
 from arbormax.training.predictions import Decoding
 
 _QUICK = 0.01  # seconds that a batch may hold up the event loop
+_SHARE = 0.8  # of the larger of the last two batches: what the next one is held for
 
 Score = Callable[[Sequence[str], Sequence[Decoding]], list[str]]
 
@@ -54,7 +55,7 @@ class Job:
 class Worker:
     """Takes what waits, up to `batch_size` texts at a time; the queue holds at most `queue` texts.
 
-    An idle worker starts at once. Under load its thread may wait `wait` seconds for a batch to fill. Requests that are
+    An idle worker starts at once. Under load it may wait `wait` seconds for a batch to fill. Requests that are
     cancelled leave the queue. `on_batch` is told the size and the seconds of each batch.
     """
 
@@ -73,6 +74,8 @@ class Worker:
         self._waiting = 0  # texts
         self._closing = self._wakes = self._crowded = self._is_busy = False
         self._enough = 1  # texts that the worker wants to be woken for
+        self._sizes = [0, 0]  # of the last two batches, in requests
+        self._hold: asyncio.TimerHandle | None = None
         self._pace = 0.0  # seconds for a text, lately
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -149,6 +152,23 @@ class Worker:
             self._waiting += len(job.texts)
         self._wake_soon()
 
+    def _holds(self) -> bool:
+        """Whether to let a batch fill: those who were answered together are likely to ask again together."""
+        assert self._loop is not None
+        if len(self._jobs) < _SHARE * max(self._sizes) and self._wait:
+            if self._hold is None:
+                self._hold = self._loop.call_later(self._wait, self._go)
+            return True
+        if self._hold is not None:
+            self._hold.cancel()
+            self._hold = None
+        return False
+
+    def _go(self) -> None:
+        """Who was hoped for does not come."""
+        self._hold, self._sizes = None, [0, 0]
+        self._wake()
+
     def give_up(self, job: Job) -> None:
         """Nobody waits for it any more."""
         if not job.is_over:
@@ -167,7 +187,7 @@ class Worker:
         parts = []
         with self._ready:
             if self._is_quick and not self._is_busy:
-                parts = self._cut()
+                parts = [] if self._holds() else self._cut()
             elif self._waiting >= self._enough:
                 self._ready.notify()
         if parts:
@@ -209,6 +229,9 @@ class Worker:
             self._is_busy = False
             while not (self._closing and not self._jobs):
                 if not self._jobs or self._is_quick:
+                    if self._jobs:  # which may have come while this thread was busy: they are for the loop
+                        assert self._loop is not None
+                        self._loop.call_soon_threadsafe(self._wake_soon)
                     self._ready.wait()
                     continue
                 if self._crowded and self._waiting < self._batch_size and not self._closing:
@@ -253,6 +276,7 @@ class Worker:
                 break
         self._waiting -= sum(stop - start for _, start, stop in parts)
         self._crowded = len(parts) > 1
+        self._sizes = [self._sizes[1], len(parts)]
         return parts
 
     def _answer(self, parts: list[tuple[Job, int, int]]) -> list[tuple[Job, Any]]:
