@@ -11,7 +11,7 @@ which none of this depends on. The transformer is all-MiniLM-L6-v2 where it lies
 
     python benchmarks/serve.py
     python benchmarks/serve.py --encoders bag bilstm --turns 1 --seconds 3
-    python benchmarks/serve.py --workers 2
+    python benchmarks/serve.py --workers 1
     python benchmarks/serve.py --floor                          # Uvicorn with an application that does nothing
     python benchmarks/serve.py --encoders bag --minutes 10      # memory over time, and whether it is flat
 """
@@ -292,7 +292,9 @@ def main() -> None:
     parser.add_argument("--encoders", nargs="+", choices=ENCODERS, default=ENCODERS)
     parser.add_argument("--data", default="trec", help="dataset whose texts and tree are taken")
     parser.add_argument("--threads", type=int, default=1, help="of torch, in the service and bare")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes of the service; default: one a core")
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count(), help="processes of the service; default: one a core"
+    )
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each load in a turn")
     parser.add_argument("--minutes", type=float, help="watch the memory for so long instead")

@@ -110,6 +110,7 @@ def test_requests_may_come_in_pieces_or_several_at_once(client, direct):
         (request(body(), content_length="+30"), 400),
         (request(body(), **{"content_length ": "30"}), 400),
         (request(body(), x_odd="a\x01b"), 400),
+        (request(body(), "POST /v1/predict HTTP/1.1\r\nnothing"), 400),
         (request(b"{}"), 422),
         (request(b"{"), 400),
         (request(body(), "POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3"), 400),
@@ -201,6 +202,50 @@ def test_who_leaves_is_waited_for_no_more(model, monkeypatch):
         assert client.app.state.service.company.now == 0
         gate.open.set()
         assert client.post("/v1/predict", content=body(), headers=JSON).status_code == 200
+
+
+def test_shutdown_answers_what_has_begun_to_come(model):
+    asked = request(body())
+    with served(model) as client:
+        with connected(client) as line:
+            line.sendall(asked[:-4])
+            while not client.app.state.service.company.now:
+                time.sleep(0.01)
+            client.server.should_exit = True
+            time.sleep(0.3)
+            line.sendall(asked[-4:])
+            status, headers, _, _ = answer(line)
+            assert (status, headers["connection"]) == (200, "close")
+            assert line.recv(1) == b""
+        client.thread.join(20)
+        assert not client.thread.is_alive()
+
+
+def test_a_refusal_keeps_the_connection_and_the_way(model, direct):
+    with served(model, queue=1, max_texts=1, max_requests=1) as client, connected(client) as line:
+        line.sendall(request(b"{}") + request(body()))
+        status, _, _, rest = answer(line)
+        assert status == 422
+        assert answer(line, rest)[0] == 200
+        client.app.state.service.company.now += 1
+        line.sendall(request(body()))
+        status, headers, _, _ = answer(line)
+        assert (status, headers["retry-after"]) == (503, "1")
+        client.app.state.service.company.now -= 1
+        line.sendall(request(body()))
+        assert answer(line)[0] == 200
+        assert client.app.state.service.company.now == 0
+    assert len(direct) == 2
+
+
+def test_heads_that_are_refused_or_long_are_not_remembered(model):
+    with served(model) as client:
+        desk = client.server.config.http.keywords["desk"]
+        for headers in ({"host": "elsewhere.example"}, {"x_long": "x" * 3000}, {}):
+            with connected(client) as line:
+                line.sendall(request(body(), **headers))
+                answer(line)
+        assert len(desk._lengths) == 1
 
 
 def test_a_model_that_fails_is_told_the_long_way(model, monkeypatch):

@@ -14,7 +14,7 @@ import pytest
 from serve_toy import TEXTS, Gate, problem, served
 
 from arbormax.serve import Settings, create_app, run
-from arbormax.serve.batching import ClosedError, QueueFullError, Worker
+from arbormax.serve.batching import ClosedError, Job, QueueFullError, Worker
 from arbormax.training.predictions import Decoding
 
 
@@ -198,6 +198,56 @@ def test_a_batch_is_held_for_those_who_were_answered_together():
         for _ in range(5):
             await worker.predict(["alone"], Decoding())
         assert time.perf_counter() - begin < 0.9  # the first is held, once
+        await worker.close()
+
+    asyncio.run(main())
+
+
+def test_a_request_of_several_batches_keeps_its_order_between_thread_and_loop():
+    goes_on, sizes = threading.Event(), []
+
+    def score(texts, decodings):
+        sizes.append(len(texts))
+        if len(texts) == 64:
+            assert goes_on.wait(20)
+        return list(texts)
+
+    async def main():
+        worker = Worker(score, queue=4096, batch_size=64)
+        worker.start()
+        await worker.predict(["first"], Decoding())
+        worker._pace = 2e-4  # 64 texts are for the thread, 36 for the loop
+        texts = [str(number) for number in range(100)]
+        long = asyncio.ensure_future(worker.predict(texts, Decoding()))
+        while len(sizes) < 2:
+            await asyncio.sleep(0.001)
+        short = asyncio.ensure_future(worker.predict(["x"], Decoding()))  # wakes the loop behind what follows
+
+        def hold_up():
+            goes_on.set()
+            time.sleep(0.05)  # the thread ends its batch meanwhile
+
+        asyncio.get_running_loop().call_soon(hold_up)
+        assert await long == texts
+        assert await short == ["x"]
+        await worker.close()
+
+    asyncio.run(main())
+
+
+def test_an_answer_that_cannot_be_given_does_not_lose_the_others():
+    def refused(got):
+        raise ValueError("no")
+
+    async def main():
+        worker = Worker(lambda texts, decodings: list(texts), queue=10, batch_size=4)
+        worker.start()
+        bad = Job(["bad"], Decoding(), refused)
+        worker.submit(bad)
+        assert await asyncio.wait_for(worker.predict(["good"], Decoding()), 10) == ["good"]
+        worker._score = lambda texts, decodings: []
+        with pytest.raises(RuntimeError, match="1 texts have 0 answers"):
+            await asyncio.wait_for(worker.predict(["none"], Decoding()), 10)
         await worker.close()
 
     asyncio.run(main())

@@ -7,19 +7,24 @@ itself: two threads that take turns at every few operations cost each other more
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from arbormax.training.predictions import Decoding
 
 _QUICK = 0.01  # seconds that a batch may hold up the event loop
+_LONG = 2000  # characters of a text that is never for the event loop
 _SHARE = 0.8  # of the larger of the last two batches: what the next one is held for
 
 Score = Callable[[Sequence[str], Sequence[Decoding]], list[str]]
+
+log = logging.getLogger("arbormax.serve")
 
 
 class QueueFullError(Exception):
@@ -37,7 +42,7 @@ class ClosedError(Exception):
 class Job:
     """A request's texts, or a call that wants the model to itself; `done` is told the result or the error."""
 
-    __slots__ = ("call", "decoding", "done", "is_over", "result", "taken", "texts")
+    __slots__ = ("call", "decoding", "done", "is_long", "is_over", "result", "taken", "texts")
 
     def __init__(
         self,
@@ -47,6 +52,7 @@ class Job:
         call: Callable[[], Any] | None = None,
     ) -> None:
         self.texts, self.decoding, self.done, self.call = texts, decoding, done, call
+        self.is_long = call is not None or any(len(text) > _LONG for text in texts)
         self.taken = 0  # of its texts, by the worker
         self.is_over = False  # answered, or given up
         self.result: list[str] = []
@@ -72,7 +78,9 @@ class Worker:
         self._jobs: deque[Job] = deque()
         self._ready = threading.Condition()
         self._waiting = 0  # texts
-        self._closing = self._wakes = self._crowded = self._is_busy = False
+        self._closing = self._wakes = self._crowded = False
+        self._away = 0  # batches of the thread that are not delivered yet
+        self._is_on_loop = False  # whether a batch is answered on the event loop
         self._enough = 1  # texts that the worker wants to be woken for
         self._sizes = [0, 0]  # of the last two batches, in requests
         self._hold: asyncio.TimerHandle | None = None
@@ -155,7 +163,7 @@ class Worker:
     def _holds(self) -> bool:
         """Whether to let a batch fill: those who were answered together are likely to ask again together."""
         assert self._loop is not None
-        if len(self._jobs) < _SHARE * max(self._sizes) and self._wait:
+        if len(self._jobs) < _SHARE * max(self._sizes) and self._waiting < self._batch_size and self._wait:
             if self._hold is None:
                 self._hold = self._loop.call_later(self._wait, self._go)
             return True
@@ -186,12 +194,18 @@ class Worker:
         self._wakes = False
         parts = []
         with self._ready:
-            if self._is_quick and not self._is_busy:
+            if self._is_quick and not self._away:
                 parts = [] if self._holds() else self._cut()
+                self._is_on_loop = bool(parts)
             elif self._waiting >= self._enough:
                 self._ready.notify()
         if parts:
-            self._deliver(self._run(parts))
+            done = self._run(parts)
+            with self._ready:
+                self._is_on_loop = False
+                if self._closing or (self._jobs and not self._is_quick):
+                    self._ready.notify()  # what is left is the thread's
+            self._deliver(done)
 
     def _drop(self, job: Job) -> None:
         with self._ready:
@@ -199,21 +213,32 @@ class Worker:
                 self._jobs.remove(job)
                 self._waiting -= len(job.texts) - job.taken
 
+    def _come_back(self, parts: list[tuple[Job, Any]]) -> None:
+        """From the thread: what the loop may cut comes behind what the thread has cut."""
+        self._away -= 1
+        self._deliver(parts)
+
     def _deliver(self, parts: list[tuple[Job, Any]]) -> None:
         for job, got in parts:
-            if job.is_over:
-                continue
-            if job.call is None and not isinstance(got, Exception):
-                job.result += got
-                if len(job.result) < len(job.texts):
-                    continue
-                got = job.result
-            job.is_over = True
-            if isinstance(got, Exception):
-                self._drop(job)  # what is left of it
-            job.done(got)
+            try:
+                self._tell(job, got)
+            except Exception as error:  # the others of its batch wait for theirs
+                log.error("an answer could not be given: %s", type(error).__name__)
         if self._jobs:
             self._wake_soon()
+
+    def _tell(self, job: Job, got: Any) -> None:
+        if job.is_over:
+            return
+        if job.call is None and not isinstance(got, Exception):
+            job.result += got
+            if len(job.result) < len(job.texts):
+                return
+            got = job.result
+        job.is_over = True
+        if isinstance(got, Exception):
+            self._drop(job)  # what is left of it
+        job.done(got)
 
     # ---------------------------------------------------- in the worker's thread
 
@@ -221,25 +246,25 @@ class Worker:
         assert self._loop is not None
         while parts := self._take():
             done = self._run(parts)
-            self._loop.call_soon_threadsafe(self._deliver, done)
+            self._loop.call_soon_threadsafe(self._come_back, done)
 
     def _take(self) -> list[tuple[Job, int, int]]:
         """The next batch: jobs, each with the part of its texts; nothing when all is done and it is closing."""
+        has_waited = False
         with self._ready:
-            self._is_busy = False
             while not (self._closing and not self._jobs):
-                if not self._jobs or self._is_quick:
-                    if self._jobs:  # which may have come while this thread was busy: they are for the loop
-                        assert self._loop is not None
-                        self._loop.call_soon_threadsafe(self._wake_soon)
+                if not self._jobs or self._is_on_loop:
                     self._ready.wait()
-                    continue
-                if self._crowded and self._waiting < self._batch_size and not self._closing:
-                    self._enough = self._batch_size
+                elif self._is_quick:  # it may have come while this thread was busy, and is for the loop
+                    assert self._loop is not None
+                    self._loop.call_soon_threadsafe(self._wake_soon)
+                    self._ready.wait()
+                elif self._crowded and self._waiting < self._batch_size and not (self._closing or has_waited):
+                    has_waited, self._enough = True, self._batch_size
                     self._ready.wait(self._wait)
                     self._enough = 1
-                if parts := self._cut():
-                    self._is_busy = True
+                elif parts := self._cut():
+                    self._away += 1
                     return parts
         return []
 
@@ -248,7 +273,7 @@ class Worker:
     @property
     def _is_quick(self) -> bool:
         """Whether what waits is for the event loop."""
-        if self._closing or not self._jobs or self._jobs[0].call is not None:
+        if self._closing or not self._jobs or any(job.is_long for job in islice(self._jobs, self._batch_size)):
             return False
         return 0 < self._pace * min(self._waiting, self._batch_size) < _QUICK
 
@@ -256,8 +281,12 @@ class Worker:
         begin = time.perf_counter()
         done = self._answer(parts)
         size, seconds = sum(stop - start for _, start, stop in parts), time.perf_counter() - begin
-        self._pace += 0.2 * (seconds / size - self._pace)
-        self._on_batch(size, seconds)
+        if parts[0][0].call is None:
+            self._pace += (0.2 if self._pace else 1.0) * (seconds / size - self._pace)
+        try:
+            self._on_batch(size, seconds)
+        except Exception as error:  # no reason to lose answers
+            log.error("a batch could not be counted: %s", type(error).__name__)
         return done
 
     def _cut(self) -> list[tuple[Job, int, int]]:
@@ -286,8 +315,11 @@ class Worker:
                 return [(job, job.call())]
             texts = [text for job, start, stop in parts for text in job.texts[start:stop]]
             decodings = [job.decoding for job, start, stop in parts for _ in range(start, stop)]
-            rows = iter(self._score(texts, decodings))
-            return [(job, [next(rows) for _ in range(start, stop)]) for job, start, stop in parts]
+            rows = self._score(texts, decodings)
+            if len(rows) != len(texts):
+                raise RuntimeError(f"{len(texts)} texts have {len(rows)} answers")
+            left = iter(rows)
+            return [(job, list(islice(left, stop - start))) for job, start, stop in parts]
         except Exception as error:
             if len(parts) == 1:
                 return [(job, error)]

@@ -16,7 +16,7 @@ from arbormax.training.model import TextModel
 
 
 class Service:
-    """The model, its worker, its tree and its counts; the model is used in the worker's thread alone."""
+    """The model, its worker, its tree and its counts; the model is used by the worker alone."""
 
     def __init__(self, model: TextModel, settings: Settings, name: str) -> None:
         self.model, self.settings, self.name = model.eval(), settings, name
