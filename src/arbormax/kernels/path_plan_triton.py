@@ -1,4 +1,4 @@
-"""Which nodes are meant, and which items share a sibling group: no look from the host.
+"""Which items share a sibling group: no look from the host.
 
 The items are sorted by their target's place in a walk of the tree that goes deep first, so that the items below any
 node are one run of them. Then a program for each level and some items finds the runs and lists them: as tiles of a few
@@ -12,54 +12,6 @@ import triton.language as tl
 
 TILE_FIELDS = 7  # first item, items, first row, rows, level, rows of the group if it is its first tile, is its only one
 SEGMENT_FIELDS = 6  # first item, end, first row, rows, level, first tile
-
-
-@triton.jit(do_not_specialize=["items", "limit", "ignored"], debug=True)  # or it would not assert
-def look_up(
-    target_ptr,  # (B,)
-    leaves_ptr,  # (C,) the node of each class
-    node_ptr,  # out: (B,) the node of each item, the root where it is ignored
-    items,
-    limit,
-    ignored,
-    HAS_CLASSES: tl.constexpr,  # whether targets are classes, or nodes
-    BLOCK: tl.constexpr,
-):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    target = tl.load(target_ptr + at, mask=at < items, other=ignored)
-    is_there = (target >= 0) & (target < limit)
-    tl.device_assert(is_there | (target == ignored), "a target is no id of the tree")
-    is_there = is_there & (target != ignored)
-    node = tl.where(is_there, target, 0)
-    if HAS_CLASSES:
-        node = tl.load(leaves_ptr + node, mask=is_there, other=0)
-    tl.store(node_ptr + at, node, mask=at < items)
-
-
-@triton.jit(do_not_specialize=["items"])
-def arrange(
-    node_ptr,  # (B,)
-    first_ptr,  # (N,) each node's place in the walk
-    order_ptr,  # out: (B,) the items, sorted by their place, then as they came
-    place_ptr,  # out: (B,) rising: their places
-    items,
-    MINE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Each item goes where as many are before it: for a few thousand of them counting is faster than sorting."""
-    at = tl.program_id(0) * MINE + tl.arange(0, MINE)
-    is_item = at < items
-    place = tl.load(first_ptr + tl.load(node_ptr + at, mask=is_item, other=0), mask=is_item, other=0)
-    before = tl.zeros((MINE,), dtype=tl.int32)
-    for base in range(0, items, BLOCK):
-        other_at = base + tl.arange(0, BLOCK)
-        is_other = other_at < items
-        other = tl.load(first_ptr + tl.load(node_ptr + other_at, mask=is_other, other=0))
-        is_before = (other[None, :] == place[:, None]) & (other_at[None, :] < at[:, None])
-        is_before = (is_before | (other[None, :] < place[:, None])) & is_other[None, :]
-        before += tl.sum(is_before.to(tl.int32), 1)
-    tl.store(order_ptr + before, at, mask=is_item)
-    tl.store(place_ptr + before, place, mask=is_item)
 
 
 @triton.jit(do_not_specialize=["items", "levels"])

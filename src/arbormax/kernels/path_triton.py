@@ -19,9 +19,14 @@ import triton.language as tl
 from torch import Tensor
 
 from arbormax.kernels.gpu import allows_tf32, on_its_device, shared_memory
-from arbormax.kernels.path_backward_triton import add_levels, backward_features, backward_rows
-from arbormax.kernels.path_forward_triton import add_up, forward
-from arbormax.kernels.path_plan_triton import SEGMENT_FIELDS, TILE_FIELDS, arrange, look_up, plan
+from arbormax.kernels.path_features_triton import backward_features
+from arbormax.kernels.path_forward_triton import forward
+from arbormax.kernels.path_levels_triton import add_levels
+from arbormax.kernels.path_loss_triton import add_up
+from arbormax.kernels.path_order_triton import arrange
+from arbormax.kernels.path_plan_triton import SEGMENT_FIELDS, TILE_FIELDS, plan
+from arbormax.kernels.path_rows_triton import backward_rows
+from arbormax.kernels.path_targets_triton import look_up
 from arbormax.kernels.path_torch import Gradients
 from arbormax.kernels.path_tree import PathTree
 

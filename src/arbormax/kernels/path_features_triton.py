@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from arbormax.kernels.path_forward_triton import tile_logits
+from arbormax.kernels.path_rows_triton import rows_of
 
 
 @triton.jit(do_not_specialize=["items", "own_item", "own_level", "mean_item", "mean_level", "tiles", "groups"])
@@ -128,7 +129,7 @@ def backward_features(
                     column = first + tl.arange(0, WIDTH)
                     is_cell = is_item[:, None] & (column < size)[None, :]
                     high = tl.load(kept_ptr + column[None, :], mask=is_cell, other=0.0)
-                    w = _block(weight_ptr, (start + column).to(tl.int64), column < size, d, D, FACTOR)
+                    w = rows_of(weight_ptr, (start + column).to(tl.int64), column < size, d, D, FACTOR)
                     out = tl.dot(high, w, out, input_precision=PRECISION)
                     if IS_HALF:
                         low = tl.load(kept_ptr + part + column[None, :], mask=is_cell, other=0.0)
@@ -139,7 +140,7 @@ def backward_features(
             row = (start + column).to(tl.int64)
             for base in range(0, D, BLOCK_D):  # the last first: it was read last, and may be at hand still
                 d = (D - 1) // BLOCK_D * BLOCK_D - base + tl.arange(0, BLOCK_D)
-                w = _block(weight_ptr, row, column < size, d, D, FACTOR)
+                w = rows_of(weight_ptr, row, column < size, d, D, FACTOR)
                 out = tl.dot(high, w, input_precision=PRECISION)
                 if IS_HALF:
                     out = tl.dot(low, w, out, input_precision=PRECISION)
@@ -149,108 +150,13 @@ def backward_features(
                 low_t = tl.trans(low)
                 for base in range(0, D, BLOCK_D):
                     d = base + tl.arange(0, BLOCK_D)
-                    h = _block(h_ptr, item, is_item, d, D, FACTOR)
+                    h = rows_of(h_ptr, item, is_item, d, D, FACTOR)
                     rows = tl.dot(high_t, h, input_precision=PRECISION)
                     if IS_HALF:
                         rows = tl.dot(low_t, h, rows, input_precision=PRECISION)
                     mask = (column < size)[:, None] & (d < D)[None, :]
                     goal_ptr = weight_out_ptr + goal[:, None] * D + d[None, :]
                     tl.store(goal_ptr, rows, mask=mask, eviction_policy="evict_first")
-
-
-@triton.jit(do_not_specialize=["items", "levels"])
-def add_levels(
-    features_ptr,  # (K, B, D), of which only those of an item's own steps were written
-    order_ptr,
-    own_ptr,
-    out_ptr,  # (B, D)
-    items,
-    levels,
-    D: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-):
-    """The features' gradients: the sum of their levels' parts."""
-    at = tl.program_id(0)
-    item = tl.load(order_ptr + at).to(tl.int64)
-    for base in range(0, D, BLOCK_D):
-        d = base + tl.arange(0, BLOCK_D)
-        out = tl.zeros((BLOCK_D,), dtype=tl.float32)
-        row = item
-        for level in range(levels):
-            count = tl.where(tl.load(own_ptr + level * items + at) > 0, D, 0)
-            out += tl.load(features_ptr + row * D + d, mask=d < count, other=0.0)
-            row += items
-        tl.store(out_ptr + item * D + d, out, mask=d < D)
-
-
-@triton.jit
-def _block(table_ptr, row, is_row, d, D: tl.constexpr, DTYPE: tl.constexpr):
-    """Some rows of a table, and of these some columns."""
-    mask = is_row[:, None] & (d < D)[None, :]
-    return tl.load(table_ptr + row[:, None] * D + d[None, :], mask=mask, other=0.0).to(DTYPE)
-
-
-@triton.jit(do_not_specialize=["items"])
-def backward_rows(
-    h_ptr,
-    order_ptr,
-    segment_ptr,
-    segments_ptr,
-    cells_ptr,
-    grad_ptr,
-    ends_ptr,
-    rows_ptr,
-    weight_out_ptr,
-    bias_out_ptr,
-    items,
-    cells,
-    SEGMENT_FIELDS: tl.constexpr,
-    D: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    TILE: tl.constexpr,
-    WIDTH: tl.constexpr,
-    IS_SPARSE: tl.constexpr,
-    FACTOR: tl.constexpr,
-    IS_HALF: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    for segment in range(tl.program_id(0), tl.load(segments_ptr), tl.num_programs(0)):
-        slot = segment_ptr + SEGMENT_FIELDS * segment
-        begin = tl.load(slot)
-        end = tl.load(slot + 1)
-        start = tl.load(slot + 2)
-        size = tl.load(slot + 3)
-        cell = tl.load(cells_ptr + tl.load(slot + 4))
-        target = start.to(tl.int64)
-        if IS_SPARSE:
-            target = tl.load(ends_ptr + tl.load(slot + 5)) - size
-        part = items.to(tl.int64) * cells
-        d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
-        for base in range(0, size, WIDTH):
-            column = base + tl.arange(0, WIDTH)
-            is_row = column < size
-            out = tl.zeros((WIDTH, BLOCK_D), dtype=tl.float32)
-            sums = tl.zeros((WIDTH,), dtype=tl.float32)
-            for first in range(begin, end, TILE):
-                at = first + tl.arange(0, TILE)
-                is_item = at < end
-                item = tl.load(order_ptr + at, mask=is_item, other=0).to(tl.int64)
-                h = _block(h_ptr, item, is_item, d, D, FACTOR)
-                kept_ptr = grad_ptr + item[None, :] * cells + cell + column[:, None]
-                is_cell = is_row[:, None] & is_item[None, :]
-                high = tl.load(kept_ptr, mask=is_cell, other=0.0)
-                out = tl.dot(high, h, out, input_precision=PRECISION)
-                sums += tl.sum(high.to(tl.float32), 1)
-                if IS_HALF:
-                    low = tl.load(kept_ptr + part, mask=is_cell, other=0.0)
-                    out = tl.dot(low, h, out, input_precision=PRECISION)
-                    sums += tl.sum(low.to(tl.float32), 1)
-            goal = target + column
-            tl.store(weight_out_ptr + goal[:, None] * D + d[None, :], out, mask=is_row[:, None] & (d < D)[None, :])
-            if tl.program_id(1) == 0:
-                tl.store(bias_out_ptr + goal, sums, mask=is_row)
-                if IS_SPARSE:
-                    tl.store(rows_ptr + goal, (start + column).to(tl.int64), mask=is_row)
 
 
 @triton.jit
