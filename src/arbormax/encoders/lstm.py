@@ -137,6 +137,6 @@ def _of_few_shapes(ids_BT: Tensor) -> Tensor:
 
 
 def _rounded(size: int) -> int:
-    """At least `size`, and one of eight numbers from each power of two to the next."""
-    step = 1 << max(0, (size - 1).bit_length() - 4)
+    """At least `size`, and one of four numbers from each power of two to the next."""
+    step = 1 << max(0, (size - 1).bit_length() - 3)
     return -(-size // step) * step
