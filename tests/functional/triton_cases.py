@@ -122,6 +122,22 @@ def test_a_part_of_a_wide_group_may_have_no_chance():
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("tree", "shared"), [("bushy", 700), ("even", 300), ("even", 513), ("wide", 1100)])
+def test_a_group_that_most_of_the_batch_shares(tree, shared, sparse, monkeypatch):
+    tax = TREES[tree]
+    if DEVICE == "cpu":  # the interpreter is slow
+        monkeypatch.setattr(path_triton, "_SEGMENT", 32)
+        shared = shared // 8 + shared % 2
+    labels = [at * 7 % 3 + 10 for at in range(shared)] + [at % tax.num_leaves for at in range(40)]
+    for dtype in DTYPES:
+        (ours, at), (theirs, _) = (found(tax, impl, dtype, labels=labels, sparse=sparse) for impl in IMPLS)
+        assert_alike(ours, theirs, BOUNDS[dtype])
+        again, _ = found(tax, "triton", dtype, labels=labels, sparse=sparse)
+        assert all(torch.equal(one, other) for one, other in zip(ours, again, strict=True))
+        assert at.is_sparse is sparse
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16] if DEVICE == "cuda" else [torch.float16])
 def test_a_backward_under_autocast_is_as_exact(dtype):
     tax, draw = TREES["bushy"], torch.Generator().manual_seed(0)

@@ -32,7 +32,7 @@ def tile_logits(
         d = base + tl.arange(0, BLOCK_D)
         h = tl.load(h_ptr + item[:, None] * D + d[None, :], mask=is_item[:, None] & (d < D)[None, :], other=0.0)
         w = tl.load(weight_ptr + row[None, :] * D + d[:, None], mask=is_row[None, :] & (d < D)[:, None], other=0.0)
-        logits = tl.dot(h.to(DTYPE), w.to(DTYPE), logits, input_precision=PRECISION)
+        logits += tl.where(is_row[None, :], tl.dot(h.to(DTYPE), w.to(DTYPE), input_precision=PRECISION), 0.0)
     if HAS_BIAS:
         logits += tl.load(bias_ptr + row, mask=is_row, other=0.0).to(tl.float32)[None, :]
     if HAS_OFFSET:

@@ -2,16 +2,19 @@
 
 The items are sorted by their target's place in a walk of the tree that goes deep first, so that the items below any
 node are one run of them. Then a program for each level and some items finds the runs and lists them: as tiles of a few
-items for the kernels that go by items, and, where a group has several tiles, as whole segments for the one that goes
-by rows. Every program has room for as many tiles as it can have, so that none waits for another; segments stand in the
-order in which they were found, which nothing depends on.
+items for the kernels that go by items, and, where a group has several tiles, as segments for the one that goes by
+rows. A group that much of the batch shares has several segments, so that many programs work on it at once; such groups
+are listed, too. Every program has room for as many tiles as it can have, so that none waits for another; segments stand
+in the order in which they were found, which nothing depends on.
 """
 
 import triton
 import triton.language as tl
 
 TILE_FIELDS = 7  # first item, items, first row, rows, level, rows of the group if it is its first tile, is its only one
-SEGMENT_FIELDS = 6  # first item, end, first row, rows, level, first tile
+# first item, end, first row, rows, level, first tile; of a segment that is not its whole group -1 less its place among
+# such segments. A shared group has the same fields.
+SEGMENT_FIELDS = 6
 
 
 @triton.jit(do_not_specialize=["items", "levels"])
@@ -28,8 +31,9 @@ def plan(
     groups_ptr,  # (K,) the sibling groups of each level
     own_ptr,  # out: (K, B) the step's own node, 0 where there is none
     tile_ptr,  # out
-    segment_ptr,  # out: the groups of several tiles
-    segments_ptr,  # out: how many there are
+    segment_ptr,  # out: the groups of several tiles, in segments
+    shared_ptr,  # out: those of several segments
+    found_ptr,  # out: how many there are of each
     touched_ptr,  # out: (N,) whether a node's children are on a path
     logp_ptr,  # (B, K) of these two, out: zeros where there is no step
     mean_ptr,
@@ -38,6 +42,7 @@ def plan(
     TILE_FIELDS: tl.constexpr,
     SEGMENT_FIELDS: tl.constexpr,
     TILE: tl.constexpr,
+    SEGMENT: tl.constexpr,  # items of a segment
     BLOCK: tl.constexpr,
     MERGES: tl.constexpr,  # whether a group's only tile gives its rows their gradients
     TOUCHES: tl.constexpr,
@@ -74,10 +79,11 @@ def plan(
     is_tile = there & ((at - begin) % TILE == 0)
     tile = tiles + tl.cumsum(is_tile.to(tl.int32), 0) - 1
     # the root's group goes by a dense product
-    is_fresh = is_first & (at == tl.where(level > 0, begin, -1))
-    is_several = is_fresh
+    is_below = there & (at < tl.where(level > 0, items, 0))
+    is_fresh = is_first & is_below
+    is_several = is_below
     if MERGES:
-        is_several = is_fresh & (end - begin > TILE)
+        is_several = is_below & (end - begin > TILE)
     slot = tile_ptr + TILE_FIELDS * tile
     tl.store(slot, at, mask=is_tile)
     tl.store(slot + 1, tl.minimum(end - at, TILE), mask=is_tile)
@@ -87,14 +93,35 @@ def plan(
     tl.store(slot + 5, tl.where(is_fresh, size.to(tl.int32), 0), mask=is_tile)
     tl.store(slot + 6, (is_fresh & (is_several == 0)).to(tl.int32), mask=is_tile)
 
-    segments = tl.atomic_add(segments_ptr, tl.sum(is_several.to(tl.int32), 0))
-    slot = segment_ptr + SEGMENT_FIELDS * (segments + tl.cumsum(is_several.to(tl.int32), 0) - 1)
-    tl.store(slot, at, mask=is_several)
-    tl.store(slot + 1, end, mask=is_several)
-    tl.store(slot + 2, start.to(tl.int32), mask=is_several)
-    tl.store(slot + 3, size.to(tl.int32), mask=is_several)
-    tl.store(slot + 4, level, mask=is_several)
-    tl.store(slot + 5, tile, mask=is_several)
+    is_segment = is_several & ((at - begin) % SEGMENT == 0)
+    is_shared = is_segment & (end - begin > SEGMENT)
+    last = tl.minimum(end, at + SEGMENT)
+    where = tl.where(is_shared, -1 - part_of(at, begin, level, items, SEGMENT), tile)
+    _list(segment_ptr, found_ptr, is_segment, at, last, start, size, level, where, SEGMENT_FIELDS)
+    _list(shared_ptr, found_ptr + 1, is_shared & is_first, at, end, start, size, level, tile, SEGMENT_FIELDS)
+
+
+@triton.jit
+def part_of(at, begin, level, items, SEGMENT: tl.constexpr):
+    """The place among all parts of shared groups of the one from an item on.
+
+    Where the items are cut at every multiple of SEGMENT, at most two begin between two cuts: the last part of a group,
+    and the first of another.
+    """
+    return ((level - 1) * ((items + SEGMENT - 1) // SEGMENT) + at // SEGMENT) * 2 + (at == begin).to(tl.int32)
+
+
+@triton.jit
+def _list(list_ptr, count_ptr, is_one, begin, end, start, size, level, where, FIELDS: tl.constexpr):
+    """Add those items that are one to a list of segments."""
+    before = tl.atomic_add(count_ptr, tl.sum(is_one.to(tl.int32), 0))
+    slot = list_ptr + FIELDS * (before + tl.cumsum(is_one.to(tl.int32), 0) - 1)
+    tl.store(slot, begin, mask=is_one)
+    tl.store(slot + 1, end, mask=is_one)
+    tl.store(slot + 2, start.to(tl.int32), mask=is_one)
+    tl.store(slot + 3, size.to(tl.int32), mask=is_one)
+    tl.store(slot + 4, level, mask=is_one)
+    tl.store(slot + 5, where, mask=is_one)
 
 
 @triton.jit

@@ -1,23 +1,29 @@
-"""The gradients of the rows of groups that several tiles share."""
+"""The gradients of the rows of groups that several tiles share: a dense product for each segment of their items.
+
+Those of a group that is one segment are written where they belong, others as parts, which `add_parts` adds up.
+"""
 
 import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["items"])
+@triton.jit(do_not_specialize=["items", "widest"])
 def backward_rows(
     h_ptr,
     order_ptr,
     segment_ptr,
-    segments_ptr,
+    found_ptr,
     cells_ptr,
     grad_ptr,
     ends_ptr,
     rows_ptr,
     weight_out_ptr,
     bias_out_ptr,
+    weight_part_ptr,  # (parts, widest group, D) out
+    bias_part_ptr,
     items,
     cells,
+    widest,
     SEGMENT_FIELDS: tl.constexpr,
     D: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -28,19 +34,18 @@ def backward_rows(
     IS_HALF: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    for segment in range(tl.program_id(0), tl.load(segments_ptr), tl.num_programs(0)):
+    for segment in range(tl.program_id(0), tl.load(found_ptr), tl.num_programs(0)):
         slot = segment_ptr + SEGMENT_FIELDS * segment
         begin = tl.load(slot)
         end = tl.load(slot + 1)
         start = tl.load(slot + 2)
         size = tl.load(slot + 3)
         cell = tl.load(cells_ptr + tl.load(slot + 4))
-        target = start.to(tl.int64)
-        if IS_SPARSE:
-            target = tl.load(ends_ptr + tl.load(slot + 5)) - size
+        where = tl.load(slot + 5)
         part = items.to(tl.int64) * cells
         d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
-        for base in range(0, size, WIDTH):
+        base = tl.program_id(2) * WIDTH
+        if base < size:
             column = base + tl.arange(0, WIDTH)
             is_row = column < size
             out = tl.zeros((WIDTH, BLOCK_D), dtype=tl.float32)
@@ -59,12 +64,27 @@ def backward_rows(
                     low = tl.load(kept_ptr + part, mask=is_cell, other=0.0)
                     out = tl.dot(low, h, out, input_precision=PRECISION)
                     sums += tl.sum(low.to(tl.float32), 1)
-            goal = target + column
-            tl.store(weight_out_ptr + goal[:, None] * D + d[None, :], out, mask=is_row[:, None] & (d < D)[None, :])
-            if tl.program_id(1) == 0:
-                tl.store(bias_out_ptr + goal, sums, mask=is_row)
-                if IS_SPARSE:
-                    tl.store(rows_ptr + goal, (start + column).to(tl.int64), mask=is_row)
+            mask = is_row[:, None] & (d < D)[None, :]
+            if where < 0:
+                goal = (-1 - where).to(tl.int64) * widest + column
+                tl.store(weight_part_ptr + goal[:, None] * D + d[None, :], out, mask=mask)
+                tl.store(bias_part_ptr + goal, sums, mask=is_row & (tl.program_id(1) == 0))
+            else:
+                goal = goal_of(start, size, where, ends_ptr, IS_SPARSE) + column
+                tl.store(weight_out_ptr + goal[:, None] * D + d[None, :], out, mask=mask)
+                if tl.program_id(1) == 0:
+                    tl.store(bias_out_ptr + goal, sums, mask=is_row)
+                    if IS_SPARSE:
+                        tl.store(rows_ptr + goal, (start + column).to(tl.int64), mask=is_row)
+
+
+@triton.jit
+def goal_of(start, size, tile, ends_ptr, IS_SPARSE: tl.constexpr):
+    """Where the gradients of a group's rows begin."""
+    goal = start.to(tl.int64)
+    if IS_SPARSE:
+        goal = tl.load(ends_ptr + tile) - size
+    return goal
 
 
 @triton.jit

@@ -2,9 +2,9 @@
 
 The usual loss has two more, for its targets and its sum.
 
-The rows of a sibling group are read once for all items that share it, no logits reach memory, and the host never waits
-for the device but to learn how many rows a sparse gradient has. The root's group, which the whole batch shares, gets
-its gradient by a dense product.
+The rows of a sibling group are read once for a tile of items that share it, no logits reach memory, and the host never
+waits for the device but to learn how many rows a sparse gradient has. Groups that much of the batch shares get their
+gradients by dense products: the root's by one of torch's, others by one for each segment of their items.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from torch import Tensor
 from arbormax.kernels.gpu import allows_tf32, on_its_device, shared_memory
 from arbormax.kernels.path_features_triton import backward_features
 from arbormax.kernels.path_forward_triton import forward
-from arbormax.kernels.path_levels_triton import add_levels
 from arbormax.kernels.path_loss_triton import add_up
 from arbormax.kernels.path_order_triton import arrange
+from arbormax.kernels.path_parts_triton import add_parts
 from arbormax.kernels.path_plan_triton import SEGMENT_FIELDS, TILE_FIELDS, plan
 from arbormax.kernels.path_rows_triton import backward_rows
 from arbormax.kernels.path_targets_triton import look_up
@@ -37,7 +37,9 @@ _BLOCK = 256  # items that a program of the plan looks at
 _COUNTED = 1 << 13  # items that are sorted by counting
 _CLEARED = 32  # rows of a sibling group, about, from which on zeros are written group by group
 _CLEARERS = 1024  # programs that write them, at least
+_SEGMENT = 256  # items of a segment, at least
 _SEGMENTERS = 64  # programs, for some features each, that go by segments
+_ADDERS = 64  # programs that add up the parts of a shared group
 _ROOMY = 160 * 1024  # bytes of shared memory, about, that the larger blocks ask for
 # of each kernel: features that are looked at together in half precision, warps and stages
 FORWARD, FEATURES, ROWS = (128, 4, 3), (128, 4, 4), (64, 8, 3)
@@ -48,7 +50,7 @@ plan_type = torch.int32
 def kept_shapes(items: int, tree: PathTree, sparse: bool, cells: int) -> tuple[tuple[int, ...], int]:  # noqa: ARG001
     """Of what `log_probs` keeps: the largest logit of every step and log Σ exp of all less it, and a plan.
 
-    The plan is order, own nodes, tiles, segments and their number, and four nodes in each of the rest.
+    The plan is order, own nodes, tiles, segments and shared groups, their numbers, and four nodes in each of the rest.
     """
     return (2, items, len(tree.widths)), sum(_sizes(items, tree, sparse))
 
@@ -66,13 +68,13 @@ def log_probs(
     if items:
         h, rows, bias, offset = _contiguous(h, rows, bias, offset)
         dtype = _operands(h, rows)
-        order, own, tiles, segments, found, touched = torch.split(plan_, sizes)
+        order, own, tiles, segments, shared, found, touched = torch.split(plan_, sizes)
         place = _sorted(node, tree, order)
         plan[(levels, triton.cdiv(items, _BLOCK))](
             order, place, node, tree.parent, tree.depth, tree.group_start, tree.group_size, tree.first, tree.after,
-            tree.counts, own, tiles, segments, found, touched.view(torch.int8), logp, mean, items, levels,
-            TILE_FIELDS=TILE_FIELDS, SEGMENT_FIELDS=SEGMENT_FIELDS, TILE=TILE, BLOCK=_BLOCK, MERGES=_merges(tree),
-            TOUCHES=len(touched) > 0, num_warps=8,
+            tree.counts, own, tiles, segments, shared, found, touched.view(torch.int8), logp, mean, items, levels,
+            TILE_FIELDS=TILE_FIELDS, SEGMENT_FIELDS=SEGMENT_FIELDS, TILE=TILE, SEGMENT=_segment(tree), BLOCK=_BLOCK,
+            MERGES=_merges(tree), TOUCHES=len(touched) > 0, num_warps=8,
         )  # fmt: skip
         forward[(len(tiles) // TILE_FIELDS,)](
             h, rows, bias, offset, order, own, tiles, logp, mean, kept, items, levels,
@@ -129,7 +131,7 @@ def gradients(
     """As `path_torch.gradients`."""
     (items, levels), width = own_grad.shape, rows.shape[1]
     h, rows, bias, offset = _contiguous(h, rows, bias, offset)
-    order, own, tiles, segments, found, touched = torch.split(plan_, _sizes(items, tree, sparse))
+    order, own, tiles, segments, shared, found, touched = torch.split(plan_, _sizes(items, tree, sparse))
     cells, dtype = sum(tree.widths), _operands(h, rows)
     is_half = dtype is tl.bfloat16
     factor = dtype if is_half else tl.float32
@@ -151,6 +153,9 @@ def gradients(
     kept = torch.zeros((1 + is_half, items, cells), dtype=h.dtype if is_half else torch.float32, device=h.device)
     of_levels = torch.empty((levels, items, width), dtype=torch.float32, device=h.device)
     of_h = torch.empty_like(h)
+    widest = max(tree.widths[1:], default=0)
+    places = 2 * triton.cdiv(items, _segment(tree)) * (levels - 1) * widest if len(shared) else 0
+    parts = [torch.empty(shape, dtype=torch.float32, device=h.device) for shape in ((places, width), (places,))]
     count = len(tiles) // TILE_FIELDS
     if items:
         backward_features[(max(count, min(len(tree.inner), _CLEARERS) if clears else 0),)](
@@ -168,13 +173,16 @@ def gradients(
         if items and len(segments):
             shape = _shape(h, tree, ROWS, factor) | {"TILE": _TOGETHER}
             programs = min(len(segments) // SEGMENT_FIELDS, _SEGMENTERS)
-            backward_rows[(programs, triton.cdiv(width, shape["BLOCK_D"]))](
-                h, order, segments, found, tree.cells, kept, ends, at, of_rows, of_bias, items, cells,
+            backward_rows[(programs, triton.cdiv(width, shape["BLOCK_D"]), triton.cdiv(widest, shape["WIDTH"]))](
+                h, order, segments, found, tree.cells, kept, ends, at, of_rows, of_bias, *parts, items, cells, widest,
                 SEGMENT_FIELDS=SEGMENT_FIELDS, IS_SPARSE=sparse, FACTOR=factor, IS_HALF=is_half, **shape,
             )  # fmt: skip
         if items:
-            block = min(1024, triton.next_power_of_2(width))
-            add_levels[(items,)](of_levels, order, own, of_h, items, levels, D=width, BLOCK_D=block, num_warps=4)
+            add_parts[(items + len(shared) // SEGMENT_FIELDS * _ADDERS,)](
+                of_levels, order, own, of_h, shared, found, ends, at, *parts, of_rows, of_bias, items, levels, widest,
+                SEGMENT_FIELDS=SEGMENT_FIELDS, SEGMENT=_segment(tree), PROGRAMS=_ADDERS, IS_SPARSE=sparse, D=width,
+                BLOCK_D=min(1024, triton.next_power_of_2(width)), num_warps=4,
+            )  # fmt: skip
     finally:
         if top:
             _join(h.device)  # before what the other stream reads and writes can be given to someone else
@@ -219,14 +227,22 @@ def _merges(tree: PathTree) -> bool:
     return max(tree.widths) <= _WIDTH
 
 
+def _segment(tree: PathTree) -> int:
+    """Items of a segment: more where groups are wide, which many programs share anyway, and whose parts are large."""
+    return _SEGMENT * -(-max(tree.widths) // _WIDTH)
+
+
 def _sizes(items: int, tree: PathTree, sparse: bool) -> list[int]:
     """Of the parts of a plan."""
     programs, largest = triton.cdiv(items, _BLOCK), items // (TILE + 1) if _merges(tree) else items
     tiles = programs * sum(min(items, _BLOCK, groups + _BLOCK // TILE) if groups else 0 for groups in tree.groups)
-    segments = sum(min(largest, groups) for groups in tree.groups[1:])
+    length, lower = _segment(tree), [groups for groups in tree.groups[1:] if groups]
+    segments = sum(min(largest, groups) + items // length for groups in lower)
+    shared = sum(min(items // (length + 1), groups) for groups in lower)
     nodes, inner = len(tree.parent), len(tree.inner)
     touched = (nodes + 3) // 4 if not sparse and nodes >= _CLEARED * inner else 0
-    return [items, items * len(tree.widths), TILE_FIELDS * tiles, SEGMENT_FIELDS * segments, 1, touched]
+    own = items * len(tree.widths)
+    return [items, own, TILE_FIELDS * tiles, SEGMENT_FIELDS * segments, SEGMENT_FIELDS * shared, 2, touched]
 
 
 def _operands(h: Tensor, rows: Tensor) -> tl.dtype:
