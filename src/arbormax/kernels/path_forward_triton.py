@@ -26,13 +26,20 @@ def tile_logits(
     DTYPE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """(TILE, WIDTH) float32; minus infinity where there is no row."""
+    """(TILE, WIDTH) float32; minus infinity where there is no row.
+
+    Tensor cores cut off what is below the sum that they add to, which makes it smaller every time. So each sum of
+    theirs is of a few features, and these are added up outside; the mask keeps the compiler from joining the two.
+    """
+    FEW: tl.constexpr = min(BLOCK_D, 16 if DTYPE == tl.float32 else 32)
     logits = tl.zeros((TILE, WIDTH), dtype=tl.float32)
     for base in range(0, D, BLOCK_D):
-        d = base + tl.arange(0, BLOCK_D)
-        h = tl.load(h_ptr + item[:, None] * D + d[None, :], mask=is_item[:, None] & (d < D)[None, :], other=0.0)
-        w = tl.load(weight_ptr + row[None, :] * D + d[:, None], mask=is_row[None, :] & (d < D)[:, None], other=0.0)
-        logits += tl.where(is_row[None, :], tl.dot(h.to(DTYPE), w.to(DTYPE), input_precision=PRECISION), 0.0)
+        for few in tl.static_range(0, BLOCK_D, FEW):
+            d = base + few + tl.arange(0, FEW)
+            h = tl.load(h_ptr + item[:, None] * D + d[None, :], mask=is_item[:, None] & (d < D)[None, :], other=0.0)
+            w = tl.load(weight_ptr + row[None, :] * D + d[:, None], mask=is_row[None, :] & (d < D)[:, None], other=0.0)
+            product = tl.dot(h.to(DTYPE), w.to(DTYPE), input_precision=PRECISION)
+            logits += tl.where(is_row[None, :], product, 0.0)
     if HAS_BIAS:
         logits += tl.load(bias_ptr + row, mask=is_row, other=0.0).to(tl.float32)[None, :]
     if HAS_OFFSET:

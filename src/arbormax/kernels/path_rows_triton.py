@@ -42,14 +42,13 @@ def backward_rows(
         size = tl.load(slot + 3)
         cell = tl.load(cells_ptr + tl.load(slot + 4))
         where = tl.load(slot + 5)
-        part = items.to(tl.int64) * cells
+        half = items.to(tl.int64) * cells
         d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
-        base = tl.program_id(2) * WIDTH
-        if base < size:
+        for base in range(tl.program_id(2) * WIDTH, size, tl.num_programs(2) * WIDTH):
             column = base + tl.arange(0, WIDTH)
             is_row = column < size
             out = tl.zeros((WIDTH, BLOCK_D), dtype=tl.float32)
-            sums = tl.zeros((WIDTH,), dtype=tl.float32)
+            sums = tl.zeros((WIDTH, TILE), dtype=tl.float32)
             for first in range(begin, end, TILE):
                 at = first + tl.arange(0, TILE)
                 is_item = at < end
@@ -59,21 +58,22 @@ def backward_rows(
                 is_cell = is_row[:, None] & is_item[None, :]
                 high = tl.load(kept_ptr, mask=is_cell, other=0.0)
                 out = tl.dot(high, h, out, input_precision=PRECISION)
-                sums += tl.sum(high.to(tl.float32), 1)
+                sums += high.to(tl.float32)
                 if IS_HALF:
-                    low = tl.load(kept_ptr + part, mask=is_cell, other=0.0)
+                    low = tl.load(kept_ptr + half, mask=is_cell, other=0.0)
                     out = tl.dot(low, h, out, input_precision=PRECISION)
-                    sums += tl.sum(low.to(tl.float32), 1)
+                    sums += low.to(tl.float32)
+            of_bias = tl.sum(sums, 1)
             mask = is_row[:, None] & (d < D)[None, :]
             if where < 0:
                 goal = (-1 - where).to(tl.int64) * widest + column
                 tl.store(weight_part_ptr + goal[:, None] * D + d[None, :], out, mask=mask)
-                tl.store(bias_part_ptr + goal, sums, mask=is_row & (tl.program_id(1) == 0))
+                tl.store(bias_part_ptr + goal, of_bias, mask=is_row & (tl.program_id(1) == 0))
             else:
                 goal = goal_of(start, size, where, ends_ptr, IS_SPARSE) + column
                 tl.store(weight_out_ptr + goal[:, None] * D + d[None, :], out, mask=mask)
                 if tl.program_id(1) == 0:
-                    tl.store(bias_out_ptr + goal, sums, mask=is_row)
+                    tl.store(bias_out_ptr + goal, of_bias, mask=is_row)
                     if IS_SPARSE:
                         tl.store(rows_ptr + goal, (start + column).to(tl.int64), mask=is_row)
 
