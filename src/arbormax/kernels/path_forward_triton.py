@@ -31,7 +31,7 @@ def tile_logits(
     Tensor cores cut off what is below the sum that they add to, which makes it smaller every time. So each sum of
     theirs is of a few features, and these are added up outside; the mask keeps the compiler from joining the two.
     """
-    FEW: tl.constexpr = min(BLOCK_D, 16 if DTYPE == tl.float32 else 32)
+    FEW: tl.constexpr = min(BLOCK_D, 16 if tl.float32 == DTYPE else 32)
     logits = tl.zeros((TILE, WIDTH), dtype=tl.float32)
     for base in range(0, D, BLOCK_D):
         for few in tl.static_range(0, BLOCK_D, FEW):

@@ -193,8 +193,8 @@ def _dense(coefficients: Tensor, h: Tensor, of_rows: Tensor, of_bias: Tensor) ->
     """The gradients of rows that all items share; of the coefficients there may be two halves."""
     with torch.autocast(h.device.type, enabled=False):
         features = torch.cat([h, h]) if len(coefficients) > len(h) else h.to(coefficients.dtype)
-        if of_rows.dtype is features.dtype:
-            torch.mm(coefficients.t(), features, out=of_rows)
+        if features.is_cuda and features.dtype is torch.bfloat16:  # torch would add parts of a product in bfloat16
+            of_rows.copy_(torch.mm(coefficients.t(), features, out_dtype=torch.float32))
         else:
             of_rows.copy_(coefficients.t() @ features)
     of_bias.copy_(coefficients.sum(0, dtype=torch.float32))
