@@ -138,6 +138,7 @@ def rows_of(tree: str, tax: am.Taxonomy, names: Sequence[str]) -> list[dict[str,
             print(f"{name}: not installed")
             continue
         rows += _rows_of_one(tree, tax, name)
+        torch.compiler.reset()  # a compiled step keeps its memory, which would count for the next
         gc.collect()
         torch.cuda.empty_cache()
     return rows
