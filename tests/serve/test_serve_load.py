@@ -11,10 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from serve_toy import TEXTS, Gate, problem, served
+from serve_toy import TEXTS, TREE, Gate, problem, served
+from torch.backends import mkldnn
 
+from arbormax import Taxonomy
 from arbormax.serve import Settings, create_app, run
 from arbormax.serve.batching import ClosedError, Job, QueueFullError, Worker
+from arbormax.training import TrainConfig
+from arbormax.training.model import TextModel
 from arbormax.training.predictions import Decoding
 
 
@@ -292,6 +296,22 @@ def test_a_signal_stops_it_when_all_is_answered(model, how):
 
     run(create_app(model, settings), settings, ask_and_stop)
     assert found == [200]
+
+
+@pytest.mark.parametrize("encoder", ["bag", "bilstm"])
+def test_a_process_that_serves_keeps_no_kernel_for_each_shape_of_a_batch(encoder):
+    """Of oneDNN's, which recurrent networks cannot do without; they see few shapes."""
+    config = TrainConfig.make(encoder=encoder, encoder_options={"dim": 8})
+    app, seen = create_app(TextModel.new(TEXTS, Taxonomy.from_nested(TREE), config), settings := Settings(port=0)), []
+
+    def look_and_stop(_):
+        seen.append(mkldnn.enabled)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = mkldnn.enabled
+    run(app, settings, look_and_stop)
+    assert seen == [before and encoder == "bilstm"]
+    assert mkldnn.enabled is before
 
 
 def test_the_program_serves_until_it_is_stopped(clf, tmp_path):

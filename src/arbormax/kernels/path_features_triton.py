@@ -10,7 +10,7 @@ memory reads and writes all the time.
 import triton
 import triton.language as tl
 
-from arbormax.kernels.path_forward_triton import tile_logits
+from arbormax.kernels.path_forward_triton import tile_logits, tile_of
 from arbormax.kernels.path_rows_triton import rows_of
 
 
@@ -70,13 +70,7 @@ def backward_features(
         for inner in range(tl.program_id(0), groups, tl.num_programs(0)):
             _clear(touched_ptr, inner_ptr, inner_start_ptr, inner_size_ptr, weight_out_ptr, bias_out_ptr, inner, D)
     if count > 0:
-        at = tl.load(slot) + tl.arange(0, TILE)
-        start = tl.load(slot + 2)
-        size = tl.load(slot + 3)
-        level = tl.load(slot + 4)
-        is_item = tl.arange(0, TILE) < count
-        item = tl.load(order_ptr + at, mask=is_item, other=0).to(tl.int64)
-        place = tl.load(own_ptr + level * items + at, mask=is_item, other=0) - 1 - start
+        start, size, level, is_item, item, place = tile_of(slot, count, order_ptr, own_ptr, items, TILE)
         own_grad = tl.load(own_grad_ptr + item * own_item + level * own_level, mask=is_item, other=0.0)
         mean_grad = tl.load(mean_grad_ptr + item * mean_item + level * mean_level, mask=is_item, other=0.0)
         own_grad, mean_grad = own_grad.to(tl.float32), mean_grad.to(tl.float32)

@@ -8,6 +8,19 @@ import triton.language as tl
 
 
 @triton.jit
+def tile_of(slot, count, order_ptr, own_ptr, items, TILE: tl.constexpr):
+    """The first row of its group and their number, its level, its items and the place of each one's own row."""
+    at = tl.load(slot) + tl.arange(0, TILE)
+    start = tl.load(slot + 2)
+    size = tl.load(slot + 3)
+    level = tl.load(slot + 4)
+    is_item = tl.arange(0, TILE) < count
+    item = tl.load(order_ptr + at, mask=is_item, other=0).to(tl.int64)
+    place = tl.load(own_ptr + level * items + at, mask=is_item, other=0) - 1 - start
+    return start, size, level, is_item, item, place
+
+
+@triton.jit
 def tile_logits(
     h_ptr,
     weight_ptr,
@@ -75,13 +88,7 @@ def forward(
     slot = tile_ptr + TILE_FIELDS * tl.program_id(0)
     count = tl.load(slot + 1)
     if count > 0:
-        at = tl.load(slot) + tl.arange(0, TILE)
-        start = tl.load(slot + 2)
-        size = tl.load(slot + 3)
-        level = tl.load(slot + 4)
-        is_item = tl.arange(0, TILE) < count
-        item = tl.load(order_ptr + at, mask=is_item, other=0).to(tl.int64)
-        place = tl.load(own_ptr + level * items + at, mask=is_item, other=0) - 1 - start
+        start, size, level, is_item, item, place = tile_of(slot, count, order_ptr, own_ptr, items, TILE)
         largest = tl.full((TILE,), -float("inf"), dtype=tl.float32)
         total = tl.zeros((TILE,), dtype=tl.float32)
         own = tl.zeros((TILE,), dtype=tl.float32)

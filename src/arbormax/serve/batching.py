@@ -215,7 +215,8 @@ class Worker:
 
     def _come_back(self, parts: list[tuple[Job, Any]]) -> None:
         """From the thread: what the loop may cut comes behind what the thread has cut."""
-        self._away -= 1
+        with self._ready:
+            self._away -= 1
         self._deliver(parts)
 
     def _deliver(self, parts: list[tuple[Job, Any]]) -> None:

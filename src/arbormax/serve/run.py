@@ -6,13 +6,15 @@ import gc
 import math
 import signal
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from torch import nn
+from torch.backends import mkldnn
 
 from arbormax.errors import OptionError
 from arbormax.serve.front import Desk, Front
@@ -36,14 +38,30 @@ def run(
             server.should_exit = True
 
         former = signal.signal(signal.SIGTERM, stop)
-        gc.collect()
-        gc.freeze()  # what is loaded stays: walking through all of it again and again would stall the answers
         try:
-            with suppress(KeyboardInterrupt):
+            with _for_long(app), suppress(KeyboardInterrupt):
                 server.run(sockets=[listener])
         finally:
-            gc.unfreeze()
             signal.signal(signal.SIGTERM, former)
+
+
+@contextmanager
+def _for_long(app: ASGIApp) -> Iterator[None]:
+    """Settings of a process that answers all day."""
+    gc.collect()
+    gc.freeze()  # what is loaded stays: walking through all of it again and again would stall the answers
+    # On a CPU oneDNN makes a kernel for each shape of a batch and keeps a thousand of them: memory would grow for long.
+    # Recurrent networks, which gain much by it, see few shapes; transformers use it for one function only.
+    service = getattr(getattr(app, "state", None), "service", None)
+    modules = () if service is None else service.model.modules()
+    has_onednn, gains = mkldnn.enabled, (nn.RNNBase, nn.modules.conv._ConvNd)  # noqa: SLF001
+    if service is not None and not any(isinstance(module, gains) for module in modules):
+        mkldnn.enabled = False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        mkldnn.enabled = has_onednn
+        gc.unfreeze()
 
 
 def server_of(app: ASGIApp, settings: Settings, started: Callable[[], None] = lambda: None) -> uvicorn.Server:

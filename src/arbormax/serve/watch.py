@@ -64,7 +64,11 @@ def route_of(scope: Scope) -> str:
     path: Any = getattr(scope.get("route"), "path", None)
     if path is not None:
         return str(path)
-    return "/static" if scope["path"].startswith("/static/") else "(none)"
+    asked = scope["path"]
+    if asked.startswith("/static/"):
+        return "/static"
+    # one that was refused before it was looked up
+    return asked if any(asked == getattr(route, "path", None) for route in scope["app"].routes) else "(none)"
 
 
 def method_of(scope: Scope, is_head: bool) -> str:
