@@ -235,7 +235,7 @@ def test_the_metrics_count(model):
 
 
 def test_what_is_refused_at_the_door_counts_for_its_route(model):
-    with served(model, max_body_bytes=200) as client:
-        assert client.post("/v1/predict", json={"text": "x" * 300}).status_code == 413
+    with served(model, max_body_bytes=1024) as client:
+        assert client.post("/v1/predict", json={"text": "x" * 2000}).status_code == 413
         text = client.get("/metrics").text
     assert 'arbormax_requests_total{route="/v1/predict",status="413"} 1.0' in text

@@ -28,21 +28,9 @@ def _operator(name: str, takes: str, gives: str, kernel: Callable[..., Any], sha
     return getattr(torch.ops.arbormax, name).default
 
 
-def _run_steps(
-    h: Tensor,
-    rows: Tensor,
-    bias: Tensor | None,
-    offset: Tensor | None,
-    node: Tensor,
-    tree: list[Tensor],
-    sizes: list[int],
-    sparse: bool,
-    impl: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    made: tuple[Tensor, Tensor, Tensor, Tensor] = kernels.implementation(impl).log_probs(
-        h, rows, bias, offset, node, PathTree.of(tree, sizes), sparse
-    )
-    return made
+def _run_steps(*given: Any) -> Any:
+    *others, tree, sizes, sparse, impl = given
+    return kernels.implementation(impl).log_probs(*others, PathTree.of(tree, sizes), sparse)
 
 
 def _kept(h: Tensor, wide: torch.dtype, tree: PathTree, sparse: bool, impl: str) -> tuple[Tensor, Tensor]:
@@ -60,24 +48,9 @@ def _steps_shapes(h: Tensor, rows: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     return *made, *_kept(h, wide, PathTree.of(tree, sizes), sparse, impl)
 
 
-def _run_loss(
-    h: Tensor,
-    rows: Tensor,
-    bias: Tensor | None,
-    offset: Tensor | None,
-    target: Tensor,
-    leaves: Tensor | None,
-    limit: int,
-    ignored: int,
-    is_mean: bool,
-    tree: list[Tensor],
-    sizes: list[int],
-    sparse: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    made: tuple[Tensor, Tensor, Tensor, Tensor] = kernels.implementation("triton").loss(
-        h, rows, bias, offset, target, leaves, limit, ignored, PathTree.of(tree, sizes), sparse, is_mean
-    )
-    return made
+def _run_loss(*given: Any) -> Any:
+    *others, is_mean, tree, sizes, sparse = given
+    return kernels.implementation("triton").loss(*others, PathTree.of(tree, sizes), sparse, is_mean)
 
 
 def _loss_shapes(h: Tensor, *rest: Any) -> tuple[Tensor, ...]:
@@ -86,26 +59,12 @@ def _loss_shapes(h: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     return *made, *_kept(h, torch.float32, PathTree.of(tree, sizes), sparse, "triton")
 
 
-def _run_gradients(
-    own_grad: Tensor,
-    mean_grad: Tensor,
-    h: Tensor,
-    rows: Tensor,
-    bias: Tensor | None,
-    offset: Tensor | None,
-    kept: Tensor,
-    plan: Tensor,
-    tree: list[Tensor],
-    sizes: list[int],
-    sparse: bool,
-    impl: str,
-) -> tuple[Tensor, Tensor, Tensor]:
-    found = kernels.implementation(impl).gradients(
-        own_grad, mean_grad, h, rows, bias, offset, kept, plan, PathTree.of(tree, sizes), sparse
-    )
+def _run_gradients(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *others, tree, sizes, sparse, impl = given
+    found = kernels.implementation(impl).gradients(*others, PathTree.of(tree, sizes), sparse)
     if found.rows is None:
         return found.h, found.weight, found.bias
-    shape = rows.shape
+    shape = others[3].shape
     return found.h, _row_sparse(found.rows, found.weight, shape), _row_sparse(found.rows, found.bias, shape[:1])
 
 
