@@ -31,6 +31,13 @@ def test_a_tree_is_drawn(run, here):
     assert run("taxonomy", "show", "one.txt").out.splitlines()[0].endswith("(1 class, 3 nodes, depth 2)")
 
 
+def test_a_table_that_is_no_tree_is_told_by_the_options_there_are(run, here):
+    (here / "products.csv").write_text("title,category\na pan,home\n")
+    told = run("taxonomy", "show", "products.csv")
+    assert told.code == 2
+    assert "--layout edges or --layout paths with --header or --no-header" in told.err
+
+
 def test_depth_and_children_fold_the_tree(run, here):
     assert "sport" not in run("taxonomy", "show", "tree.txt", "--depth", "1").out
     (here / "wide.txt").write_text("".join(f"a/{i}\n" for i in range(50)))

@@ -266,9 +266,10 @@ def test_a_head_goes_by_paths_where_the_tree_is_large(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # by torch itself, where it makes jvp ready
-def test_torch_func_finds_the_derivatives_of_a_large_head():
-    tax = large()
-    head, h, y = am.HierarchicalSoftmax(D, tax).double(), torch.randn(4, D, dtype=torch.float64), torch.arange(4)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_torch_func_finds_the_derivatives_of_a_large_head(sparse):
+    tax, h, y = large(), torch.randn(4, D, dtype=torch.float64), torch.arange(4)
+    head = am.HierarchicalSoftmax(D, tax, sparse=sparse).double()
     h.requires_grad_()
     (expected,) = torch.autograd.grad(head.loss(h, y), h)
     torch.testing.assert_close(torch.func.grad(head.loss)(h, y), expected)

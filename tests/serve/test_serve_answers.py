@@ -211,6 +211,20 @@ def test_the_document_is_whole_and_its_examples_are_accepted(client):
     schemas.PredictResponse.model_validate(answer["example"])
 
 
+def test_the_document_tells_how_to_send_a_key(model):
+    with served(model, api_key="a key of some length") as client:
+        document = client.get("/openapi.json", headers={"x-api-key": "a key of some length"}).json()
+    schemes = document["components"]["securitySchemes"]
+    assert {scheme["type"] for scheme in schemes.values()} == {"http", "apiKey"}
+    assert document["paths"]["/v1/predict"]["post"]["security"] == [{name: []} for name in schemes]
+    assert document["paths"]["/healthz"]["get"]["security"] == []
+
+
+def test_the_tree_is_paged_or_searched(client):
+    content = problem(client.get("/v1/taxonomy", params={"node": 1, "search": "owl"}), 422)
+    assert "give node or search" in str(content)
+
+
 def test_health_metrics_and_head(client):
     assert client.get("/healthz").json() == {"status": "alive"}
     assert client.get("/readyz").json() == {"status": "ready"}

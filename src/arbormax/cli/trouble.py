@@ -26,6 +26,7 @@ ClickError: Any = typer.BadParameter.__mro__[2]
 _SPOKEN = (
     (r"(\bno (?:row has a )?column '(text|label)'[^(]*\(found [^)]*\))", r"\1; name yours with --\2"),
     (r"\bheader=False\b", "--no-header"),
+    (r"\bheader=True\b", "--header"),
     (r"\bquoting=False\b", "--no-quoting"),
     (r"\bquoting=True\b", "--quoting"),
     (r"\bon_bad_rows=[\"']skip[\"']", "--skip-bad-rows"),

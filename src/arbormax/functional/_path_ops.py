@@ -168,7 +168,10 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        raise NotImplementedError("the gradients of a loss by paths have no gradients of their own")
+        raise NotImplementedError(
+            "the gradients of a loss by paths have no gradients of their own: for second derivatives use "
+            "arbormax.functional.hierarchical_cross_entropy(F.linear(h, weight, bias), target, tax)"
+        )
 
 
 def _with_gradients(name: str, operator: Any, function: type[torch.autograd.Function]) -> None:

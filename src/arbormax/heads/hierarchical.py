@@ -219,9 +219,9 @@ class HierarchicalSoftmax(TreeHead):
         return self.sparse or self.impl == "triton"
 
     def _goes_by_paths(self, h: Tensor) -> bool:
-        if self.sparse:
-            return True
-        return (self._insists or prefers_paths(tree_index(self.taxonomy, h.device))) and not is_transformed()
+        if is_transformed():
+            return False
+        return self.sparse or self._insists or prefers_paths(tree_index(self.taxonomy, h.device))
 
     def _searches(self, h: Tensor) -> bool:
         return prefers_search(tree_index(self.taxonomy, h.device)) and not is_transformed()

@@ -16,13 +16,17 @@ import arbormax
 from arbormax.serve import problems, schemas
 from arbormax.serve.limits import Limits
 from arbormax.serve.routes import Direct, Shortcut, add_routes
-from arbormax.serve.security import Security
+from arbormax.serve.security import OPEN, Security
 from arbormax.serve.service import Service
 from arbormax.serve.settings import Settings
 from arbormax.serve.watch import Watch
 from arbormax.training.model import TextModel
 
 PAGE = Path(__file__).parent / "page"
+_KEYS = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
 _FRESH = {"cache-control": "no-cache"}  # kept by the browser, asked for again by its ETag
 
 
@@ -88,5 +92,10 @@ def _document(app: FastAPI) -> dict[str, object]:
         found["ProblemResponse"] = schemas.ProblemResponse.model_json_schema()
         for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's own form of errors
             found.pop(unused, None)
+        if app.state.service.settings.api_key is not None:
+            made["components"]["securitySchemes"] = _KEYS
+            for path, operations in made["paths"].items():
+                for operation in operations.values():
+                    operation["security"] = [] if path in OPEN else [{name: []} for name in _KEYS]
         app.openapi_schema = made
     return app.openapi_schema

@@ -118,6 +118,12 @@ class TaxonomyQuery(BaseModel):
     limit: int = Field(100, ge=1, le=500, description="how many to tell")
     search: str | None = Field(None, min_length=1, max_length=200, description="words of a name, in any case")
 
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if self.search is not None and "node" in self.model_fields_set:
+            raise ValueError("give node or search: all names are searched")
+        return self
+
 
 class Step(BaseModel):
     node: int

@@ -19,7 +19,7 @@ HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 ]
-_OPEN = frozenset(["/", "/healthz", "/readyz"])
+OPEN = frozenset(["/", "/healthz", "/readyz"])
 NO_STORE = (b"cache-control", b"no-store")
 
 
@@ -63,7 +63,7 @@ class Guard:
         """Why a request with these headers is not answered, if it is not."""
         if self._checks_host and not self._knows(headers.get(b"host", b"").decode("latin-1")):
             return Problem(421, "this service does not go by that name; --allow-host makes it known")
-        if self._key is None or path in _OPEN or path.startswith("/static/"):
+        if self._key is None or path in OPEN or path.startswith("/static/"):
             return None
         if hmac.compare_digest(self._key, _digest(_shown(headers))):
             return None
