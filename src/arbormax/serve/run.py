@@ -53,9 +53,8 @@ def _for_long(app: ASGIApp) -> Iterator[None]:
     # On a CPU oneDNN makes a kernel for each shape of a batch and keeps a thousand of them: memory would grow for long.
     # Recurrent networks, which gain much by it, see few shapes; transformers use it for one function only.
     service = getattr(getattr(app, "state", None), "service", None)
-    modules = () if service is None else service.model.modules()
     has_onednn, gains = mkldnn.enabled, (nn.RNNBase, nn.modules.conv._ConvNd)  # noqa: SLF001
-    if service is not None and not any(isinstance(module, gains) for module in modules):
+    if service is not None and not any(isinstance(module, gains) for module in service.model.modules()):
         mkldnn.enabled = False  # type: ignore[assignment]
     try:
         yield
