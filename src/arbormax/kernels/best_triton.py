@@ -16,6 +16,7 @@ from arbormax.kernels.gpu import on_its_device
 
 WIDEST, MOST, DEEPEST = 256, 16, 32  # siblings, leaves and levels; larger ones are left to torch
 BLOCK, WARPS = 64, 16  # features at a time, and warps of a program
+_AT_ONCE = 512  # programs, about, that a GPU runs side by side: the order of fewer does not matter
 _NONE = tl.constexpr(2147483647)
 UNROLLED = tl.constexpr(1024)  # features up to which a loop over them is unrolled: it takes seconds to compile
 
@@ -26,7 +27,7 @@ def _descend(
     weight_ptr,
     bias_ptr,
     root_ptr,  # (B, top) logits of the root's children
-    order_ptr,  # (B,) the items, in the order that they are taken in
+    order_ptr,  # (B,) the items, in the order that they are taken in; None: as they come
     child_ptr,  # (N,) first child of each node
     count_ptr,  # (N,) its children
     class_ptr,  # (N,) its class, -1 if it has children
@@ -43,8 +44,11 @@ def _descend(
     BLOCK_D: tl.constexpr,
     WIDTH: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    HAS_ORDER: tl.constexpr,
 ):
-    item = tl.load(order_ptr + tl.program_id(0))
+    item = tl.program_id(0).to(tl.int64)
+    if HAS_ORDER:
+        item = tl.load(order_ptr + item)
     slot = tl.arange(0, SLOTS)
     column = tl.arange(0, WIDTH)
     depth = tl.arange(0, LEVELS)
@@ -158,9 +162,9 @@ def best_leaves(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(B, k) log-probabilities, falling, and classes of leaves, ties by class order, and (B,) where better may be left.
 
-    The root has `top` children, whose rows all items share: one product. Items that go the same way from there are
-    taken together, since what one of them read is still at hand for the next. An item that would have to open more
-    than `most` nodes is left.
+    The root has `top` children, whose rows all items share: one product. Of many items, those that go the same way from
+    there are taken together, since what one of them read is still at hand for the next. An item that would have to
+    open more than `most` nodes is left.
     """
     items, width = h.shape
     h, rows, bias = h.contiguous(), rows.contiguous(), None if bias is None else bias.contiguous()
@@ -171,10 +175,11 @@ def best_leaves(
     is_left = torch.empty(items, dtype=torch.bool, device=h.device)
     with torch.autocast("cuda", enabled=False):
         at_root = F.linear(h.float(), rows[:top].float(), None if bias is None else bias[:top].float())
-    order = at_root.argmax(1).argsort()
+    order = at_root.argmax(1).argsort() if items > _AT_ONCE else None
     _descend[(items,)](
         h, rows, bias, at_root, order, first_child, num_children, class_of, waiting, logp, classes, is_left, most, top,
         K=k, SLOTS=max(4, triton.next_power_of_2(k)), LEVELS=depth, D=width,
-        BLOCK_D=min(BLOCK, triton.next_power_of_2(width)), WIDTH=size, HAS_BIAS=bias is not None, num_warps=WARPS,
+        BLOCK_D=min(BLOCK, triton.next_power_of_2(width)), WIDTH=size, HAS_BIAS=bias is not None,
+        HAS_ORDER=order is not None, num_warps=WARPS,
     )  # fmt: skip
     return logp, classes, is_left

@@ -61,6 +61,7 @@ def backward_features(
     FACTOR: tl.constexpr,
     IS_HALF: tl.constexpr,
     PRECISION: tl.constexpr,
+    CUT: tl.constexpr,
 ):
     # the last first here, too: the way forward read it last
     tile = tiles - 1 - tl.program_id(0)
@@ -88,7 +89,7 @@ def backward_features(
             is_cell = is_item[:, None] & is_row[None, :]
             logits = tile_logits(
                 h_ptr, weight_ptr, bias_ptr, offset_ptr, item, is_item, (start + column).to(tl.int64), is_row,
-                D, LOGITS_D, TILE, WIDTH, HAS_BIAS, HAS_OFFSET, DTYPE, PRECISION,
+                D, LOGITS_D, TILE, WIDTH, HAS_BIAS, HAS_OFFSET, DTYPE, PRECISION, CUT,
             )  # fmt: skip
             share = tl.exp((logits - largest[:, None]) - rest[:, None])
             grad = (mean_grad / size)[:, None] - share * (own_grad + mean_grad)[:, None]

@@ -38,26 +38,48 @@ def tile_logits(
     HAS_OFFSET: tl.constexpr,
     DTYPE: tl.constexpr,
     PRECISION: tl.constexpr,
+    CUT: tl.constexpr,
 ):
     """(TILE, WIDTH) float32; minus infinity where there is no row.
 
     Tensor cores cut off what is below the sum that they add to, which makes it smaller every time. So each sum of
-    theirs is of a few features, and these are added up outside; the mask keeps the compiler from joining the two.
+    theirs is of a few features, and these are added up outside (the mask keeps the compiler from joining the two),
+    where what rounding takes is kept and given back; `CUT` is the share that they cut off such a sum on average.
     """
     FEW: tl.constexpr = min(BLOCK_D, 16 if tl.float32 == DTYPE else 32)
     logits = tl.zeros((TILE, WIDTH), dtype=tl.float32)
+    lost = tl.zeros((TILE, WIDTH), dtype=tl.float32)
     for base in range(0, D, BLOCK_D):
+        part = tl.zeros((TILE, WIDTH), dtype=tl.float32)
         for few in tl.static_range(0, BLOCK_D, FEW):
             d = base + few + tl.arange(0, FEW)
             h = tl.load(h_ptr + item[:, None] * D + d[None, :], mask=is_item[:, None] & (d < D)[None, :], other=0.0)
-            w = tl.load(weight_ptr + row[None, :] * D + d[:, None], mask=is_row[None, :] & (d < D)[:, None], other=0.0)
+            w = tl.load(
+                weight_ptr + row[None, :] * D + d[:, None],
+                mask=is_row[None, :] & (d < D)[:, None],
+                other=0.0,
+                eviction_policy="evict_last",  # the way back wants it again
+            )
             product = tl.dot(h.to(DTYPE), w.to(DTYPE), input_precision=PRECISION)
-            logits += tl.where(is_row[None, :], product, 0.0)
+            part += tl.where(is_row[None, :], product, 0.0)
+        part -= lost
+        total = logits + part
+        lost = (total - logits) - part
+        logits = total
+    more = CUT * logits - lost
     if HAS_BIAS:
-        logits += tl.load(bias_ptr + row, mask=is_row, other=0.0).to(tl.float32)[None, :]
+        more += tl.load(bias_ptr + row, mask=is_row, other=0.0).to(tl.float32)[None, :]
     if HAS_OFFSET:
-        logits += tl.load(offset_ptr + row, mask=is_row, other=0.0).to(tl.float32)[None, :]
-    return tl.where(is_row[None, :], logits, -float("inf"))
+        more += tl.load(offset_ptr + row, mask=is_row, other=0.0).to(tl.float32)[None, :]
+    return tl.where(is_row[None, :], logits + more, -float("inf"))
+
+
+@triton.jit
+def _difference(a, b):
+    """And what rounding took from it."""
+    found = a - b
+    back = found + b
+    return found, (a - back) + ((back - found) - b)
 
 
 @triton.jit(do_not_specialize=["items"])
@@ -84,6 +106,7 @@ def forward(
     HAS_OFFSET: tl.constexpr,
     DTYPE: tl.constexpr,
     PRECISION: tl.constexpr,
+    CUT: tl.constexpr,
 ):
     slot = tile_ptr + TILE_FIELDS * tl.program_id(0)
     count = tl.load(slot + 1)
@@ -99,7 +122,7 @@ def forward(
             row = (start + column).to(tl.int64)
             logits = tile_logits(
                 h_ptr, weight_ptr, bias_ptr, offset_ptr, item, is_item, row, is_row,
-                D, BLOCK_D, TILE, WIDTH, HAS_BIAS, HAS_OFFSET, DTYPE, PRECISION,
+                D, BLOCK_D, TILE, WIDTH, HAS_BIAS, HAS_OFFSET, DTYPE, PRECISION, CUT,
             )  # fmt: skip
             higher = tl.maximum(largest, tl.max(logits, 1))
             below = higher
@@ -111,7 +134,10 @@ def forward(
             sums += tl.sum(tl.where(is_row[None, :], logits, 0.0), 1)
         rest = tl.log(total)
         out = item * levels + level
-        tl.store(logp_ptr + out, (own - largest) - rest, mask=is_item)
+        below, lost = _difference(own, largest)
+        logp, lost_too = _difference(below, rest)
+        logp += tl.where(own > -float("inf"), lost + lost_too, 0.0)
+        tl.store(logp_ptr + out, logp, mask=is_item)
         tl.store(mean_ptr + out, (sums / size - largest) - rest, mask=is_item)
         tl.store(kept_ptr + out, largest, mask=is_item)
         tl.store(kept_ptr + items.to(tl.int64) * levels + out, rest, mask=is_item)
