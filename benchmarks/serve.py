@@ -1,13 +1,14 @@
 """Requests per second and latency of `arbormax serve` on loopback, against the same model called in a loop.
 
 For each encoder a service is started as a process of its own; this process is its clients, as many connections as are
-asked for, each of which sends its next request when its last is answered. The bare model is called here with the same
-number of threads, 128 texts at a time and one by one, by `arbormax.training.predictions`: rows with label, path,
-probabilities and the five best classes. All of them take turns, so that what else runs on the machine hits all alike;
-`to_bare` is the median over the turns of the texts per second over those of the bare model in batches, which is one
-process whatever `--workers` says. `cpu_us` is what a request costs the service's processes. Weights are untrained,
-which none of this depends on. The transformer is all-MiniLM-L6-v2 where it lies in the folder `models` of the data
-(ARBORMAX_DATA), else a BERT of its size that is made here. Rows are appended to benchmarks/results/serve.csv.
+asked for, each of which sends its next request when its last is answered. The bare model is called here, in one
+process, 128 texts at a time and one by one, by `arbormax.training.predictions`: rows with label, path, probabilities
+and the five best classes. Both start as they do for anyone: the service with a process a core, torch with a thread a
+core; `--workers` and `--threads` say otherwise. All of them take turns, so that what else runs on the machine hits all
+alike; `to_bare` is the median over the turns of the texts per second over those of the bare model in batches. `cpu_us`
+is what a request costs the service's processes. Weights are untrained, which none of this depends on. The transformer
+is all-MiniLM-L6-v2 where it lies in the folder `models` of the data (ARBORMAX_DATA), else a BERT of its size that is
+made here. Rows are appended to benchmarks/results/serve.csv.
 
     python benchmarks/serve.py
     python benchmarks/serve.py --encoders bag bilstm --turns 1 --seconds 3
@@ -141,9 +142,11 @@ async def load_with(port: int, requests: list[bytes], clients: int, seconds: flo
 @contextmanager
 def service(folder: Path, arguments: argparse.Namespace) -> Iterator[tuple[int, int]]:
     """The port and the process id of a service of this model."""
-    command = [sys.executable, "-m", "arbormax", "serve", folder, "--port", 0, "--threads", arguments.threads]
-    words = [*map(str, command), "--workers", str(arguments.workers), "--log-level", "warning", "--device", "cpu"]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "arbormax", "serve", str(folder), "--port", "0", "--device", "cpu"]
+    for option in ("workers", "threads"):
+        given = getattr(arguments, option)
+        command += [] if given is None else [f"--{option}", str(given)]
+    process = subprocess.Popen([*command, "--log-level", "warning"], stderr=subprocess.PIPE, text=True)
     try:
         line = process.stderr.readline()
         if not line.startswith("serving "):
@@ -190,6 +193,7 @@ def measure(model: TextModel, texts: list[str], folder: Path, arguments: argpars
     wrong: dict[tuple[int, int], int] = dict.fromkeys(LOADS, 0)
     with service(folder, arguments) as (port, pid):
         run(load_with(port, ready[1], 16, 1.0))
+        processes = max(1, sum(b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes() for one in family(pid)))
         for _ in range(arguments.turns):
             together = bare(model, texts, BATCH, arguments.seconds / 2)
             single = bare(model, texts, 1, arguments.seconds / 2)
@@ -212,6 +216,7 @@ def measure(model: TextModel, texts: list[str], folder: Path, arguments: argpars
         p50, p95, p99 = 1e3 * np.quantile(latencies[clients, size], [0.5, 0.95, 0.99])
         rows.append(
             {
+                "workers": processes,
                 "clients": clients,
                 "texts_per_request": size,
                 "requests_per_s": round(middle["speed"], 1),
@@ -291,17 +296,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--encoders", nargs="+", choices=ENCODERS, default=ENCODERS)
     parser.add_argument("--data", default="trec", help="dataset whose texts and tree are taken")
-    parser.add_argument("--threads", type=int, default=1, help="of torch, in the service and bare")
-    parser.add_argument(
-        "--workers", type=int, default=os.cpu_count(), help="processes of the service; default: one a core"
-    )
+    parser.add_argument("--threads", type=int, help="of torch, in each process of the service and bare")
+    parser.add_argument("--workers", type=int, help="processes of the service")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each load in a turn")
     parser.add_argument("--minutes", type=float, help="watch the memory for so long instead")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file to append the rows to")
     parser.add_argument("--floor", action="store_true", help="measure a service that does nothing instead")
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    if arguments.threads is not None:
+        torch.set_num_threads(arguments.threads)
     data = load(arguments.data)
     texts = list(data.test.texts)
     if arguments.floor:
@@ -315,8 +319,7 @@ def main() -> None:
             if arguments.minutes:
                 watch(texts, Path(folder) / "model", arguments)
                 continue
-            about = {"encoder": named, "classes": data.taxonomy.num_leaves, "threads": arguments.threads}
-            about["workers"] = arguments.workers
+            about = {"encoder": named, "classes": data.taxonomy.num_leaves, "threads": torch.get_num_threads()}
             for row in measure(model, texts, Path(folder) / "model", arguments):
                 print(
                     f"{named:20} {row['clients']:4} clients x {row['texts_per_request']:2} texts "

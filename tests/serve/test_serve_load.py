@@ -316,7 +316,7 @@ def test_a_process_that_serves_keeps_no_kernel_for_each_shape_of_a_batch(encoder
 
 def test_the_program_serves_until_it_is_stopped(clf, tmp_path):
     folder = clf.save(tmp_path / "model")
-    command = [sys.executable, "-m", "arbormax", "serve", folder, "--port", "0", "--threads", "1", "--batch-size", "1"]
+    command = [sys.executable, "-m", "arbormax", "serve", folder, "--port", 0, "--workers", 1, "--batch-size", 1]
     process = subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True)
     try:
         line = process.stderr.readline()

@@ -1,4 +1,4 @@
-"""Several processes at one address: `arbormax serve --workers`."""
+"""Several processes at one address, as `arbormax serve` starts on several cores."""
 
 import os
 import re
@@ -24,9 +24,11 @@ def folder(clf, tmp_path_factory):
 class Served:
     """The program with two processes, its address and what it says."""
 
-    def __init__(self, folder, *options, temporary=None):
-        command = [sys.executable, "-m", "arbormax", "serve", folder, "--port", 0, "--workers", 2, *options]
+    def __init__(self, folder, *options, temporary=None, workers=2, cores=None):
+        command = [sys.executable, "-m", "arbormax", "serve", folder, "--port", 0, *options]
+        command += [] if workers is None else ["--workers", workers]
         where = {**os.environ, "TMPDIR": str(temporary or tempfile.gettempdir())}
+        where |= {} if cores is None else {"OMP_NUM_THREADS": str(cores)}
         self.program = subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True, env=where)
         self.line = self.program.stderr.readline()
         self.address = self.line.split(" at ")[1].split()[0] if " at " in self.line else None
@@ -105,6 +107,15 @@ def test_they_answer_at_one_address_count_together_and_stop_together(folder):
         assert rest.splitlines()[-1].startswith("stopped")
         assert "Traceback" not in rest
         until(lambda: not any(map(is_alive, team)))
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two cores")
+@pytest.mark.parametrize(("cores", "options", "count"), [(1, [], 1), (2, [], 2), (2, ["--threads", 2], 1)])
+def test_without_a_number_there_is_a_process_a_core(folder, cores, options, count):
+    with Served(folder, *options, workers=None, cores=cores) as served:
+        assert ("with 2 processes" in served.line) == (count == 2)
+        assert len(served.team()) == (2 if count == 2 else 0)
+        assert served.ask(2) == [200, 200]
 
 
 def test_one_that_is_killed_is_replaced_and_the_others_answer_meanwhile(folder):

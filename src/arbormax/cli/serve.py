@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from arbormax.serve import Settings
 
 _BACKLOG = 2048  # connections that may wait, as with one process
+_MOST = 4  # processes that nobody asked for: each takes memory
+_CAN_SUPERVISE = hasattr(signal, "pthread_sigmask")
 LEVELS = ("debug", "info", "warning", "error")
 LIMITS, BATCHES = "What a request may ask for", "How requests are answered together"
 
@@ -63,7 +65,14 @@ def serve(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Of torch on a CPU; by default one a core, shared by the processes.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, max=256, help="Processes, each with a model of its own.")] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=256,
+            help="Processes, each with its own model; by default one a core, 4 at most, 1 on a GPU.",
+        ),
+    ] = None,
     imports: Imports = None,
     log_level: Annotated[str, typer.Option(help="debug, info (every request), warning or error.")] = "info",
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Log the texts too.")] = False,
@@ -72,7 +81,7 @@ def serve(
 
     Example: `arbormax serve reviews-model --port 8080`, then open http://127.0.0.1:8080/
 
-    Many callers, a machine with many cores: `arbormax serve reviews-model --workers 8`
+    Many callers, a machine with many cores: `arbormax serve reviews-model --workers 8`; little memory: `--workers 1`
     """
     if log_level not in LEVELS:
         near = did_you_mean(log_level, LEVELS)
@@ -82,6 +91,7 @@ def serve(
     from arbormax.serve import Settings
     from arbormax.serve.run import grace_of, listening
     from arbormax.serve.workers import supervise
+    from arbormax.training.folder import read_record
 
     try:
         settings = Settings(
@@ -103,8 +113,11 @@ def serve(
         )
     except ValidationError as error:
         raise OptionError(_told(error)) from None
-    if workers > 1 and not hasattr(signal, "pthread_sigmask"):
+    if workers is None:
+        workers, threads = _shared_out(threads, device)
+    elif workers > 1 and not _CAN_SUPERVISE:
         raise OptionError("--workers needs signals as Unix has them: start a service for each port instead")
+    read_record(model)  # what is no model is told before any process is started
     answer = partial(_answer, model, name, device, imports, threads, workers, settings, log_level)
     with listening(host, port) as listener:  # before the model is loaded, which may take long
         if workers == 1:
@@ -118,6 +131,17 @@ def serve(
                 show.say("stopped, and not every request that was accepted is answered")
                 raise typer.Exit(1)
     show.say("stopped; every request that was accepted is answered")
+
+
+def _shared_out(threads: int | None, device: str) -> tuple[int, int | None]:
+    """How many processes, and the threads of each: together as many as there are cores."""
+    import torch
+
+    if not _CAN_SUPERVISE or device_of(device) != "cpu":
+        return 1, threads
+    cores = torch.get_num_threads()
+    workers = max(1, min(_MOST, cores // (threads or 1)))
+    return workers, threads or cores // workers
 
 
 def _answer(
