@@ -1,7 +1,7 @@
 """The most probable leaves, one program an item: down to the best leaf, then back to whatever may hold a better one.
 
-The children of every node on the way down wait in memory with their log-probabilities. A child is never more probable
-than its parent, so a program is done when none that waits is as probable as the last of the leaves it found.
+The children of every node on the way down wait with their log-probabilities. A child is never more probable than its
+parent, so a program is done when none that waits is as probable as the last of the leaves it found.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ def _descend(
     child_ptr,  # (N,) first child of each node
     count_ptr,  # (N,) its children
     class_ptr,  # (N,) its class, -1 if it has children
-    waiting_ptr,  # (B, K, WIDTH) log-probabilities of children that were not opened
     logp_ptr,  # (B, K) out
     leaf_ptr,  # (B, K) out
     left_ptr,  # (B,) out: whether something better may be left
@@ -52,7 +51,7 @@ def _descend(
     slot = tl.arange(0, SLOTS)
     column = tl.arange(0, WIDTH)
     depth = tl.arange(0, LEVELS)
-    waiting_ptr += item * LEVELS * WIDTH + column
+    waiting = tl.full((LEVELS, WIDTH), -float("inf"), dtype=tl.float32)  # log-probabilities of nodes not opened yet
     best = tl.full((SLOTS,), -float("inf"), dtype=tl.float32)
     leaves = tl.full((SLOTS,), _NONE, dtype=tl.int32)
     firsts = tl.zeros((LEVELS,), dtype=tl.int32)
@@ -68,14 +67,15 @@ def _descend(
         if node == 0:
             logits = tl.load(root_ptr + item * top + column, mask=there, other=0.0)
         else:
-            logits = tl.zeros((WIDTH,), dtype=tl.float32)
+            products = tl.zeros((WIDTH, BLOCK_D), dtype=tl.float32)
             row_ptr = weight_ptr + (child - 1).to(tl.int64)[:, None] * D
             if D <= UNROLLED:  # all of them are asked for before the first has come
                 for base in tl.static_range(0, D, BLOCK_D):
-                    logits += _products(h_ptr + item * D, row_ptr, there, base, D, BLOCK_D)
+                    products += _products(h_ptr + item * D, row_ptr, there, base, D, BLOCK_D)
             else:
                 for base in range(0, D, BLOCK_D):
-                    logits += _products(h_ptr + item * D, row_ptr, there, base, D, BLOCK_D)
+                    products += _products(h_ptr + item * D, row_ptr, there, base, D, BLOCK_D)
+            logits = tl.sum(products, 1)
             if HAS_BIAS:
                 logits += tl.load(bias_ptr + child - 1, mask=there, other=0.0).to(tl.float32)
         logits = tl.where(there, logits, -float("inf"))
@@ -93,21 +93,18 @@ def _descend(
             largest, taken = tl.max(at_leaves, 0), taken + 1
         inner = tl.where(is_leaf, -float("inf"), found)
         if tl.max(inner, 0) > -float("inf"):
-            tl.store(waiting_ptr + level * WIDTH, inner)
+            waiting = tl.where((depth == level)[:, None], inner[None, :], waiting)
             firsts = tl.where(depth == level, first, firsts)
-            tl.debug_barrier()
         else:
             level -= 1
         # the best that waits at the deepest level where one may hold a better leaf
         node = level * 0 - 1
         while (node < 0) & (level >= 0):
-            waiting = tl.load(waiting_ptr + level * WIDTH)
-            above = tl.max(waiting, 0)
-            place = tl.min(tl.where(waiting == above, column, WIDTH), 0)
+            here = tl.max(tl.where((depth == level)[:, None], waiting, -float("inf")), 0)
+            above = tl.max(here, 0)
+            place = tl.min(tl.where(here == above, column, WIDTH), 0)
             is_open = (above >= last) & (above > -float("inf"))
-            tl.debug_barrier()
-            tl.store(waiting_ptr + level * WIDTH, tl.where(column == place, -float("inf"), waiting))
-            tl.debug_barrier()
+            waiting = tl.where((depth == level)[:, None] & (column == place)[None, :], -float("inf"), waiting)
             its_first = tl.sum(tl.where(depth == level, firsts, 0), 0)
             node = tl.where(is_open, its_first + place, -1)
             level = tl.where(is_open, level + 1, level - 1)
@@ -123,11 +120,11 @@ def _descend(
 
 @triton.jit
 def _products(h_ptr, row_ptr, there, base, D: tl.constexpr, BLOCK_D: tl.constexpr):
-    """What some of the features add to the logits."""
+    """(WIDTH, BLOCK_D) of some of the features."""
     d = base + tl.arange(0, BLOCK_D)
     x = tl.load(h_ptr + d, mask=d < D, other=0.0).to(tl.float32)
     w = tl.load(row_ptr + d[None, :], mask=there[:, None] & (d < D)[None, :], other=0.0).to(tl.float32)
-    return tl.sum(w * x[None, :], 1)
+    return w * x[None, :]
 
 
 @triton.jit
@@ -169,7 +166,6 @@ def best_leaves(
     items, width = h.shape
     h, rows, bias = h.contiguous(), rows.contiguous(), None if bias is None else bias.contiguous()
     size, depth = max(16, triton.next_power_of_2(widest)), triton.next_power_of_2(levels)
-    waiting = torch.empty((items, depth, size), dtype=torch.float32, device=h.device)
     logp = torch.empty((items, k), dtype=torch.float32, device=h.device)
     classes = torch.empty((items, k), dtype=torch.int64, device=h.device)
     is_left = torch.empty(items, dtype=torch.bool, device=h.device)
@@ -177,7 +173,7 @@ def best_leaves(
         at_root = F.linear(h.float(), rows[:top].float(), None if bias is None else bias[:top].float())
     order = at_root.argmax(1).argsort() if items > _AT_ONCE else None
     _descend[(items,)](
-        h, rows, bias, at_root, order, first_child, num_children, class_of, waiting, logp, classes, is_left, most, top,
+        h, rows, bias, at_root, order, first_child, num_children, class_of, logp, classes, is_left, most, top,
         K=k, SLOTS=max(4, triton.next_power_of_2(k)), LEVELS=depth, D=width,
         BLOCK_D=min(BLOCK, triton.next_power_of_2(width)), WIDTH=size, HAS_BIAS=bias is not None,
         HAS_ORDER=order is not None, num_warps=WARPS,
