@@ -134,6 +134,29 @@ def test_folding_keeps_to_the_number_of_lines_and_loses_no_leaf(tax, rows):
     assert hidden == 0 or tax.num_leaves > rows
 
 
+@given(taxonomies(), st.integers(1, 24), st.integers(1, 4), st.integers(1, 4))
+def test_folding_keeps_to_the_depth_and_the_number_of_children_and_loses_no_leaf(tax, rows, depth, children):
+    root = parse(tree_svg(tax, max_leaves=rows, depth=depth, max_children=children))
+    leaves, more = names(root, "leaf"), [name for name in names(root, "muted") if name.startswith("… and")]
+    notes = [text.findtext(SVG + "tspan") for text in texts(root, "strong")]
+    folded = [note for note in notes if note.endswith("…")]
+    assert len(leaves) + len(more) + len(folded) <= rows
+    assert len(leaves) + sum(int(re.search(r"\d+", text)[0]) for text in more + folded) == tax.num_leaves
+    assert len({text.get("x") for text in texts(root)}) <= depth + 1
+
+
+def test_a_picture_can_be_cut_below_a_level_or_after_some_children():
+    root = parse(tree_svg(tree("trec"), depth=1))
+    assert sorted(names(root, "strong")[1:]) == ["ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"]
+    assert not names(root, "leaf")
+    root = parse(tree_svg(tree("trec"), max_children=2))
+    assert names(root)[:5] == ["root", "ABBR", "ABBR:abb", "ABBR:exp", "ENTY"]
+    assert names(root)[7:] == ["… and 20 more", "… and 26 more"]
+    for wrong in ({"depth": 0}, {"max_children": 0}):
+        with pytest.raises(OptionError, match=f"{next(iter(wrong))} is at least 1"):
+            tree_svg(tree("trec"), **wrong)
+
+
 def test_a_large_category_is_folded_before_a_small_one():
     root = parse(tree_svg(tree("r52"), max_leaves=20))
     assert {"earn", "acq", "dlr", "crude", "… and 26 more"} <= set(names(root))

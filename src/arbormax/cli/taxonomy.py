@@ -85,7 +85,9 @@ def show_tree(
     source: Annotated[str, typer.Argument(metavar="FILE|DATASET", help="A file, a dataset or a model's folder.")],
     options: TreeOptions,
     depth: Annotated[int | None, typer.Option(min=1, help="Levels to show.")] = None,
-    max_children: Annotated[int, typer.Option(min=1, help="Children of one node to show.")] = 20,
+    max_children: Annotated[
+        int | None, typer.Option(min=1, help="Children of one node to show; in the terminal by default 20.")
+    ] = None,
     max_lines: Annotated[int, typer.Option(min=1, help="Lines to show, about.")] = 200,
     counts: Annotated[
         str | None,
@@ -107,15 +109,14 @@ def show_tree(
     from arbormax.cli.drawn import taxonomy_tree, write_drawing
     from arbormax.report import tree_dot, tree_svg
 
-    if svg is not None:
-        write_drawing(svg, tree_svg(tax, max_leaves=max_leaves))
-    if dot is not None:
-        write_drawing(dot, tree_dot(tax, max_leaves=max_leaves))
+    for file, draw in ((svg, tree_svg), (dot, tree_dot)):
+        if file is not None:
+            write_drawing(file, draw(tax, max_leaves=max_leaves, depth=depth, max_children=max_children))
     if json:
         counted = {} if examples is None else {"examples": _by_path(tax, examples)}
         show.tell_json({**show.size_of(tax), "tree": tax.to_nested(), **counted})
     else:
-        show.tell(taxonomy_tree(tax, depth, max_children, max_lines, examples))
+        show.tell(taxonomy_tree(tax, depth, max_children or 20, max_lines, examples))
 
 
 @taxonomy.command()

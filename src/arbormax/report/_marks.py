@@ -32,34 +32,56 @@ class Mark:
         return svg.text_width(name, bold=bold) + (svg.text_width(self.note, svg.SMALL) + 5 if self.note else 0)
 
 
-def marks_of(tax: Taxonomy, max_leaves: int) -> list[Mark]:
+def marks_of(tax: Taxonomy, max_leaves: int, depth: int | None = None, max_children: int | None = None) -> list[Mark]:
     """What is drawn, from top to bottom, parents before their children; at most `max_leaves` have none below.
 
-    The largest subtrees are folded until no more lines than that are left.
+    The largest subtrees are folded until no more lines than that are left. Nothing is drawn below `depth` levels, nor
+    more than `max_children` of one node.
     """
-    if max_leaves < 1:
-        raise OptionError(f"max_leaves is at least 1, found {max_leaves}")
-    return _marks(tax, _opened(tax, max_leaves))
+    for name, limit in (("max_leaves", max_leaves), ("depth", depth), ("max_children", max_children)):
+        if limit is not None and limit < 1:
+            raise OptionError(f"{name} is at least 1, found {limit}")
+    return _marks(tax, _opened(tax, max_leaves, _visible(tax, depth, max_children)))
 
 
 def leaves_told(count: int) -> str:
     return f"{count:,} {'leaf' if count == 1 else 'leaves'}"
 
 
-def _opened(tax: Taxonomy, rows: int) -> dict[int, int]:
+def _visible(tax: Taxonomy, depth: int | None, max_children: int | None) -> np.ndarray:
+    """(N,) how many children of each node may be drawn."""
+    visible = np.array(tax.num_children)
+    if depth is not None:
+        visible[tax.node_depth >= depth] = 0
+    return visible if max_children is None else np.minimum(visible, max_children)
+
+
+def _lines(tax: Taxonomy, visible: np.ndarray) -> np.ndarray:
+    """(N,) how many lines it takes to draw all of that below each node."""
+    lines = np.ones(tax.num_nodes, dtype=np.int64)
+    for node in np.flatnonzero(visible)[::-1]:
+        first = tax.child_start[node]
+        lines[node] = lines[first : first + visible[node]].sum() + (visible[node] < tax.num_children[node])
+    return lines
+
+
+def _opened(tax: Taxonomy, rows: int, visible: np.ndarray) -> dict[int, int]:
     """How many children of which nodes are drawn so that there are at most `rows` lines."""
+    lines = tax.leaf_counts if np.array_equal(visible, tax.num_children) else _lines(tax, visible)
     opened: dict[int, int] = {}
     stack = [(0, rows)]
     while stack:
         node, budget = stack.pop()
-        count = int(tax.num_children[node])
-        if not count or (budget == 1 and tax.leaf_counts[node] > 1):
+        count = int(visible[node])
+        if not count or (budget == 1 and lines[node] > 1):
             continue
-        visible = count if count <= budget else budget - 1
-        opened[node] = visible
+        is_cut = count < tax.num_children[node]  # then there is a line for the others
+        if count + is_cut > budget:
+            count, is_cut = budget - 1, True
+        opened[node] = count
         first = int(tax.child_start[node])
-        shares = _share(tax.leaf_counts[first : first + visible], budget - (visible < count))
-        stack.extend(zip(range(first, first + visible), shares, strict=True))
+        shares = _share(lines[first : first + count], budget - is_cut)
+        stack.extend(zip(range(first, first + count), shares, strict=True))
     return opened
 
 

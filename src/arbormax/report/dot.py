@@ -7,10 +7,18 @@ from arbormax.report._marks import marks_of
 from arbormax.taxonomy import Taxonomy
 
 
-def tree_dot(taxonomy: Taxonomy, title: str = "", *, max_leaves: int = 200) -> str:
+def tree_dot(
+    taxonomy: Taxonomy,
+    title: str = "",
+    *,
+    max_leaves: int = 200,
+    depth: int | None = None,
+    max_children: int | None = None,
+) -> str:
     """The tree as a DOT file's text; inner nodes tell the number of leaves below them.
 
-    With more than `max_leaves` leaves, the largest subtrees are folded until no more lines than that are left.
+    With more than `max_leaves` leaves, the largest subtrees are folded until no more lines than that are left; so is
+    what is below `depth` levels, and of one node what is beyond `max_children`.
 
     >>> print(tree_dot(Taxonomy.from_nested({"sci": ["med"]})))  # doctest: +ELLIPSIS
     digraph taxonomy {
@@ -24,7 +32,7 @@ def tree_dot(taxonomy: Taxonomy, title: str = "", *, max_leaves: int = 200) -> s
     }
     <BLANKLINE>
     """
-    marks = marks_of(taxonomy, max_leaves)
+    marks = marks_of(taxonomy, max_leaves, depth, max_children)
     heading = f", label={_quoted(svg.clean(title))}, labelloc=t" if title else ""
     lines = [
         "digraph taxonomy {",

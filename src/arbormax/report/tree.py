@@ -10,16 +10,24 @@ _ROW, _GAP = 18, 8  # height of a line, and the room between leaves of different
 _SPINE, _TWIG = 12, 14  # from a column's end to the vertical line, and from there to the next column
 
 
-def tree_svg(taxonomy: Taxonomy, title: str = "", *, max_leaves: int = 200) -> str:
+def tree_svg(
+    taxonomy: Taxonomy,
+    title: str = "",
+    *,
+    max_leaves: int = 200,
+    depth: int | None = None,
+    max_children: int | None = None,
+) -> str:
     """The tree as an SVG file's text; inner nodes tell the number of leaves below them.
 
-    With more than `max_leaves` leaves, the largest subtrees are folded until no more lines than that are left.
+    With more than `max_leaves` leaves, the largest subtrees are folded until no more lines than that are left; so is
+    what is below `depth` levels, and of one node what is beyond `max_children`.
 
     >>> drawing = tree_svg(Taxonomy.from_nested({"comp": ["graphics", "sys"], "sci": ["med"]}), "News")
     >>> drawing.startswith("<svg"), "graphics</text>" in drawing
     (True, True)
     """
-    marks = marks_of(taxonomy, max_leaves)
+    marks = marks_of(taxonomy, max_leaves, depth, max_children)
     columns = _columns(marks)
     width = max(300.0, max(columns[mark.depth] + mark.width for mark in marks) + svg.MARGIN)
     parts, top = svg.heading(title, width)
