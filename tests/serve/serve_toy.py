@@ -7,7 +7,8 @@ import httpx
 
 import arbormax as am
 from arbormax.serve import Settings, create_app
-from arbormax.serve.run import listening, server_of
+from arbormax.serve.listen import listening
+from arbormax.serve.server import server_of
 
 TREE = {"animal": {"bird": ["owl", "hen"], "fish": ["cod", "eel"]}, "plant": ["oak", "rye"]}
 TEXTS = [f"{word} {name}ish" for name in ("owl", "hen", "cod", "eel", "oak", "rye") for word in ("the", "a", "an old")]

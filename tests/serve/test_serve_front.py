@@ -281,7 +281,8 @@ def test_a_quick_model_is_called_on_the_event_loop_and_a_slow_one_is_not(model, 
 
 def test_layers_that_were_added_see_every_request(model, direct):
     from arbormax.serve import Settings, create_app
-    from arbormax.serve.run import listening, server_of
+    from arbormax.serve.listen import listening
+    from arbormax.serve.server import server_of
 
     seen = []
 

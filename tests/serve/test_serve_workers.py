@@ -109,13 +109,14 @@ def test_they_answer_at_one_address_count_together_and_stop_together(folder):
         until(lambda: not any(map(is_alive, team)))
 
 
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two cores")
 @pytest.mark.parametrize(("cores", "options", "count"), [(1, [], 1), (2, [], 2), (2, ["--threads", 2], 1)])
 def test_without_a_number_there_is_a_process_a_core(folder, cores, options, count):
     with Served(folder, *options, workers=None, cores=cores) as served:
         assert ("with 2 processes" in served.line) == (count == 2)
         assert len(served.team()) == (2 if count == 2 else 0)
         assert served.ask(2) == [200, 200]
+        # who only looks after others does without torch, in whose place there is room for a model
+        assert ("libtorch" in Path(f"/proc/{served.program.pid}/maps").read_text()) == (count == 1)
 
 
 def test_one_that_is_killed_is_replaced_and_the_others_answer_meanwhile(folder):

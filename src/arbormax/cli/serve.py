@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _BACKLOG = 2048  # connections that may wait, as with one process
 _MOST = 4  # processes that nobody asked for: each takes memory
+_GPUS = ("nvidiactl", "kfd", "dxg")  # files of a driver: NVIDIA's, AMD's, and either below Windows
 _CAN_SUPERVISE = hasattr(signal, "pthread_sigmask")
 LEVELS = ("debug", "info", "warning", "error")
 LIMITS, BATCHES = "What a request may ask for", "How requests are answered together"
@@ -63,7 +65,8 @@ def serve(
     queue: Annotated[int, typer.Option(min=1, help="Texts that may wait.", rich_help_panel=BATCHES)] = 4096,
     device: Device = "auto",
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Of torch on a CPU; by default one a core, shared by the processes.")
+        int | None,
+        typer.Option(min=1, help="Of torch in each process, on a CPU; by default the processes share the cores."),
     ] = None,
     workers: Annotated[
         int | None,
@@ -89,9 +92,8 @@ def serve(
     from pydantic import SecretStr, ValidationError
 
     from arbormax.serve import Settings
-    from arbormax.serve.run import grace_of, listening
+    from arbormax.serve.listen import listening
     from arbormax.serve.workers import supervise
-    from arbormax.training.folder import read_record
 
     try:
         settings = Settings(
@@ -117,7 +119,6 @@ def serve(
         workers, threads = _shared_out(threads, device)
     elif workers > 1 and not _CAN_SUPERVISE:
         raise OptionError("--workers needs signals as Unix has them: start a service for each port instead")
-    read_record(model)  # what is no model is told before any process is started
     answer = partial(_answer, model, name, device, imports, threads, workers, settings, log_level)
     with listening(host, port) as listener:  # before the model is loaded, which may take long
         if workers == 1:
@@ -127,21 +128,29 @@ def serve(
             listener.listen(_BACKLOG)  # whoever calls waits until a process is ready
             told = f"{model} with {workers} processes"
             started = partial(_tell, told, settings=settings)
-            if not supervise(answer, workers, listener, grace_of(settings), started):
+            if not supervise(answer, workers, listener, settings.grace, started):
                 show.say("stopped, and not every request that was accepted is answered")
                 raise typer.Exit(1)
     show.say("stopped; every request that was accepted is answered")
 
 
 def _shared_out(threads: int | None, device: str) -> tuple[int, int | None]:
-    """How many processes, and the threads of each: together as many as there are cores."""
-    import torch
-
-    if not _CAN_SUPERVISE or device_of(device) != "cpu":
+    """How many processes, and the threads of each if they are not to share torch's: with a process a core."""
+    if not _CAN_SUPERVISE or not _is_cpu(device):
         return 1, threads
-    cores = torch.get_num_threads()
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    has_asked = asked.isdecimal() and int(asked) > 0
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = int(asked) if has_asked else here
     workers = max(1, min(_MOST, cores // (threads or 1)))
-    return workers, threads or cores // workers
+    return workers, threads or (cores // workers if has_asked else None)
+
+
+def _is_cpu(device: str) -> bool:
+    """Whether it will compute on one; without a look at torch, which takes seconds and memory, where that is clear."""
+    if device == "auto" and sys.platform == "linux" and not any(Path("/dev", name).exists() for name in _GPUS):
+        return True
+    return device == "cpu" or (device == "auto" and device_of(device) == "cpu")
 
 
 def _answer(

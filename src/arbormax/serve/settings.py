@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 _SHORTEST_KEY = 8
+_GRACE = 5.0  # seconds beyond a request's own limit that shutdown waits for it
 _HEADER = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
@@ -60,6 +62,11 @@ class Settings(BaseModel):
                 "make the queue longer or max_texts smaller"
             )
         return self
+
+    @property
+    def grace(self) -> int:
+        """Seconds that a service has to finish what it accepted."""
+        return math.ceil(self.request_seconds + _GRACE)
 
     @property
     def is_local(self) -> bool:

@@ -105,7 +105,7 @@ def _relevant(logp_N: np.ndarray, names: Names, steps: list[int], siblings: int)
             "classes": int(tax.leaf_counts[node]),
             "children": len(children),
             "hidden": len(children) - len(listed),
-            "hidden_probability": float(children.sum()),
+            "hidden_probability": min(1.0, float(children.sum())),
         }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -16,11 +15,9 @@ from starlette.types import ASGIApp
 from torch import nn
 from torch.backends import mkldnn
 
-from arbormax.errors import OptionError
 from arbormax.serve.front import Desk, Front
+from arbormax.serve.listen import address_of, listening
 from arbormax.serve.settings import Settings
-
-_GRACE = 5.0  # seconds beyond a request's own limit that shutdown waits for it
 
 
 def run(
@@ -72,7 +69,7 @@ def server_of(app: ASGIApp, settings: Settings, started: Callable[[], None] = la
         server_header=False,
         date_header=False,
         proxy_headers=False,  # nothing here depends on who calls
-        timeout_graceful_shutdown=grace_of(settings),
+        timeout_graceful_shutdown=settings.grace,
         lifespan="on",
         ws="none",
         http=_protocol_of(app),
@@ -89,11 +86,6 @@ def _protocol_of(app: ASGIApp) -> Any:
     return partial(Front, desk=Desk(service))
 
 
-def grace_of(settings: Settings) -> int:
-    """Seconds that a service has to finish what it accepted."""
-    return math.ceil(settings.request_seconds + _GRACE)
-
-
 class _Server(uvicorn.Server):
     """A server that says when it answers."""
 
@@ -105,32 +97,3 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._started()
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """A socket bound to this address, or an error that names it."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        listener = socket.socket(family, kind, protocol)  # asyncio sends without delay where it sees that this is TCP
-    except OSError as error:
-        raise OptionError(f"cannot listen on {host}: {_reason(error)}; give an address of this machine") from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError as error:
-        listener.close()
-        how = "give another one, or 0 for any that is free"
-        raise OptionError(f"cannot listen on {host} port {port}: {_reason(error)}; {how}") from error
-    return listener
-
-
-def address_of(listener: socket.socket) -> str:
-    """Where a browser finds it."""
-    host, port = listener.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - told, not bound
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
