@@ -1,6 +1,7 @@
 """`explain`, `curves`, and the drawings of `taxonomy show`."""
 
 import json
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -117,3 +118,13 @@ def test_a_tree_is_drawn_as_a_picture_and_for_graphviz(run, tmp_path):
     ET.parse(tmp_path / "t.svg")
     assert "<script" not in (tmp_path / "t.svg").read_text("utf-8")
     assert r'label="<script>\n2"' in (tmp_path / "t.dot").read_text("utf-8")
+
+
+@pytest.mark.parametrize(("how", "drawn"), [(["--depth", 1], "ab"), (["--max-children", 1], "ax"), ([], "abxyz")])
+def test_a_picture_shows_as_much_of_a_tree_as_is_asked_for(run, tmp_path, how, drawn):
+    (tmp_path / "tree.json").write_text(json.dumps({"a": ["x", "y"], "b": ["z"]}))
+    files = ["--svg", tmp_path / "t.svg", "--dot", tmp_path / "t.dot"]
+    assert run("taxonomy", "show", tmp_path / "tree.json", *files, *how).code == 0
+    texts = {text.text for text in ET.parse(tmp_path / "t.svg").getroot().iter("{http://www.w3.org/2000/svg}text")}
+    assert set(drawn) == texts & set("abxyz")
+    assert set(drawn) == set(re.findall(r'label="([abxyz])\b', (tmp_path / "t.dot").read_text("utf-8")))

@@ -16,6 +16,7 @@ from toy import settings as toy_settings
 from arbormax.data.tokens import spans, words
 from arbormax.encoders import BagEncoder, Encoder
 from arbormax.errors import InputError, OptionError
+from arbormax.taxonomy import Taxonomy
 from arbormax.training import TextModel, TrainConfig, fit
 from arbormax.training.explain import explain
 from arbormax.training.predictions import Decoding
@@ -89,6 +90,17 @@ def test_the_relevant_part_is_true_to_the_model(tax, head, siblings, tau, data):
             hidden = set(children) - {child["node"] for child in listed}
             others = [logp[0, child["node"]] for child in listed if child["node"] not in steps]
             assert all(logp[0, child] <= min(others, default=math.inf) for child in hidden)
+
+
+def test_what_is_not_listed_is_never_more_than_certain():
+    for others in range(2, 40):  # whose probabilities add up to a little more than one for some of them
+        model = untrained(Taxonomy.from_nested([str(leaf) for leaf in range(others + 1)]))
+        with torch.no_grad():
+            model.head.weight.zero_()
+            model.head.bias.zero_()[0] = -30.0
+        root = explain(model, TEXTS[0], siblings=1, node=1, words=False)["nodes"][0]
+        assert root["hidden"] == others
+        assert 1 - 1e-5 < root["hidden_probability"] <= 1
 
 
 def test_an_answer_off_the_best_leafs_path_is_gone_through():

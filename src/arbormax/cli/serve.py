@@ -135,7 +135,7 @@ def serve(
 
 
 def _shared_out(threads: int | None, device: str) -> tuple[int, int | None]:
-    """How many processes, and the threads of each if they are not to share torch's: with a process a core."""
+    """How many processes there are when nobody says, and the threads of each; None: as many as torch has for it."""
     if not _CAN_SUPERVISE or not _is_cpu(device):
         return 1, threads
     asked = os.environ.get("OMP_NUM_THREADS", "")
