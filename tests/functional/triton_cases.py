@@ -95,7 +95,25 @@ def test_the_usual_loss_counts_what_torch_counts(kind, ignored, reduction, spars
         loss = path_cross_entropy(*given, None, y.to(DEVICE), tax, impl=impl, **options)
         (loss * 3).backward()
         ways.append([loss.detach(), *(part.grad.to_dense() for part in given)])
-    torch.testing.assert_close(*ways, rtol=2e-5, atol=2e-6)
+    assert_alike(*ways, 2e-6)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("batch", [12, 90])  # of one tile, and of several
+def test_an_ignored_item_may_be_no_number(batch, sparse, monkeypatch):
+    monkeypatch.setattr(path_triton, "_SEGMENT", 32)
+    tax, draw = TREES["uneven"], torch.Generator().manual_seed(0)
+    h, rows = (torch.randn(n, 8, generator=draw).to(DEVICE) for n in (batch, tax.num_nodes - 1))
+    y = torch.arange(batch, device=DEVICE) % tax.num_leaves
+    y[::3] = -100
+    spoilt = h.index_fill(0, (y == -100).nonzero().squeeze(1), torch.nan)
+    ways = []
+    for features in (h, spoilt):
+        weight = rows.clone().requires_grad_()
+        loss = path_cross_entropy(features, weight, None, y, tax, impl="triton", sparse=sparse)
+        loss.backward()
+        ways.append([loss.detach(), weight.grad.to_dense()])
+    torch.testing.assert_close(*ways, rtol=0.0, atol=0.0)
 
 
 def test_a_target_may_be_a_column_or_one_number():

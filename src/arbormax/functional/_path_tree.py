@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from arbormax.kernels.path_tree import PathTree
+from arbormax.kernels.path_tree import PathTree, room
 from arbormax.taxonomy import Taxonomy
 
 
@@ -36,7 +36,7 @@ def _build(tax: Taxonomy, device: torch.device) -> PathTree:
     inner = np.flatnonzero(tax.num_children)
     of_nodes = (parent, tax.node_depth, tax.child_start[parent] - 1, tax.num_children[parent], first, after)
     of_inner = (inner, tax.child_start[inner] - 1, tax.num_children[inner])
-    arrays = (*of_nodes, *of_inner, groups, np.cumsum(widths) - widths)
+    arrays = (*of_nodes, *of_inner, groups, np.cumsum([0, *map(room, widths[:-1])]))
     tensors = [torch.from_numpy(np.array(array)).to(device) for array in arrays]
     return PathTree(tuple(widths), tuple(groups), *tensors)
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from arbormax.kernels.gpu import on_its_device
 
 WIDEST, MOST, DEEPEST = 256, 16, 32  # siblings, leaves and levels; larger ones are left to torch
-BLOCK, WARPS = 64, 16  # features at a time, and warps of a program
+BLOCK, WARPS = 64, 4  # features at a time, and warps of a program
 _AT_ONCE = 512  # programs, about, that a GPU runs side by side: the order of fewer does not matter
 _NONE = tl.constexpr(2147483647)
 UNROLLED = tl.constexpr(1024)  # features up to which a loop over them is unrolled: it takes seconds to compile

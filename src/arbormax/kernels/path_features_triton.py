@@ -10,7 +10,7 @@ memory reads and writes all the time.
 import triton
 import triton.language as tl
 
-from arbormax.kernels.path_forward_triton import tile_logits, tile_of
+from arbormax.kernels.path_forward_triton import is_feature, tile_logits, tile_of
 from arbormax.kernels.path_rows_triton import rows_of
 
 
@@ -124,32 +124,32 @@ def backward_features(
                     column = first + tl.arange(0, WIDTH)
                     is_cell = is_item[:, None] & (column < size)[None, :]
                     high = tl.load(kept_ptr + column[None, :], mask=is_cell, other=0.0)
-                    w = rows_of(weight_ptr, (start + column).to(tl.int64), column < size, d, D, FACTOR)
+                    w = rows_of(weight_ptr, (start + column).to(tl.int64), column < size, d, D, BLOCK_D, FACTOR)
                     out = tl.dot(high, w, out, input_precision=PRECISION)
                     if IS_HALF:
                         low = tl.load(kept_ptr + part + column[None, :], mask=is_cell, other=0.0)
                         out = tl.dot(low, w, out, input_precision=PRECISION)
-                tl.store(out_ptr + d[None, :], out, mask=is_item[:, None] & (d < D)[None, :])
+                tl.store(out_ptr + d[None, :], out, mask=is_item[:, None] & is_feature(d, D, BLOCK_D)[None, :])
         else:
             column = tl.arange(0, WIDTH)
             row = (start + column).to(tl.int64)
             for base in range(0, D, BLOCK_D):  # the last first: it was read last, and may be at hand still
                 d = (D - 1) // BLOCK_D * BLOCK_D - base + tl.arange(0, BLOCK_D)
-                w = rows_of(weight_ptr, row, column < size, d, D, FACTOR)
+                w = rows_of(weight_ptr, row, column < size, d, D, BLOCK_D, FACTOR)
                 out = tl.dot(high, w, input_precision=PRECISION)
                 if IS_HALF:
                     out = tl.dot(low, w, out, input_precision=PRECISION)
-                tl.store(out_ptr + d[None, :], out, mask=is_item[:, None] & (d < D)[None, :])
+                tl.store(out_ptr + d[None, :], out, mask=is_item[:, None] & is_feature(d, D, BLOCK_D)[None, :])
             if is_alone:
                 high_t = tl.trans(high)
                 low_t = tl.trans(low)
                 for base in range(0, D, BLOCK_D):
                     d = base + tl.arange(0, BLOCK_D)
-                    h = rows_of(h_ptr, item, is_item, d, D, FACTOR)
+                    h = rows_of(h_ptr, item, is_item, d, D, BLOCK_D, FACTOR)
                     rows = tl.dot(high_t, h, input_precision=PRECISION)
                     if IS_HALF:
                         rows = tl.dot(low_t, h, rows, input_precision=PRECISION)
-                    mask = (column < size)[:, None] & (d < D)[None, :]
+                    mask = (column < size)[:, None] & is_feature(d, D, BLOCK_D)[None, :]
                     goal_ptr = weight_out_ptr + goal[:, None] * D + d[None, :]
                     tl.store(goal_ptr, rows, mask=mask, eviction_policy="evict_first")
 

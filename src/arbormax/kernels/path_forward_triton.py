@@ -8,6 +8,12 @@ import triton.language as tl
 
 
 @triton.jit
+def is_feature(d, D: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Which there are; where blocks of them leave no rest the compiler need not ask."""
+    return (d < D) | (D % BLOCK_D == 0)
+
+
+@triton.jit
 def tile_of(slot, count, order_ptr, own_ptr, items, TILE: tl.constexpr):
     """The first row of its group and their number, its level, its items and the place of each one's own row."""
     at = tl.load(slot) + tl.arange(0, TILE)
@@ -53,10 +59,11 @@ def tile_logits(
         part = tl.zeros((TILE, WIDTH), dtype=tl.float32)
         for few in tl.static_range(0, BLOCK_D, FEW):
             d = base + few + tl.arange(0, FEW)
-            h = tl.load(h_ptr + item[:, None] * D + d[None, :], mask=is_item[:, None] & (d < D)[None, :], other=0.0)
+            is_d = is_feature(d, D, BLOCK_D)
+            h = tl.load(h_ptr + item[:, None] * D + d[None, :], mask=is_item[:, None] & is_d[None, :], other=0.0)
             w = tl.load(
                 weight_ptr + row[None, :] * D + d[:, None],
-                mask=is_row[None, :] & (d < D)[:, None],
+                mask=is_row[None, :] & is_d[:, None],
                 other=0.0,
                 eviction_policy="evict_last",  # the way back wants it again
             )

@@ -78,20 +78,17 @@ def plan(
 
     is_tile = there & ((at - begin) % TILE == 0)
     tile = tiles + tl.cumsum(is_tile.to(tl.int32), 0) - 1
-    # the root's group goes by a dense product
-    is_below = there & (at < tl.where(level > 0, items, 0))
-    is_fresh = is_first & is_below
-    is_several = is_below
+    is_several = there
     if MERGES:
-        is_several = is_below & (end - begin > TILE)
+        is_several = there & (end - begin > TILE)
     slot = tile_ptr + TILE_FIELDS * tile
     tl.store(slot, at, mask=is_tile)
     tl.store(slot + 1, tl.minimum(end - at, TILE), mask=is_tile)
     tl.store(slot + 2, start.to(tl.int32), mask=is_tile)
     tl.store(slot + 3, size.to(tl.int32), mask=is_tile)
     tl.store(slot + 4, level, mask=is_tile)
-    tl.store(slot + 5, tl.where(is_fresh, size.to(tl.int32), 0), mask=is_tile)
-    tl.store(slot + 6, (is_fresh & (is_several == 0)).to(tl.int32), mask=is_tile)
+    tl.store(slot + 5, tl.where(is_first, size.to(tl.int32), 0), mask=is_tile)
+    tl.store(slot + 6, (is_first & (is_several == 0)).to(tl.int32), mask=is_tile)
 
     is_segment = is_several & ((at - begin) % SEGMENT == 0)
     is_shared = is_segment & (end - begin > SEGMENT)
@@ -108,7 +105,7 @@ def part_of(at, begin, level, items, SEGMENT: tl.constexpr):
     Where the items are cut at every multiple of SEGMENT, at most two begin between two cuts: the last part of a group,
     and the first of another.
     """
-    return ((level - 1) * ((items + SEGMENT - 1) // SEGMENT) + at // SEGMENT) * 2 + (at == begin).to(tl.int32)
+    return (level * ((items + SEGMENT - 1) // SEGMENT) + at // SEGMENT) * 2 + (at == begin).to(tl.int32)
 
 
 @triton.jit

@@ -6,6 +6,8 @@ Those of a group that is one segment are written where they belong, others as pa
 import triton
 import triton.language as tl
 
+from arbormax.kernels.path_forward_triton import is_feature
+
 
 @triton.jit(do_not_specialize=["items", "widest"])
 def backward_rows(
@@ -40,7 +42,7 @@ def backward_rows(
         end = tl.load(slot + 1)
         start = tl.load(slot + 2)
         size = tl.load(slot + 3)
-        cell = tl.load(cells_ptr + tl.load(slot + 4))
+        cell = tl.multiple_of(tl.load(cells_ptr + tl.load(slot + 4)), 16)
         where = tl.load(slot + 5)
         half = items.to(tl.int64) * cells
         d = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
@@ -53,18 +55,21 @@ def backward_rows(
                 at = first + tl.arange(0, TILE)
                 is_item = at < end
                 item = tl.load(order_ptr + at, mask=is_item, other=0).to(tl.int64)
-                h = rows_of(h_ptr, item, is_item, d, D, FACTOR)
+                h = rows_of(h_ptr, item, is_item, d, D, BLOCK_D, FACTOR)
+                # beyond the group stands something else; to ask first would be to read one at a time
                 kept_ptr = grad_ptr + item[None, :] * cells + cell + column[:, None]
-                is_cell = is_row[:, None] & is_item[None, :]
-                high = tl.load(kept_ptr, mask=is_cell, other=0.0)
-                out = tl.dot(high, h, out, input_precision=PRECISION)
+                high = tl.where(is_row[:, None], tl.load(kept_ptr, mask=is_item[None, :], other=0.0), 0.0)
                 sums += high.to(tl.float32)
                 if IS_HALF:
-                    low = tl.load(kept_ptr + half, mask=is_cell, other=0.0)
+                    out = tl.dot(high, h, out, input_precision=PRECISION)
+                    low = tl.load(kept_ptr + half, mask=is_item[None, :], other=0.0)
+                    low = tl.where(is_row[:, None], low, 0.0)
                     out = tl.dot(low, h, out, input_precision=PRECISION)
                     sums += low.to(tl.float32)
+                else:  # a sum of its own, added outside: tensor cores cut off what is below the sum that they add to
+                    out += tl.where(is_row[:, None], tl.dot(high, h, input_precision=PRECISION), 0.0)
             of_bias = tl.sum(sums, 1)
-            mask = is_row[:, None] & (d < D)[None, :]
+            mask = is_row[:, None] & is_feature(d, D, BLOCK_D)[None, :]
             if where < 0:
                 goal = (-1 - where).to(tl.int64) * widest + column
                 tl.store(weight_part_ptr + goal[:, None] * D + d[None, :], out, mask=mask)
@@ -88,7 +93,7 @@ def goal_of(start, size, tile, ends_ptr, IS_SPARSE: tl.constexpr):
 
 
 @triton.jit
-def rows_of(table_ptr, row, is_row, d, D: tl.constexpr, DTYPE: tl.constexpr):
+def rows_of(table_ptr, row, is_row, d, D: tl.constexpr, BLOCK_D: tl.constexpr, DTYPE: tl.constexpr):
     """Some rows of a table, and of these some columns."""
-    mask = is_row[:, None] & (d < D)[None, :]
+    mask = is_row[:, None] & is_feature(d, D, BLOCK_D)[None, :]
     return tl.load(table_ptr + row[:, None] * D + d[None, :], mask=mask, other=0.0).to(DTYPE)

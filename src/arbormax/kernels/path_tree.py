@@ -22,7 +22,7 @@ class PathTree(NamedTuple):
     inner_start: Tensor  # (P,) the first row of their children
     inner_size: Tensor  # (P,)
     counts: Tensor  # (K,) the sibling groups of two or more of each level
-    cells: Tensor  # (K,) where each level's cells begin, when an item's are side by side
+    cells: Tensor  # (K,) where each level's cells begin, when an item's are side by side, `num_cells` of them
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -32,7 +32,21 @@ class PathTree(NamedTuple):
     def sizes(self) -> list[int]:
         return [*self.widths, *self.groups]
 
+    @property
+    def num_cells(self) -> int:
+        """Of an item, with room on each level for the largest sibling group."""
+        return sum(map(room, self.widths))
+
     @classmethod
     def of(cls, tensors: list[Tensor], sizes: list[int]) -> PathTree:
         levels = len(sizes) // 2
         return cls(tuple(sizes[:levels]), tuple(sizes[levels:]), *tensors)
+
+
+def room(width: int) -> int:
+    """Cells of a level with such a sibling group: so many that those of the next begin where several are read at once.
+
+    >>> room(16), room(17)
+    (16, 32)
+    """
+    return -(-width // 16) * 16

@@ -4,13 +4,11 @@ The usual loss has two more, for its targets and its sum.
 
 The rows of a sibling group are read once for a tile of items that share it, no logits reach memory, and the host never
 waits for the device but to learn how many rows a sparse gradient has. Groups that much of the batch shares get their
-gradients by dense products: the root's by one of torch's, others by one for each segment of their items.
+gradients by dense products, one for each segment of their items.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from functools import cache
 from typing import Any
 
 import torch
@@ -31,7 +29,7 @@ from arbormax.kernels.path_torch import Gradients
 from arbormax.kernels.path_tree import PathTree
 
 TILE = 16  # items of a tile
-_TOGETHER = 64  # items of a segment that are looked at together
+_TOGETHER, _EXACT = 64, 16  # items of a segment that are looked at together, and where sums are to be exact
 _WIDTH = 128  # rows of a sibling group that are looked at together
 _BLOCK = 256  # items that a program of the plan looks at
 _COUNTED = 1 << 13  # items that are sorted by counting
@@ -39,7 +37,7 @@ _CLEARED = 32  # rows of a sibling group, about, from which on zeros are written
 _CLEARERS = 1024  # programs that write them, at least
 _SEGMENT = 256  # items of a segment, at least
 _SEGMENTERS = 64  # programs, for some features each, that go by segments
-_ADDERS = 64  # programs that add up the parts of a shared group
+_ADDERS = 128  # programs that add up the parts of a shared group
 _ROOMY = 160 * 1024  # bytes of shared memory, about, that the larger blocks ask for
 # of each kernel: features that are looked at together in half precision, warps and stages
 FORWARD, FEATURES, ROWS = (128, 4, 3), (128, 4, 4), (128, 8, 3)
@@ -132,29 +130,29 @@ def gradients(
     (items, levels), width = own_grad.shape, rows.shape[1]
     h, rows, bias, offset = _contiguous(h, rows, bias, offset)
     order, own, tiles, segments, shared, found, touched = torch.split(plan_, _sizes(items, tree, sparse))
-    cells, dtype = sum(tree.widths), _operands(h, rows)
+    cells, dtype = tree.num_cells, _operands(h, rows)
     is_half = dtype is tl.bfloat16
     factor = dtype if is_half else tl.float32
     # The logits must be those of the way forward to the last bit, or they do not fit their sum: a product's rounding
     # depends on how it is cut.
     logits_block = _shape(h, tree, FORWARD, dtype)["BLOCK_D"]
-    top = tree.widths[0] if tree.widths[0] > 1 and items else 0  # rows of the root's group
     at = ends = None
     clears = not sparse and len(touched) > 0 and items > 0
     if sparse:
-        ends = tiles.view(-1, TILE_FIELDS)[:, 5].cumsum(0).add_(top)
-        count = int(ends[-1]) if len(ends) else top
-        at = torch.arange(count, device=h.device)
+        ends = tiles.view(-1, TILE_FIELDS)[:, 5].cumsum(0)
+        count = int(ends[-1]) if len(ends) else 0
+        at = torch.empty(count, dtype=torch.int64, device=h.device)
         of_rows, of_bias = rows.new_empty(count, width), rows.new_empty(count)
     elif clears:
         of_rows, of_bias = torch.empty_like(rows), rows.new_empty(len(rows))
     else:
         of_rows, of_bias = torch.zeros_like(rows), rows.new_zeros(len(rows))
-    kept = torch.zeros((1 + is_half, items, cells), dtype=h.dtype if is_half else torch.float32, device=h.device)
+    # some more, since the cells of a level may be read to the end of a block
+    kept = h.new_empty((1 + is_half) * items * cells + _WIDTH, dtype=h.dtype if is_half else torch.float32)
     of_levels = torch.empty((levels, items, width), dtype=torch.float32, device=h.device)
     of_h = torch.empty_like(h)
-    widest = max(tree.widths[1:], default=0)
-    places = 2 * triton.cdiv(items, _segment(tree)) * (levels - 1) * widest if len(shared) else 0
+    widest = max(tree.widths)
+    places = 2 * triton.cdiv(items, _segment(tree)) * levels * widest if len(shared) else 0
     parts = [torch.empty(shape, dtype=torch.float32, device=h.device) for shape in ((places, width), (places,))]
     count = len(tiles) // TILE_FIELDS
     if items:
@@ -166,38 +164,20 @@ def gradients(
             LOGITS_D=logits_block, CLEARS=clears, IS_WIDE=not _merges(tree), IS_SPARSE=sparse, DTYPE=dtype,
             FACTOR=factor, IS_HALF=is_half, CUT=_cut(h, dtype), **_shape(h, tree, FEATURES, factor),
         )  # fmt: skip
-    if top:
-        with _beside(h.device):
-            _dense(kept.view(-1, cells)[:, :top], h, of_rows[:top], of_bias[:top])
-    try:
-        if items and len(segments):
-            shape = _shape(h, tree, ROWS, factor) | {"TILE": _TOGETHER}
-            programs = min(len(segments) // SEGMENT_FIELDS, _SEGMENTERS)
-            backward_rows[(programs, triton.cdiv(width, shape["BLOCK_D"]), triton.cdiv(widest, shape["WIDTH"]))](
-                h, order, segments, found, tree.cells, kept, ends, at, of_rows, of_bias, *parts, items, cells, widest,
-                SEGMENT_FIELDS=SEGMENT_FIELDS, IS_SPARSE=sparse, FACTOR=factor, IS_HALF=is_half, **shape,
-            )  # fmt: skip
-        if items:
-            add_parts[(items + len(shared) // SEGMENT_FIELDS * _ADDERS,)](
-                of_levels, order, own, of_h, shared, found, ends, at, *parts, of_rows, of_bias, items, levels, widest,
-                SEGMENT_FIELDS=SEGMENT_FIELDS, SEGMENT=_segment(tree), PROGRAMS=_ADDERS, IS_SPARSE=sparse, D=width,
-                BLOCK_D=min(1024, triton.next_power_of_2(width)), num_warps=4,
-            )  # fmt: skip
-    finally:
-        if top:
-            _join(h.device)  # before what the other stream reads and writes can be given to someone else
+    if items and len(segments):
+        shape = _shape(h, tree, ROWS, factor) | {"TILE": _TOGETHER if is_half else _EXACT}
+        programs = min(len(segments) // SEGMENT_FIELDS, _SEGMENTERS)
+        backward_rows[(programs, triton.cdiv(width, shape["BLOCK_D"]), triton.cdiv(widest, shape["WIDTH"]))](
+            h, order, segments, found, tree.cells, kept, ends, at, of_rows, of_bias, *parts, items, cells, widest,
+            SEGMENT_FIELDS=SEGMENT_FIELDS, IS_SPARSE=sparse, FACTOR=factor, IS_HALF=is_half, **shape,
+        )  # fmt: skip
+    if items:
+        add_parts[(items + len(shared) // SEGMENT_FIELDS * _ADDERS,)](
+            of_levels, order, own, of_h, shared, found, ends, at, *parts, of_rows, of_bias, items, levels, widest,
+            SEGMENT_FIELDS=SEGMENT_FIELDS, SEGMENT=_segment(tree), PROGRAMS=_ADDERS, IS_SPARSE=sparse, D=width,
+            BLOCK_D=min(1024, triton.next_power_of_2(width)), num_warps=4,
+        )  # fmt: skip
     return Gradients(of_h, at, of_rows, of_bias)
-
-
-def _dense(coefficients: Tensor, h: Tensor, of_rows: Tensor, of_bias: Tensor) -> None:
-    """The gradients of rows that all items share; of the coefficients there may be two halves."""
-    with torch.autocast(h.device.type, enabled=False):
-        features = torch.cat([h, h]) if len(coefficients) > len(h) else h.to(coefficients.dtype)
-        if features.is_cuda and features.dtype is torch.bfloat16:  # torch would add parts of a product in bfloat16
-            of_rows.copy_(torch.mm(coefficients.t(), features, out_dtype=torch.float32))
-        else:
-            of_rows.copy_(coefficients.t() @ features)
-    of_bias.copy_(coefficients.sum(0, dtype=torch.float32))
 
 
 def _sorted(node: Tensor, tree: PathTree, order: Tensor) -> Tensor:
@@ -236,9 +216,9 @@ def _sizes(items: int, tree: PathTree, sparse: bool) -> list[int]:
     """Of the parts of a plan."""
     programs, largest = triton.cdiv(items, _BLOCK), items // (TILE + 1) if _merges(tree) else items
     tiles = programs * sum(min(items, _BLOCK, groups + _BLOCK // TILE) if groups else 0 for groups in tree.groups)
-    length, lower = _segment(tree), [groups for groups in tree.groups[1:] if groups]
-    segments = sum(min(largest, groups) + items // length for groups in lower)
-    shared = sum(min(items // (length + 1), groups) for groups in lower)
+    length, some = _segment(tree), [groups for groups in tree.groups if groups]
+    segments = sum(min(largest, groups) + items // length for groups in some)
+    shared = sum(min(items // (length + 1), groups) for groups in some)
     nodes, inner = len(tree.parent), len(tree.inner)
     touched = (nodes + 3) // 4 if not sparse and nodes >= _CLEARED * inner else 0
     own = items * len(tree.widths)
@@ -275,22 +255,3 @@ def _shape(h: Tensor, tree: PathTree, how: tuple[int, int, int], dtype: tl.dtype
         "num_warps": warps,
         "num_stages": stages,
     }
-
-
-def _beside(device: torch.device) -> AbstractContextManager[Any]:
-    """What is launched within goes on from here beside the current stream, until `_join`."""
-    if device.type != "cuda":
-        return nullcontext()
-    side = _side_stream(device.index)
-    side.wait_stream(torch.cuda.current_stream(device))
-    return torch.cuda.stream(side)
-
-
-def _join(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.current_stream(device).wait_stream(_side_stream(device.index))
-
-
-@cache
-def _side_stream(index: int | None) -> torch.cuda.Stream:
-    return torch.cuda.Stream(index)  # type: ignore[no-untyped-call]
