@@ -1,4 +1,4 @@
-"""Forward plus backward of the heads' dense path against what people use instead.
+"""Forward plus backward of the heads' losses against what people use instead.
 
 The contenders of a tree take turns of a few runs within one loop, so that noise meets all alike; the table gives
 ratios of medians to `nn.Linear` + cross entropy over the same classes. `flat of the same width` has as many columns as

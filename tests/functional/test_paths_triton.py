@@ -11,13 +11,13 @@ import pytest
 import torch
 
 pytest.importorskip("triton")
-CASES = Path(__file__).with_name("triton_cases.py")
+CASES = [Path(__file__).with_name(f"{name}_cases.py") for name in ("triton", "descent")]
 
 
 def run(**environment):
-    call = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", str(CASES)]
+    call = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", *map(str, CASES)]
     given = {**os.environ, "PYTEST_ADDOPTS": "", **environment}
-    done = subprocess.run(call, env=given, capture_output=True, text=True, check=False, cwd=CASES.parents[2])
+    done = subprocess.run(call, env=given, capture_output=True, text=True, check=False, cwd=CASES[0].parents[2])
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     assert " passed" in done.stdout
 

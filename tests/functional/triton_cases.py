@@ -1,4 +1,4 @@
-"""Cases of the Triton kernels, run by test_paths_triton.py with the interpreter or on a GPU."""
+"""Cases of the Triton kernels of the loss, run by test_paths_triton.py with the interpreter or on a GPU."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ import torch
 import arbormax as am
 from arbormax import Taxonomy
 from arbormax.errors import OptionError
-from arbormax.functional._index import tree_index
 from arbormax.functional._path_ops import path_steps
 from arbormax.functional._path_tree import path_tree
 from arbormax.functional.paths import path_cross_entropy
-from arbormax.heads.base import TreeHead
-from arbormax.kernels import best_triton, path_triton
+from arbormax.kernels import path_triton
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TREES = {
@@ -449,60 +447,3 @@ def test_it_compiles_whole(sparse):
         way(*given).backward()
         found.append([part.grad.to_dense() for part in given])
     torch.testing.assert_close(found[0], found[1])
-
-
-# the interpreter takes seconds for an item
-DESCENTS = [
-    ("even", 1.0, True),
-    ("even", 0.0, False),
-    ("uneven", 20.0, True),
-    ("wide", 1.0, False),
-    ("flat", 20.0, True),
-]
-if DEVICE == "cuda":
-    DESCENTS = [(tree, scale, bias) for tree in TREES for scale in (0.0, 1.0, 20.0) for bias in (True, False)]
-
-
-@pytest.mark.parametrize(("tree", "scale", "bias"), DESCENTS)
-def test_the_descent_finds_the_best_leaves(tree, scale, bias, monkeypatch):
-    tax, items = TREES[tree], 9 if DEVICE == "cuda" else 2
-    if bias:
-        monkeypatch.setattr(best_triton, "_AT_ONCE", 1)  # so that they are put in order
-    torch.manual_seed(3)
-    head = am.HierarchicalSoftmax(20, tax, init="torch", bias=bias, device=DEVICE)
-    with torch.no_grad():
-        head.weight.mul_(scale)
-    h = torch.randn(items, 20, device=DEVICE)
-    index = tree_index(tax, h.device)
-    given = (h, head.weight.detach(), None if head.bias is None else head.bias.detach())
-    nodes = (index.first_child, index.num_children, index.class_of)
-    k = min(3, tax.num_leaves)
-    widest, top = int(tax.num_children.max()), int(tax.num_children[0])
-    logp, classes, is_left = best_triton.best_leaves(*given, *nodes, k, tax.depth, widest, top, tax.num_nodes)
-    assert not is_left.any()
-    expected_logp, expected = TreeHead.topk(head, h, k)
-    torch.testing.assert_close(logp, expected_logp, rtol=1e-4, atol=1e-4)
-    clear = (expected_logp.diff(dim=1).abs() > 1e-4).all(1)
-    assert torch.equal(classes[clear], expected[clear])
-    if scale == 0.0 and not bias and tree in ("even", "bushy", "flat"):
-        assert torch.equal(classes, expected)  # all alike: by class order
-
-
-def test_a_descent_that_would_open_too_much_says_so():
-    tax = TREES["even"]
-    index = tree_index(tax, torch.device(DEVICE))
-    h, rows = torch.zeros(2, 16, device=DEVICE), torch.zeros(tax.num_nodes - 1, 16, device=DEVICE)
-    nodes = (index.first_child, index.num_children, index.class_of)
-    *_, is_left = best_triton.best_leaves(h, rows, None, *nodes, 2, tax.depth, 4, 4, 3)
-    assert is_left.all()
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's numpy
-def test_the_descent_is_never_sure_of_what_is_no_number():
-    tax = TREES["even"]
-    index = tree_index(tax, torch.device(DEVICE))
-    h, rows = torch.randn(3, 16, device=DEVICE), torch.randn(tax.num_nodes - 1, 16, device=DEVICE)
-    h[1, 2], h[2, 0] = torch.nan, torch.inf
-    nodes = (index.first_child, index.num_children, index.class_of)
-    *_, is_left = best_triton.best_leaves(h, rows * 9, None, *nodes, 2, tax.depth, 4, 4, 99)
-    assert is_left[1:].all()
