@@ -1,51 +1,24 @@
-"""A user's own file: every format, and every way in which one can be broken."""
+"""A user's own file: every format and every kind of value."""
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
-import json
-import pickle
 import sys
 import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from table_files import as_csv, as_jsonl, problems_of, write
 
-from arbormax.data import tables
 from arbormax.data.tables import iter_rows, read_table
-from arbormax.errors import InputError, MissingDependencyError, OptionError, TableError
+from arbormax.errors import MissingDependencyError, OptionError, TableError
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 ROWS = [("the cat", "animal/cat"), ('an "owl", it said', "animal/bird/owl"), ("två\nrader", "other")]
-
-
-def write(path, content):
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
-
-
-def as_csv(rows, delimiter=",", header=("text", "label"), end="\r\n"):
-    out = io.StringIO(newline="")
-    # csv leaves a lone carriage return bare where lines end in a newline
-    quoting = csv.QUOTE_ALL if end == "\n" else csv.QUOTE_MINIMAL
-    writer = csv.writer(out, delimiter=delimiter, lineterminator=end, quoting=quoting)
-    writer.writerows([header, *rows] if header else rows)
-    return out.getvalue()
-
-
-def as_jsonl(rows):
-    return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
-
-
-def problems_of(path, **options):
-    with pytest.raises(TableError) as caught:
-        read_table(path, **options)
-    return caught.value.problems
 
 
 # ------------------------------------------------------------------------------------------------------ what is read
@@ -316,214 +289,3 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingDependencyError, match=r"reading Parquet needs the package pyarrow.*arbormax\[text\]"):
         read_table(path)
-
-
-# ------------------------------------------------------------------------------------------------------------ defects
-
-
-def test_all_bad_rows_are_told_together_with_their_lines(tmp_path):
-    rows = b'text,label\na,b,c\nbad \xff,x\n"two\nlines",\n   ,x\nnul\0,x\nfine,y\nlast,"open\nfoo,y\n'
-    problems = problems_of(write(tmp_path / "a.csv", rows))
-    told = [
-        "line 2: 3 cells, but the header has 2; a text that holds ',' needs quotes",
-        "line 3: holds the byte 0xff",
-        "line 4: 'label' is empty",
-        "line 6: 'text' is empty",
-        "line 7: holds a NUL character",
-        "line 9: a quote opens here and is never closed",
-    ]
-    assert [problem[: len(start)] for problem, start in zip(problems, told, strict=True)] == told
-
-
-def test_skipped_rows_are_counted_and_the_others_read(tmp_path):
-    path = write(tmp_path / "a.csv", 'text,label\nx,a\ny\n"open,b\nz,c\n')
-    table = read_table(path, on_bad_rows="skip")
-    assert (table.texts, table.lines) == (["x", "z"], [2, 5])
-    assert [problem[:7] for problem in table.skipped] == ["line 3:", "line 4:"]
-    with pytest.raises(TableError, match=r'2 rows cannot be used \(on_bad_rows="skip" leaves them out\):'):
-        read_table(path)
-    with pytest.raises(TableError, match=r"a\.csv: line 2: 1 cell, but the header has 2$"):
-        read_table(write(path, "text,label\nx\n"), on_bad_rows="skip")
-
-
-def test_the_message_shows_twenty_rows_and_the_count():
-    with pytest.raises(InputError) as caught:
-        read_table(io.StringIO("text,label\n" + "x\n" * 25), format="csv")
-    assert len(caught.value.problems) == 25
-    assert "25 rows cannot be used" in str(caught.value)
-    assert "line 21:" in str(caught.value)
-    assert "line 22:" not in str(caught.value)
-    assert "… and 5 more" in str(caught.value)
-    again = pickle.loads(pickle.dumps(caught.value))
-    assert (str(again), again.problems) == (str(caught.value), caught.value.problems)
-
-
-def test_a_stream_fails_at_the_first_batch_with_bad_rows():
-    batches = iter_rows(io.StringIO("text,label\nx,a\nx,a\nx\nx,a\ny\nz\n"), ["text"], 2, format="csv")
-    assert len(next(batches)) == 2
-    with pytest.raises(TableError, match="line 4"):
-        next(batches)
-
-
-STRAY = 'text\tlabel\n"stray\ta\nfine\tb\nfive 5"\tc\n"Hello," she said\ta\nsay "hi"\tb\n"last\tc\n'
-
-
-def test_stray_quotes_of_a_raw_tsv_swallow_no_rows():
-    problems = problems_of(io.StringIO(STRAY), format="tsv")
-    assert [problem.split(":")[0] for problem in problems] == ["line 2", "line 5", "line 7"]
-    assert "closes in line 4, around what look like whole rows" in problems[0]
-    assert "text goes on after a quoted cell" in problems[1]
-    assert all("quoting=False" in problem for problem in problems)
-    table = read_table(io.StringIO(STRAY), format="tsv", on_bad_rows="skip")
-    assert table.texts == ["fine", 'five 5"', 'say "hi"']
-    table = read_table(io.StringIO(STRAY), format="tsv", quoting=False)
-    assert table.texts == ['"stray', "fine", 'five 5"', '"Hello," she said', 'say "hi"', '"last']
-    assert table.lines == [2, 3, 4, 5, 6, 7]
-
-
-def test_quoted_tabs_and_newlines_of_a_tsv_are_kept():
-    rows = [("1", "one\ttwo\nthree", "a"), ("2", 'a "quote"', "b")]
-    table = read_table(io.StringIO(as_csv(rows, "\t", ("id", "text", "label"))), format="tsv")
-    assert table.texts == ["one\ttwo\nthree", 'a "quote"']
-    rows = [("one\ttwo\nthree\tfour", "a")]
-    odd = as_csv(rows, "\t").replace("\r\n", "\n")
-    assert read_table(io.StringIO(odd), format="tsv").texts == ["one\ttwo\nthree\tfour"]
-
-
-def test_a_bad_byte_in_a_swallowed_line_is_told_at_its_own_line():
-    data = b'text,label\n"open,a\nfine,b\nbad \xff,c\n'
-    problems = problems_of(io.BytesIO(data), format="csv")
-    assert [problem[:24] for problem in problems] == ["line 2: a quote opens he", "line 4: holds the byte 0"]
-
-
-def test_a_cell_longer_than_the_standard_limit_is_read():
-    table = read_table(io.StringIO("text,label\n" + "x" * 1_000_000 + ",a\n"), format="csv")
-    assert len(table.texts[0]) == 1_000_000
-
-
-@pytest.mark.parametrize("format", ["csv", "tsv", "jsonl"])
-def test_a_row_beyond_all_measure_is_told_and_the_rest_is_read(monkeypatch, format):
-    monkeypatch.setattr(tables, "LONGEST", 100)
-    rows = [("x", "a"), ("y" * 1000, "b"), ("z", "c")]
-    text = as_jsonl(rows) if format == "jsonl" else as_csv(rows, "\t" if format == "tsv" else ",")
-    table = read_table(io.StringIO(text), format=format, on_bad_rows="skip")
-    assert table.texts == ["x", "z"]
-    (problem,) = table.skipped
-    assert problem.endswith("longer than 100 characters")
-
-
-@pytest.mark.parametrize("between", [0, 2, 50])
-def test_a_quote_that_opens_before_a_long_file_does_not_eat_it(monkeypatch, between):
-    monkeypatch.setattr(tables, "LONGEST", 100)
-    data = 'text,label\n"x,a\n' + "row,b\n" * between + "y" * 300 + ",c\nlast,d\n"
-    table = read_table(io.StringIO(data), format="csv", on_bad_rows="skip")
-    assert table.texts == ["row"] * between + ["last"]
-    assert [problem.split(":")[0] for problem in table.skipped] == ["line 2", f"line {between + 3}"]
-    assert "is a quote that opens here never closed?" in table.skipped[0]
-
-
-def test_a_missing_column_is_told_with_those_that_are_there(tmp_path):
-    with pytest.raises(TableError, match=r"no column 'text'; did you mean 'Text'\? \(found 'Text', 'label'\)"):
-        read_table(write(tmp_path / "a.csv", "Text,label\nx,a\n"))
-    with pytest.raises(TableError) as caught:
-        read_table(write(tmp_path / "a.csv", "a,b\nx,a\n"))
-    assert len(caught.value.problems) == 2
-    with pytest.raises(TableError, match=r"separated by ';', pass delimiter=';'"):
-        read_table(write(tmp_path / "a.csv", "text;label\nx;a\n"), label=None)
-    assert read_table(tmp_path / "a.csv", delimiter=";").texts == ["x"]
-    with pytest.raises(TableError, match="the column 'text' stands 2 times"):
-        read_table(write(tmp_path / "a.csv", "text,text,label\nx,y,a\n"))
-    with pytest.raises(
-        TableError, match=r"no row has a column 'label'; did you mean 'labels'\? \(found 'text', 'labels'"
-    ):
-        read_table(write(tmp_path / "a.jsonl", '{"text": "x", "labels": "a"}\n' * 3))
-    batches = iter_rows(io.StringIO('{"Text": "x"}\n' * 9), required=["text"], batch_size=2, format="jsonl")
-    with pytest.raises(TableError, match=r"line 2: no column 'text'; did you mean 'Text'"):
-        next(batches)
-
-
-def test_rows_without_a_label_may_come_first_and_be_skipped():
-    file = io.StringIO('{"text": "x"}\n' * 5000 + '{"text": "y", "label": "a"}\n')
-    table = read_table(file, format="jsonl", on_bad_rows="skip")
-    assert table.texts == ["y"]
-    assert len(table.skipped) == 5000
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "told"),
-    [
-        ("a.csv", b"", r"a\.csv: the file is empty"),
-        ("a.csv", b"\n\r\n", r"a\.csv: the file is empty"),
-        ("a.csv", b"text,label\n", r"a\.csv: there are no rows"),
-        ("a.jsonl", b"\n", r"a\.jsonl: there are no rows"),
-        ("a.csv", "text,label\nx,a\n".encode("utf-16"), r"UTF-16 text: pass encoding='utf-16'"),
-        ("a.csv", "text,label\nx,a\n".encode("utf-32"), r"UTF-32 text: pass encoding='utf-32'"),
-        ("a.csv", gzip.compress(b"text,label\n", mtime=0), r"compressed by gzip: give it a name that ends in \.gz"),
-        ("a.csv", b"PK\x03\x04...", "a spreadsheet"),
-        ("a.csv", b"PAR1...", "pass format='parquet'"),
-        ("a.csv.gz", b"text,label\nx,a\n", r"the gzip file is damaged"),
-        ("a.csv.gz", gzip.compress(b"text,label\nx,a\n" * 9, mtime=0)[:-9], r"the gzip file is damaged"),
-        ("a.csv", b"te\xffxt,label\nx,a\n", "line 1: holds the byte 0xff"),
-        ("a.csv", b'"text,label\nx,a\n', "line 1: a quote opens here and is never closed"),
-        ("a.txt", b"text,label\nx,a\n", r"a\.txt: the suffix does not tell the format .*pass format="),
-        ("a.jsonn", b"", r"did you mean '\.jsonl'"),
-        ("a", b"text,label\nx,a\n", r"the suffix does not tell the format"),
-        ("a.parquet.gz", b"", "unpack it with gunzip"),
-    ],
-)
-def test_a_file_that_is_no_table_says_why(tmp_path, name, content, told):
-    with pytest.raises(TableError, match=told):
-        read_table(write(tmp_path / name, content))
-
-
-def test_text_cut_in_the_middle_of_a_utf16_character_is_told(tmp_path):
-    path = write(tmp_path / "a.csv", "text,label\nx,a\n".encode("utf-16")[:-1])
-    with pytest.raises(TableError, match=r"not utf-16|holds the byte"):
-        read_table(path, encoding="utf-16")
-
-
-def test_a_missing_file_names_the_ones_beside_it(tmp_path):
-    write(tmp_path / "train.csv", "text,label\nx,a\n")
-    with pytest.raises(FileNotFoundError, match=r"did you mean 'train\.csv'\?"):
-        iter_rows(tmp_path / "tarin.csv", ["text"])
-    (tmp_path / "dangling-link.jsonl").symlink_to("nowhere")
-    with pytest.raises(FileNotFoundError, match=r"no such file: '.*link\.jsonl'"):
-        read_table(tmp_path / "dangling-link.jsonl")
-    with pytest.raises(FileNotFoundError, match="no such file"):
-        read_table(tmp_path / "nowhere" / "train.csv")
-    with pytest.raises(IsADirectoryError, match="a table is one file"):
-        read_table(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"format": "cvs"}, "no format 'cvs'; did you mean 'csv'"),
-        ({"format": "csv", "delimiter": ";;"}, "delimiter is one character"),
-        ({"format": "csv", "header": None}, "header is True or False"),
-        ({"format": "csv", "quoting": "no"}, "quoting may also be None"),
-        ({"format": "csv", "encoding": "utf-99"}, "encoding='utf-99' is not known"),
-        ({"format": "jsonl", "delimiter": ";"}, "delimiter= belongs to CSV and TSV"),
-        ({"format": "jsonl", "header": False}, "header= belongs to CSV and TSV"),
-        ({"format": "jsonl", "quoting": False}, "quoting= belongs to CSV and TSV"),
-        ({"format": "jsonl", "text": 0}, "names, not positions"),
-        ({"format": "csv", "text": 1.5}, "a column is a name or a position"),
-        ({"format": "csv", "on_bad_rows": "drop"}, "on_bad_rows is 'error' or 'skip'"),
-        ({"format": "parquet"}, "open the file in binary mode"),
-    ],
-)
-def test_options_that_cannot_be_are_refused(options, told):
-    with pytest.raises(OptionError, match=told):
-        read_table(io.StringIO(""), **options)
-
-
-def test_an_encoding_of_no_text_is_refused():
-    with pytest.raises(OptionError, match="'base64' is no encoding of text"):
-        read_table(io.BytesIO(b"text,label\n"), format="csv", encoding="base64")
-
-
-def test_a_list_of_columns_is_not_one_string():
-    with pytest.raises(OptionError, match="not one string"):
-        iter_rows(io.StringIO(""), "text", format="csv")
-    with pytest.raises(OptionError, match="batch_size"):
-        iter_rows(io.StringIO(""), ["text"], 0, format="csv")
