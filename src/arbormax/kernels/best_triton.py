@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from arbormax.kernels.gpu import on_its_device
 
 WIDEST, MOST, DEEPEST = 256, 16, 32  # siblings, leaves and levels; larger ones are left to torch
-BLOCK, WARPS = 64, 4  # features at a time, and warps of a program
+BLOCK = 64  # features at a time
+WARPS = {128: 4, 256: 16}  # of a program, by siblings: with fewer, what a wide group asks for would not fit registers
 _AT_ONCE = 512  # programs, about, that a GPU runs side by side: the order of fewer does not matter
 _NONE = tl.constexpr(2147483647)
 UNROLLED = tl.constexpr(1024)  # features up to which a loop over them is unrolled: it takes seconds to compile
@@ -176,6 +177,6 @@ def best_leaves(
         h, rows, bias, at_root, order, first_child, num_children, class_of, logp, classes, is_left, most, top,
         K=k, SLOTS=max(4, triton.next_power_of_2(k)), LEVELS=depth, D=width,
         BLOCK_D=min(BLOCK, triton.next_power_of_2(width)), WIDTH=size, HAS_BIAS=bias is not None,
-        HAS_ORDER=order is not None, num_warps=WARPS,
+        HAS_ORDER=order is not None, num_warps=WARPS[max(128, size)],
     )  # fmt: skip
     return logp, classes, is_left
