@@ -224,8 +224,8 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of weights, gradients and state")
     parser.add_argument("--optimiser", choices=OPTIMISERS, default="sparse-adam")
     parser.add_argument("--devices", type=_whole, default=1, help="that whole subtrees are dealt out to")
-    parser.add_argument("--bandwidth", type=float, default=4.8e12, help="of a device's memory, bytes a second")
-    parser.add_argument("--link", type=float, default=4.5e11, help="from a device to the others, bytes a second")
+    parser.add_argument("--bandwidth", type=_rate, default=4.8e12, help="of a device's memory, bytes a second")
+    parser.add_argument("--link", type=_rate, default=4.5e11, help="from a device to the others, bytes a second")
     args = parser.parse_args(given)
     all_needs = [
         Needs(
@@ -244,10 +244,19 @@ def main(given: Sequence[str] | None = None) -> None:
 
 
 def _whole(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"at least 1, not {number}")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number from 1, not {text!r}")
+    return int(text)
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        raise argparse.ArgumentTypeError(f"bytes a second, more than 0, not {text!r}")
+    return rate
 
 
 if __name__ == "__main__":

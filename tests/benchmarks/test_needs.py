@@ -103,7 +103,15 @@ def test_the_page_shows_what_the_script_prints(capsys):
         assert capsys.readouterr().out == printed
 
 
-def test_a_number_below_one_is_told(capsys):
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--depth 0", "a whole number from 1, not '0'"),
+        ("--features x", "a whole number from 1, not 'x'"),
+        ("--bandwidth 0", "more than 0, not '0'"),
+    ],
+)
+def test_a_number_that_cannot_be_is_told(words, told, capsys):
     with pytest.raises(SystemExit):
-        SCRIPT["main"](["--depth", "0"])
-    assert "at least 1, not 0" in capsys.readouterr().err
+        SCRIPT["main"](words.split())
+    assert told in capsys.readouterr().err

@@ -120,10 +120,16 @@ def test_lines_must_match_the_labels():
 def test_each_distinct_label_is_looked_up_once(monkeypatch):
     looked_up = []
     find = Taxonomy.find
-    monkeypatch.setattr(Taxonomy, "find", lambda tax, label: looked_up.append(label) or find(tax, label))
+    noted = lambda tax, label, **more: looked_up.append(label) or find(tax, label, **more)  # noqa: E731
+    monkeypatch.setattr(Taxonomy, "find", noted)
     nodes = label_nodes(["sport", ["shop"], "boots"] * 10_000, NEWS)
     assert looked_up == ["sport", ("shop",), "boots"]
     assert nodes.shape == (30_000,)
+
+
+def test_no_hints_are_looked_for_where_another_reading_is_found(monkeypatch):
+    monkeypatch.setattr("arbormax.taxonomy._labels.did_you_mean", None)
+    assert label_nodes(["shop > shoes", "news > sport"], NEWS).tolist() == [NEWS.find("shoes"), NEWS.find("sport")]
 
 
 def test_labels_that_cannot_be_found_get_what_is_given_for_them(monkeypatch):

@@ -70,6 +70,12 @@ def test_shapes_gradients_and_odd_input():
     assert head.predict(torch.randn(8)).shape == ()
     with pytest.raises(am.errors.OptionError, match="k lies between"):
         head.topk(torch.randn(1, 8), 0)
+    given = torch.tensor(3)
+    assert head.topk(torch.randn(4, 8), given)[1].shape == (4, 3)
+    assert given == 3
+    for wrong in (1.5, "3", None):
+        with pytest.raises(am.errors.OptionError, match="k is a whole number"):
+            head.topk(torch.randn(1, 8), wrong)
     with pytest.raises(am.errors.InputError, match="expected a tensor, found list"):
         head.predict([0.0])
     nan = torch.full((1, 8), torch.nan)

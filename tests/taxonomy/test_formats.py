@@ -378,11 +378,22 @@ def test_text_paths_with_either_separator_and_escapes(load, problems):
         "e\nf\\q",
     )
     assert load("t.txt", "a>x\na>y\n", sep=">").classes == ("x", "y")
+    assert load("t.txt", "a > x\na > y\nb\n").classes == ("x", "y", "b")
+    assert load("t.txt", "a/x \\> y\na/z\n").classes == ("x > y", "z")
+    assert load("t.txt", "a > x/y\na > z\n", sep=" > ").classes == ("x/y", "z")
     assert load("t.txt", "a/x\ty\n", sep="/").classes == ("x\ty",)
     assert load("t.txt", "a/x\ty\n", layout="paths").classes == ("x\ty",)
     both = problems("t.txt", "a/x\n\nb;c\n")[0]
     assert "'/' (line 1) and ';' (line 3)" in both
     assert "sep=" in both
+    arrow = problems("t.txt", "a > x/y\nb > c\n")[0]
+    assert "both '/' (line 1) and ' > ' (line 1)" in arrow
+
+
+def test_a_name_that_holds_an_arrow_comes_back_from_a_text_file(tmp_path):
+    tax = Taxonomy.from_nested(["a > b", " > > ", ">", "c>d"])
+    tax.save(tmp_path / "t.txt")
+    assert Taxonomy.load(tmp_path / "t.txt") == tax
 
 
 def test_text_with_tabs_holds_parents_and_their_children(load):

@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import TREE
 
+from arbormax.data import Examples
 from arbormax.data.batching import Batches, Shares
 from arbormax.data.ragged import Ragged
 from arbormax.errors import OptionError
-from arbormax.training import Hardware, fit
+from arbormax.training import Hardware, TrainConfig, fit
 
 WORKER = Path(__file__).with_name("ddp_worker.py")
 
@@ -119,6 +120,20 @@ def test_devices_are_counted_over_all_machines():
     assert Hardware("cpu", 2, num_nodes=3).ranks == 6
     assert Hardware("cpu", 1, num_nodes=2).several
     assert not Hardware("cpu", 1, "ddp").several
+
+
+@pytest.mark.parametrize("devices", ["0,1", "-1", -1, "0", 0])
+def test_devices_that_a_cpu_has_not_are_told_before_anything_is_made(devices, tmp_path):
+    examples = Examples(["text"] * TREE.num_leaves, TREE.leaves)
+    with pytest.raises(OptionError, match="on a CPU devices are a number of processes"):
+        fit(TrainConfig(), TREE, examples, folder=tmp_path / "run", hardware=Hardware("cpu", devices))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_told():
+    with pytest.raises(OptionError, match="there is no GPU here"):
+        Hardware("gpu", 1).check()
 
 
 def test_a_strategy_that_does_not_work_is_told():

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
+from arbormax.errors import OptionError
 from arbormax.training.optim import Together, clip_gradients
 
 
@@ -123,6 +124,17 @@ def test_clipping_sparse_gradients_with_rows_that_repeat_is_as_if_they_were_dens
     torch.testing.assert_close(norm, nn.utils.clip_grad_norm_(theirs, largest))
     for one, two in zip(mine, theirs, strict=True):
         torch.testing.assert_close(one.grad.to_dense(), two.grad)
+
+
+def test_one_parameter_can_be_clipped_and_a_norm_is_a_number_from_0():
+    rows, dense = network()
+    backward(rows, dense, 1)
+    before = clip_gradients(rows.weight, 1e-3)
+    assert before > 1e-2
+    assert rows.weight.grad.to_dense().norm() <= 1.001e-3
+    for wrong in (-1.0, float("nan")):
+        with pytest.raises(OptionError, match="a number from 0"):
+            clip_gradients(rows.weight, wrong)
 
 
 def test_clipping_leaves_parameters_without_gradients_alone():

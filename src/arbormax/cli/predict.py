@@ -139,7 +139,9 @@ def _with_ray(
 
 
 def _parquet_out(out: Path | None, format: str | None, json: bool) -> Path:
-    if out is None or json or format_of(out, format) != "parquet":
+    if json:
+        raise OptionError("--engine ray writes Parquet: leave --json away")
+    if out is None or format_of(out, format) != "parquet":
         raise OptionError("--engine ray writes Parquet: give --out FILE.parquet")
     return out
 

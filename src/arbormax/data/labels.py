@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Unpack
 
@@ -51,17 +50,21 @@ def label_nodes(
     distinct, codes = _distinct(labels, lines)
     nodes = np.zeros(len(distinct), np.int64)
     wrong: dict[int, str] = {}
-    quick: _Quick | None = None
     for code, label in enumerate(distinct):
-        if missing is not None or len(wrong) >= _HINTED:
-            quick = quick or _Quick(tax)
-            if not any(quick.knows(reading) for reading in _readings(label, separator)):
-                wrong[code] = f"{label!r} names no single node of the taxonomy"
-                continue
-        try:
-            nodes[code] = _find(label, tax, separator)
-        except LabelError as error:
-            wrong[code] = str(error)
+        readings = _readings(label, separator)
+        found_here = (tax.find(reading, missing=-1) for reading in readings)
+        node = next((node for node in found_here if node >= 0), -1)
+        if node > 0:
+            nodes[code] = node
+        elif node == 0:
+            wrong[code] = f"{label!r} is the root, which says nothing about an item"
+        elif missing is not None or len(wrong) >= _HINTED:
+            wrong[code] = f"{label!r} names no single node of the taxonomy"
+        else:
+            try:  # where a path leaves the tree says more than that its text is no name
+                tax.find(readings[0 if separator and len(readings[0]) > 1 else -1])
+            except LabelError as error:
+                wrong[code] = str(error)
     nodes = _stop_of(tax)[nodes]
     if missing is None:
         _fail_on(wrong, codes, lines, source, unit)
@@ -196,45 +199,11 @@ def _readings(label: Any, separator: str | None) -> list[Any]:
     return [label, _stripped(_split(label, " > "))] if " > " in label else [label]
 
 
-def _find(label: Any, tax: Taxonomy, separator: str | None) -> int:
-    readings = _readings(label, separator)
-    errors = []
-    for reading in readings:
-        try:
-            node = tax.find(reading)
-        except LabelError as error:
-            errors.append(error)
-            continue
-        if node == 0:
-            raise LabelError(f"{label!r} is the root, which says nothing about an item")
-        return node
-    # where a path leaves the tree says more than that its text is no name
-    raise errors[0 if separator and len(readings[0]) > 1 else -1]
-
-
 def _stop_of(tax: Taxonomy) -> np.ndarray:
     """(N,) the stop leaf of each node that has one, else the node itself."""
     stops = np.arange(tax.num_nodes)
     stops[tax.parent[tax.stops]] = tax.stops
     return stops
-
-
-class _Quick:
-    """Whether `Taxonomy.find` would find a label, without the search for what may have been meant."""
-
-    def __init__(self, tax: Taxonomy) -> None:
-        self._words = {*tax.classes, *(name for name, count in Counter(tax.names).items() if count == 1)}
-        self._edges = {edge: node for node, edge in enumerate(zip(tax.parent.tolist(), tax.names, strict=True))}
-
-    def knows(self, label: Any) -> bool:
-        if isinstance(label, str):
-            return label in self._words or self.knows(tuple(split_path(label)))
-        if not _is_path_of_names(label):
-            return False
-        node: int | None = 0
-        for name in label:
-            node = self._edges.get((node, name)) if node is not None else None
-        return node is not None
 
 
 def _paths(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from operator import index
 from typing import Any, Literal, get_args
 
 import torch
@@ -93,9 +94,17 @@ class TreeHead(nn.Module, ABC):
 
     def topk(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """(..., k) log-probabilities of the k most probable leaves, falling, and their classes; ties by class order."""
+        return top_classes(self.forward(h), self._checked_k(k))
+
+    def _checked_k(self, k: Any) -> int:
+        if type(k) is not int:
+            try:
+                k = index(k)
+            except TypeError:
+                raise OptionError(f"k is a whole number, not {k!r}") from None
         if not 1 <= k <= self.out_features:
             raise OptionError(f"k lies between 1 and the {self.out_features} classes, not {k}")
-        return top_classes(self.forward(h), k)
+        return int(k)
 
     def _check_features(self, h: Tensor) -> None:
         check_width(h, self.in_features, "the features that this head was made for")

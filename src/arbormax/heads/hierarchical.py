@@ -141,7 +141,8 @@ class HierarchicalSoftmax(TreeHead):
         On a large tree only the branches that may hold one of them are looked at, and the answer has no gradients.
         """
         self._check_features(h)
-        if h.layout == torch.strided and 1 <= k <= self.out_features and not torch.compiler.is_compiling():
+        k = self._checked_k(k)
+        if h.layout == torch.strided and not torch.compiler.is_compiling():
             features = h.reshape(-1, h.shape[-1])
             if len(features) and k * _DEEP <= self.out_features and self._searches(h):
                 with torch.no_grad():

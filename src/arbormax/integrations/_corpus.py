@@ -114,6 +114,8 @@ def _files_of(source: Path, format: str | None) -> list[Path]:
         if not files:
             raise InputError(f"{source}: no file has such a name")
         return [file for path in files for file in _files_of(path, format)]
+    if not source.exists():
+        raise InputError(f"{source}: there is no such file or folder")
     if format is None and source.suffix.lower() != ".parquet":
         raise InputError(
             f"Ray scores Parquet, and the name of {source} does not end with .parquet: write the texts as Parquet, "

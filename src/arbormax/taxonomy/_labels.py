@@ -56,6 +56,10 @@ def name_ids(names: Sequence[str]) -> tuple[dict[str, int], np.ndarray]:
     return ids, np.fromiter((ids.setdefault(name, len(ids)) for name in names), np.int64, len(names))
 
 
+def _is_path(label: object) -> bool:
+    return isinstance(label, (tuple, list)) and all(isinstance(name, str) for name in label)
+
+
 class LabelIndex:
     """Looks labels up in one taxonomy; built at the first look-up."""
 
@@ -109,35 +113,39 @@ class LabelIndex:
             node = int(self._edge_order[at])
         return node
 
-    def find(self, label: str | Sequence[str]) -> int:
-        if isinstance(label, str):
-            return self._find_text(label)
-        if not isinstance(label, (tuple, list)) or not all(isinstance(name, str) for name in label):
-            raise LabelError(
-                f"a label is a string or a tuple of names from the root down, not {label!r} ({type(label).__name__})"
-            )
-        node = self.walk(label)
-        if node < 0:
-            raise LabelError(f"no node has the path {tuple(label)!r}{self._hint_for_path(label)}")
-        return node
-
-    def _find_text(self, label: str) -> int:
+    def seek(self, label: str | Sequence[str]) -> int:
+        """The node that a label means, or -1."""
+        if not isinstance(label, str):
+            return self.walk(label) if _is_path(label) else -1
         number = self._class_of_label.get(label)
         if number is not None:
             return int(self._tax.leaves[number])
         named = self.named(label)
-        if len(named) == 1:
-            return int(named[0])
-        node = self.walk(split_path(label))
-        if node >= 0:
-            return node
+        return int(named[0]) if len(named) == 1 else self.walk(split_path(label))
+
+    def find(self, label: str | Sequence[str]) -> int:
+        node = self.seek(label)
+        if node < 0:
+            raise LabelError(self._why_not(label))
+        return node
+
+    def _why_not(self, label: str | Sequence[str], hints: bool = True) -> str:
+        """Why no node is found, and what may have been meant: a comparison with every name."""
+        if not isinstance(label, str):
+            if _is_path(label):
+                return f"no node has the path {tuple(label)!r}{self._hint_for_path(label) if hints else ''}"
+            kind = type(label).__name__
+            return f"a label is a string or a tuple of names from the root down, not {label!r} ({kind})"
+        named = self.named(label)
         if len(named) > 1:
             paths = [join_path(self._tax.path(n)) for n in named[:_LISTED].tolist()]
             more = f", … and {len(named) - _LISTED} more" if len(named) > _LISTED else ""
-            raise LabelError(f"{label!r} names {len(named)} nodes; use one of their paths: {', '.join(paths)}{more}")
-        path = split_path(label)
-        hint = self._hint_for_path(path) if len(path) > 1 else did_you_mean(label, self._ids)
-        raise LabelError(f"the taxonomy has no node {label!r}{hint}")
+            return f"{label!r} names {len(named)} nodes; use one of their paths: {', '.join(paths)}{more}"
+        hint = ""
+        if hints:
+            path = split_path(label)
+            hint = self._hint_for_path(path) if len(path) > 1 else did_you_mean(label, self._ids)
+        return f"the taxonomy has no node {label!r}{hint}"
 
     def _hint_for_path(self, path: Sequence[str]) -> str:
         """Says where a path leaves the tree, and which child may have been meant there."""
@@ -156,25 +164,26 @@ class LabelIndex:
             raise LabelError(f"expected a list of labels, found the string {labels!r}")
         nodes: list[int] = []
         known: dict[str | Sequence[str], int] = {}
-        wrong: dict[str, list[int]] = {}
+        wrong: dict[str | Sequence[str], tuple[str, list[int]]] = {}
         for position, label in enumerate(labels):
             key = tuple(label) if isinstance(label, list) else label
-            try:
-                node = known.get(key)
-                if node is None:
-                    node = known[key] = self.find(label)
-                nodes.append(node)
-            except LabelError as error:
-                wrong.setdefault(str(error), []).append(position)
+            node = known.get(key)
+            if node is None:
+                node = known[key] = self.seek(key)
+            if node < 0:
+                if key not in wrong:
+                    wrong[key] = self._why_not(label, hints=len(wrong) < _LISTED), []
+                wrong[key][1].append(position)
+            nodes.append(node)
         if wrong:
             problems = [
                 f"{message} (at {', '.join(map(str, at[:3]))}{', …' if len(at) > 3 else ''})"
-                for message, at in wrong.items()
+                for message, at in wrong.values()
             ]
             lines = [f"  - {problem}" for problem in problems[:_LISTED]]
             if len(problems) > _LISTED:
                 lines.append(f"  - … and {len(problems) - _LISTED} more")
-            unknown = LabelError("\n".join([f"{sum(map(len, wrong.values()))} labels cannot be found:", *lines]))
+            unknown = LabelError("\n".join([f"{nodes.count(-1)} labels cannot be found:", *lines]))
             unknown.problems = tuple(problems)
             raise unknown
         return np.array(nodes, np.int64)

@@ -300,13 +300,17 @@ class Taxonomy:
         """The label of each class: the leaf's name, or its '/'-path where that name repeats."""
         return self._labels.classes
 
-    def find(self, label: Label) -> int:
+    def find(self, label: Label, missing: int | None = None) -> int:
         """The node that a label means.
 
         A tuple is a path of names from the root down. A string is a class label, else a name that stands once in the
-        tree, else a '/'-path in which '\\/' is a '/' inside a name.
+        tree, else a '/'-path in which '\\/' is a '/' inside a name. Given `missing`, such as -1, a label that means no
+        node gets that in place of an error, which would look for names that may have been meant.
         """
-        return self._labels.find(label)
+        if missing is None:
+            return self._labels.find(label)
+        node = self._labels.seek(label)
+        return node if node >= 0 else missing
 
     def find_many(self, labels: Iterable[Label]) -> np.ndarray:
         """The node of every label; unknown ones are told together in one error, all of them in its `problems`."""

@@ -107,6 +107,15 @@ class Hardware:
             here = int(self.devices)
         return max(here, 1) * self.num_nodes
 
+    def check(self) -> None:
+        """Raise where there are no such devices here, before anything is made for a run."""
+        has_other = torch.accelerator.is_available()
+        if self.accelerator in ("gpu", "cuda") and not has_other:
+            raise OptionError(f"there is no GPU here that torch can use; found accelerator={self.accelerator!r}")
+        is_cpu = self.accelerator == "cpu" or (self.accelerator == "auto" and not has_other)
+        if is_cpu and self.devices != "auto" and not (str(self.devices).isdigit() and int(self.devices) > 0):
+            raise OptionError(f"on a CPU devices are a number of processes, from 1; found {self.devices!r}")
+
     @property
     def several(self) -> bool:
         """Whether these are more devices than one."""
@@ -175,6 +184,7 @@ def fit(
     With `folder`, logs and the state of the run go there and `resume` goes on from that state, to the same weights as
     a run that was never stopped. Callbacks must not keep the trainer, which is taken apart in the end.
     """
+    hardware.check()
     config = config.resolved(len(train))
     assert config.batch_size is not None
     step = config.batch_size * hardware.ranks  # texts, on all devices

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from arbormax.errors import OptionError
+
 
 class Together(Optimizer):
     """Several optimisers that step as one, so that dense and row-sparse parameters can train side by side.
@@ -56,8 +58,11 @@ class Together(Optimizer):
         self.param_groups = [group for part in self.optimisers for group in part.param_groups]
 
 
-def clip_gradients(parameters: Iterable[nn.Parameter], largest: float) -> Tensor:
+def clip_gradients(parameters: Tensor | Iterable[Tensor], largest: float) -> Tensor:
     """The norm of all gradients together, dense and sparse, which are scaled down where it exceeds `largest`."""
+    if not largest >= 0:
+        raise OptionError(f"the largest norm is a number from 0, not {largest!r}")
+    parameters = [parameters] if isinstance(parameters, Tensor) else parameters
     grads = []
     for parameter in parameters:
         if parameter.grad is None:

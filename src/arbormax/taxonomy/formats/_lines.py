@@ -13,8 +13,10 @@ from arbormax.taxonomy.formats._check import preorder
 from arbormax.taxonomy.formats._text import lines
 from arbormax.taxonomy.tree import Taxonomy
 
-_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "/": "/", ";": ";"}
-_ESCAPES = str.maketrans({char: "\\" + letter for letter, char in _ESCAPED.items()})
+_MARKS = ("/", ";", " > ")  # that separate the names of a path, if nothing else is said
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "/": "/", ";": ";", ">": ">"}
+_ESCAPES = str.maketrans({char: "\\" + letter for letter, char in _ESCAPED.items() if char != ">"})
+_ARROW = re.compile("(?<= )>(?= )")
 _DARKNET = re.compile(r"(.*?)\s+(-?[0-9]{1,18})\s*")
 _NEWICK = re.compile(r"\s*(?:\[[^\]]*\]\s*)*\(")
 
@@ -47,13 +49,15 @@ def _separator(rows: list[tuple[int, str]], draft: Draft) -> str:
     first: dict[str, int] = {}
     for number, line in rows:
         bare = re.sub(r"\\.", "", line) if "\\" in line else line
-        for mark in "/;":
+        for mark in _MARKS:
             if mark in bare:
                 first.setdefault(mark, number)
-    if len(first) == 2:
+    if len(first) > 1:
+        one, other = [mark for mark in _MARKS if mark in first][:2]
+        escapes = "" if " > " in (one, other) else f", or write the other one as '\\{one}' or '\\{other}'"
         draft.problems.append(
-            f"both '/' (line {first['/']}) and ';' (line {first[';']}) stand in the paths; say which one separates "
-            "names with sep='/' or sep=';', or write the other one as '\\/' or '\\;'"
+            f"both {one!r} (line {first[one]}) and {other!r} (line {first[other]}) stand in the paths; say which one "
+            f"separates names with sep={one!r} or sep={other!r}{escapes}"
         )
         draft.fail_on_problems()
     return next(iter(first), "/")
@@ -74,7 +78,7 @@ def _split(line: str, sep: str) -> list[str]:
 
 
 def write_txt(tax: Taxonomy) -> Iterator[str]:
-    escaped = [name.translate(_ESCAPES) for name in tax.names]
+    escaped = [_ARROW.sub(r"\\>", name.translate(_ESCAPES)) for name in tax.names]
     rows = []
     for leaf in tax.leaves.tolist():
         rows.append("/".join([*(escaped[node] for node in tax.ancestors(leaf).tolist()[1:]), escaped[leaf]]))
