@@ -102,6 +102,8 @@ def test_options_of_the_file_are_passed_on(run, refused, here):
     assert "--inner-classes stop" in refused("taxonomy", "check", "odd.txt", "--separator", "|", lines=None)
     told = run("taxonomy", "check", "odd.txt", "--separator", "|", "--inner-classes", "stop", "--json")
     assert json.loads(told.out)["classes"] == 2
+    (here / "two.txt").write_text("news > sport/games\n")
+    assert "--separator ' > ' of arbormax taxonomy convert" in refused("taxonomy", "check", "two.txt", lines=None)
 
 
 @pytest.mark.parametrize(

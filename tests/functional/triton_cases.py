@@ -94,6 +94,8 @@ def test_the_usual_loss_counts_what_torch_counts(kind, ignored, reduction, spars
         (loss * 3).backward()
         ways.append([loss.detach(), *(part.grad.to_dense() for part in given)])
     assert_alike(*ways, 2e-6)
+    if DEVICE == "cpu":  # a GPU cuts a float32 product in three, so that a sum that cancels out is off by more
+        torch.testing.assert_close(*ways, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -257,6 +257,12 @@ def test_many_labels_are_told_together():
         tax.find_many(["mak", "mac", "mak", "xyz"])
 
 
+def test_only_the_unknown_labels_that_are_shown_get_a_hint():
+    with pytest.raises(LabelError) as caught:
+        Taxonomy.from_nested(NESTED).find_many([f"mac{number}" for number in range(30)])
+    assert ["did you mean 'mac'" in problem for problem in caught.value.problems] == [True] * 8 + [False] * 22
+
+
 @pytest.mark.parametrize("count", [1, 8, 9, 30])
 def test_every_unknown_label_is_among_the_problems_and_the_first_are_shown(count):
     tax = Taxonomy.from_nested(NESTED)

@@ -36,6 +36,7 @@ _SPOKEN = (
     (r"\bepochs_from=[\"'](\w+)[\"']", r"--epochs-from \1"),
     (r"\binner_classes=[\"'](\w+)[\"']", r"--inner-classes \1"),
     (r"\bsparse_head\b", "--sparse-head"),
+    (r"\bsep=('.+?') or sep=('.+?')", r"--separator \1 or --separator \2 of arbormax taxonomy convert"),
     (r"\b(head|encoder|encoding|layout)=[\"']([\w-]+)[\"']", r"--\1 \2"),
     (r"\b(delimiter|encoding|separator|layout|head|validation|taxonomy)=(?=['\"\w])", r"--\1 "),
     (r"\b(delimiter|encoding|header|quoting|separator|layout|taxonomy|root|study)=", r"--\1"),

@@ -97,14 +97,13 @@ class TreeHead(nn.Module, ABC):
         return top_classes(self.forward(h), self._checked_k(k))
 
     def _checked_k(self, k: Any) -> int:
-        if type(k) is not int:
-            try:
-                k = index(k)
-            except TypeError:
-                raise OptionError(f"k is a whole number, not {k!r}") from None
-        if not 1 <= k <= self.out_features:
+        try:
+            number = index(k)
+        except TypeError:
+            raise OptionError(f"k is a whole number, not {k!r}") from None
+        if not 1 <= number <= self.out_features:
             raise OptionError(f"k lies between 1 and the {self.out_features} classes, not {k}")
-        return int(k)
+        return number
 
     def _check_features(self, h: Tensor) -> None:
         check_width(h, self.in_features, "the features that this head was made for")
