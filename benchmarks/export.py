@@ -26,8 +26,8 @@ import torch
 from arbormax.data import Dataset, load
 from arbormax.data.datasets.base import data_root
 from arbormax.data.vocabulary import Vocabulary
-from arbormax.integrations.export import export_model, graph_inputs
-from arbormax.training import TextModel, TrainConfig
+from arbormax.integrations.onnx import export_model, graph_inputs
+from arbormax.model import Model, TrainConfig
 from common import append, circumstances
 
 RESULTS = Path(__file__).parent / "results" / "export.csv"
@@ -59,7 +59,7 @@ def transformer(data: Dataset, room: Path) -> tuple[str, Path]:
     return "BERT of MiniLM's size, untrained", room
 
 
-def contenders(model: TextModel, texts: list[str], room: Path) -> dict[str, Run]:
+def contenders(model: Model, texts: list[str], room: Path) -> dict[str, Run]:
     """Each gives leaf and node log-probabilities of these texts, whose ids are ready."""
     own = model.encoder.collate(model.encoder.encode(texts))
     arrays = graph_inputs(model, texts)
@@ -123,7 +123,7 @@ def main() -> None:
                 named, source = transformer(data, room / "transformer")
                 options = {"encoder_options": {"model": str(source)}}
             config = TrainConfig.make(encoder=encoder, head="hierarchical", **options)
-            model = TextModel.new(data.train.texts, data.taxonomy, config).eval()
+            model = Model.new(data.train.texts, data.taxonomy, config).eval()
             for kind in ("onnx", "torch-export"):
                 made = export_model(model, room / kind, kind)
                 print(f"{named}, {kind}: differs from torch by {made.difference:.1e}")

@@ -2,7 +2,7 @@
 
 For each encoder a service is started as a process of its own; this process is its clients, as many connections as are
 asked for, each of which sends its next request when its last is answered. The bare model is called here, in one
-process, 128 texts at a time and one by one, by `arbormax.training.predictions`: rows with label, path, probabilities
+process, 128 texts at a time and one by one, by `arbormax.model.predict`: rows with label, path, probabilities
 and the five best classes. Both start as they do for anyone: the service with a process a core, torch with a thread a
 core; `--workers` and `--threads` say otherwise. All of them take turns, so that what else runs on the machine hits all
 alike; `to_bare` is the median over the turns of the texts per second over those of the bare model in batches. `cpu_us`
@@ -38,8 +38,8 @@ import numpy as np
 import torch
 
 from arbormax.data import Dataset, load
-from arbormax.training import TextModel, TrainConfig, save_model
-from arbormax.training.predictions import Decoding, predictions
+from arbormax.model import Model, TrainConfig, save_model
+from arbormax.model.predict import Decoding, predictions
 from common import append, circumstances
 from export import transformer
 
@@ -159,7 +159,7 @@ def service(folder: Path, arguments: argparse.Namespace) -> Iterator[tuple[int, 
             print(told, file=sys.stderr)
 
 
-def bare(model: TextModel, texts: list[str], size: int, seconds: float) -> float:
+def bare(model: Model, texts: list[str], size: int, seconds: float) -> float:
     """Texts per second of the model in a loop."""
     count, at, begin = 0, 0, time.perf_counter()
     while (spent := time.perf_counter() - begin) < seconds:
@@ -185,7 +185,7 @@ def megabytes(pid: int) -> float:
     return sum(int(status.partition("VmRSS:")[2].split()[0]) for status in told) / 1024
 
 
-def measure(model: TextModel, texts: list[str], folder: Path, arguments: argparse.Namespace) -> list[dict[str, object]]:
+def measure(model: Model, texts: list[str], folder: Path, arguments: argparse.Namespace) -> list[dict[str, object]]:
     """A row for each number of clients."""
     ready = {size: requests_of(texts, size) for size in {size for _, size in LOADS}}
     turns: dict[tuple[int, int], list[dict[str, float]]] = {load: [] for load in LOADS}
@@ -282,14 +282,14 @@ def watch(texts: list[str], folder: Path, arguments: argparse.Namespace) -> None
         raise SystemExit(1)
 
 
-def made(encoder: str, data: Dataset, room: Path) -> tuple[str, TextModel]:
+def made(encoder: str, data: Dataset, room: Path) -> tuple[str, Model]:
     """An untrained model, and what to call it."""
     named, options = encoder, {}
     if encoder == "transformer":
         named, source = transformer(data, room / "transformer")
         options = {"encoder_options": {"model": str(source)}}
     config = TrainConfig.make(encoder=encoder, head="hierarchical", **options)
-    return named, TextModel.new(data.train.texts, data.taxonomy, config).eval()
+    return named, Model.new(data.train.texts, data.taxonomy, config).eval()
 
 
 def main() -> None:

@@ -29,8 +29,10 @@ import pytorch_lightning as pl
 import torch
 
 from arbormax.data import Batches, Dataset, Examples, load
+from arbormax.data.folds import held_out
 from arbormax.data.tokens import words
-from arbormax.training import TextModel, TrainConfig, fit, held_out
+from arbormax.model import Model, TrainConfig
+from arbormax.training import fit
 from arbormax.training.optim import clip_gradients
 from common import append, circumstances
 from frontier import write_frontier
@@ -110,7 +112,7 @@ def plain(text: str) -> str:
     return " ".join(words(text))
 
 
-def classes_of(model: TextModel, texts: list[str]) -> np.ndarray:
+def classes_of(model: Model, texts: list[str]) -> np.ndarray:
     leaves = torch.tensor(model.taxonomy.leaves)
     return torch.cat([logp[:, leaves].argmax(1) for logp in model.node_log_probs(texts)]).numpy()
 
@@ -244,7 +246,7 @@ def overhead(threads: int, turns: int) -> list[dict[str, Any]]:
 
 def bare_loop(config: TrainConfig, examples: Examples) -> float:
     """Seconds of a plain training loop: the same modules, optimiser and clipping, batches made beforehand."""
-    model = TextModel.new(examples.texts, dataset().taxonomy, config)
+    model = Model.new(examples.texts, dataset().taxonomy, config)
     targets = dataset().taxonomy.class_of[examples.nodes]
     rows = model.encoder.encode(examples.texts)
     batches = list(Batches(rows, targets, model.encoder.collate, config.batch_size or 1, shuffle=True, sort=True))
@@ -265,7 +267,7 @@ def throughput(threads: int, turns: int) -> list[dict[str, Any]]:
     texts = dataset().train.texts
     rows = []
     for encoder in ("bag", "bilstm"):
-        model = TextModel.new(texts, dataset().taxonomy, TrainConfig.make(encoder=encoder).resolved())
+        model = Model.new(texts, dataset().taxonomy, TrainConfig.make(encoder=encoder).resolved())
         some = texts if encoder == "bag" else texts[:20_000]
         rates = []
         for _ in range(turns):

@@ -60,7 +60,7 @@ def _annotated(notes: dict[int, str]) -> am.Taxonomy:
 def heads() -> dict[str, str]:
     """Three heads on ICD-10-CM: differences with intervals, and the operating curves."""
     from arbormax.data import load
-    from arbormax.training.bootstrap import paired_differences
+    from arbormax.metrics.bootstrap import paired_differences
 
     data = load("icd10cm")
     tax, truth = data.taxonomy, np.asarray(data.test.nodes)

@@ -18,8 +18,8 @@ from urllib.parse import urlencode
 import uvicorn
 from playwright.sync_api import Browser, sync_playwright
 
+from arbormax.model.folder import load_model
 from arbormax.serve import Settings, create_app
-from arbormax.training.folder import load_model
 
 FIGURES = Path(__file__).parents[1] / "figures"
 SIZE = {"width": 1180, "height": 860}

@@ -6,17 +6,18 @@ The public names are loaded when first asked for: a taxonomy needs no torch, and
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from arbormax._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from arbormax import decode, errors, functional, metrics
     from arbormax.heads import FlatSoftmax, HierarchicalSoftmax, SharedSoftmax
     from arbormax.heads.edit import edit
-    from arbormax.integrations.features import HierarchicalClassifier
-    from arbormax.integrations.hf import from_pretrained, trainer_loss
     from arbormax.integrations.replace import replace_head
-    from arbormax.integrations.text import TextClassifier
+    from arbormax.integrations.transformers import from_pretrained, trainer_loss
+    from arbormax.sklearn.features import HierarchicalClassifier
+    from arbormax.sklearn.text import TextClassifier
     from arbormax.taxonomy import Taxonomy
 
-__version__ = "0.1.0"
 
 __all__ = [
     "FlatSoftmax",
@@ -35,29 +36,29 @@ __all__ = [
     "trainer_loss",
 ]
 
-_ROOMS = {
+_HOMES = {
     "FlatSoftmax": "arbormax.heads",
-    "HierarchicalClassifier": "arbormax.integrations.features",
+    "HierarchicalClassifier": "arbormax.sklearn.features",
     "HierarchicalSoftmax": "arbormax.heads",
     "SharedSoftmax": "arbormax.heads",
     "Taxonomy": "arbormax.taxonomy",
-    "TextClassifier": "arbormax.integrations.text",
+    "TextClassifier": "arbormax.sklearn.text",
     "edit": "arbormax.heads.edit",
-    "from_pretrained": "arbormax.integrations.hf",
+    "from_pretrained": "arbormax.integrations.transformers",
     "replace_head": "arbormax.integrations.replace",
-    "trainer_loss": "arbormax.integrations.hf",
+    "trainer_loss": "arbormax.integrations.transformers",
 }
-_MODULES = ("data", "decode", "encoders", "errors", "functional", "metrics", "training")
+_MODULES = ("data", "decode", "encoders", "errors", "functional", "metrics", "model", "studies", "training")
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"arbormax.{name}")
-    if name not in _ROOMS:
+    if name not in _HOMES:
         raise AttributeError(f"module 'arbormax' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_ROOMS[name]), name)
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ROOMS, *_MODULES})
+    return sorted({*globals(), *_HOMES, *_MODULES})

@@ -1,6 +1,6 @@
-"""What arbormax raises. Each error is also the built-in one that a caller would expect to catch."""
+"""The errors that arbormax raises. Each is also the built-in exception that a caller would expect to catch."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 
 __all__ = [
@@ -16,45 +16,79 @@ __all__ = [
 
 
 class ArbormaxError(Exception):
-    """The parent of every error that arbormax raises on purpose."""
+    """The base class of every error that arbormax raises on purpose.
+
+    `argument` names the argument that is wrong, and `fix` the arguments that would help, with their values. Both are
+    part of the message as Python writes them; the command line renders them as its own options.
+
+    >>> str(ArbormaxError("expected a number, found 'x'", argument="tau"))
+    "tau: expected a number, found 'x'"
+    >>> str(ArbormaxError("the first row is no header", fix={"header": False}))
+    'the first row is no header; try header=False'
+    """
+
+    def __init__(
+        self, message: str = "", *, argument: str | None = None, fix: Mapping[str, object] | None = None
+    ) -> None:
+        self.message = message
+        self.argument = argument
+        self.fix = dict(fix or {})
+        super().__init__(self.render())
+
+    def render(
+        self,
+        name: Callable[[str], str] = str,
+        assign: Callable[[str, object], str] = "{}={!r}".format,
+    ) -> str:
+        """The whole message, with `name` spelling the argument and `assign` each argument of the fix."""
+        where = f"{name(self.argument)}: " if self.argument else ""
+        how = f"; try {' or '.join(assign(key, value) for key, value in self.fix.items())}" if self.fix else ""
+        return f"{where}{self.message}{how}"
 
 
 class _ListedError(ArbormaxError, ValueError):
-    """An error that tells several defects of one input at once.
+    """An error that reports several defects of one input.
 
-    `problems` holds every defect found, one string each; the message shows the first ones.
+    `problems` contains every defect, one string each; the message shows the first ones.
     """
 
     shown = 20
 
-    def __init__(self, message: str, problems: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        problems: Iterable[str] = (),
+        *,
+        argument: str | None = None,
+        fix: Mapping[str, object] | None = None,
+    ) -> None:
         self.problems = tuple(problems) or (message,)
         if len(self.problems) > 1:
             listed = [f"  - {problem}" for problem in self.problems[: self.shown]]
             if len(self.problems) > self.shown:
                 listed.append(f"  - … and {len(self.problems) - self.shown} more")
             message = "\n".join([message, *listed])
-        super().__init__(message)
+        super().__init__(message, argument=argument, fix=fix)
 
 
 class TaxonomyError(_ListedError):
-    """A taxonomy, or a file of one, that is not a tree of named classes; `problems` lists every defect."""
+    """The input is not a tree of named classes; `problems` lists every defect."""
 
 
 class LabelError(_ListedError):
-    """A label that names no node of the taxonomy, or more than one; `problems` has one entry per label."""
+    """A label matches no node of the taxonomy, or several; `problems` has one entry per label."""
 
 
 class InputError(ArbormaxError, ValueError):
-    """A tensor, an array or a file whose shape, range or content does not fit."""
+    """A tensor, an array or a file has the wrong shape, range or content."""
 
 
 class TableError(_ListedError, InputError):
-    """A file of labelled texts that cannot be read; `problems` lists every bad row with its line."""
+    """A table cannot be read; `problems` lists every bad row with its line number."""
 
 
 class OptionError(ArbormaxError, TypeError, ValueError):
-    """An option that does not exist here, or one that cannot be had together with another."""
+    """An option is unknown, has a wrong value, or cannot be combined with another."""
 
 
 class MissingDependencyError(ArbormaxError, ImportError):
@@ -62,10 +96,10 @@ class MissingDependencyError(ArbormaxError, ImportError):
 
     def __init__(self, feature: str, package: str, extra: str | None = None) -> None:
         self.given = (feature, package, extra)
-        or_extra = f", or 'arbormax[{extra}]' with all that goes with it" if extra else ""
+        or_extra = f", or pip install 'arbormax[{extra}]'" if extra else ""
         super().__init__(f"{feature} needs the package {package}: pip install '{package.lower()}'{or_extra}")
 
-    def __reduce__(self) -> tuple[type, tuple[str, str, str | None]]:  # it may come from another process
+    def __reduce__(self) -> tuple[type, tuple[str, str, str | None]]:  # errors of worker processes are pickled
         return type(self), self.given
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import arbormax as am
-from arbormax.functional._index import tree_index
+from arbormax.functional.index import tree_index
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "needs.py"))

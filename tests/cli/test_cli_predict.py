@@ -16,8 +16,8 @@ from cli_tools import program, rows, write_csv
 from arbormax import Taxonomy
 from arbormax.cli.options import TableOptions
 from arbormax.cli.scoring import batches_of
-from arbormax.training import load_model
-from arbormax.training.predictions import ROWS, Decoding, Names, scored
+from arbormax.model import load_model
+from arbormax.model.predict import ROWS, Decoding, Names, scored
 
 LABELS = {"sport", "weather", "shoes", "hats"}
 

@@ -128,12 +128,12 @@ def test_each_distinct_label_is_looked_up_once(monkeypatch):
 
 
 def test_no_hints_are_looked_for_where_another_reading_is_found(monkeypatch):
-    monkeypatch.setattr("arbormax.taxonomy._labels.did_you_mean", None)
+    monkeypatch.setattr("arbormax.taxonomy.labels.did_you_mean", None)
     assert label_nodes(["shop > shoes", "news > sport"], NEWS).tolist() == [NEWS.find("shoes"), NEWS.find("sport")]
 
 
 def test_labels_that_cannot_be_found_get_what_is_given_for_them(monkeypatch):
-    monkeypatch.setattr("arbormax.taxonomy._labels.did_you_mean", None)  # no hints are looked for
+    monkeypatch.setattr("arbormax.taxonomy.labels.did_you_mean", None)  # no hints are looked for
     labels = ["sport", "sprot", "other", "", ("shop", "shoes"), ("shop", "hats"), 3, "sprot", "shop/shoes"]
     shoes = NEWS.find("shoes")
     expected = [NEWS.find("sport"), -1, -1, -1, shoes, -1, -1, -1, shoes]  # two nodes are named "other"
@@ -143,7 +143,7 @@ def test_labels_that_cannot_be_found_get_what_is_given_for_them(monkeypatch):
 
 def test_only_the_wrong_labels_that_are_shown_get_a_hint(monkeypatch):
     hinted = []
-    monkeypatch.setattr("arbormax.taxonomy._labels.did_you_mean", lambda word, known: hinted.append(word) or "")
+    monkeypatch.setattr("arbormax.taxonomy.labels.did_you_mean", lambda word, known: hinted.append(word) or "")
     problems = problems_of([f"class {i}" for i in range(5_000)] + ["sport"])
     assert len(problems) == 5_000
     assert len(hinted) == 20

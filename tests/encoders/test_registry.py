@@ -8,7 +8,8 @@ from arbormax import Taxonomy
 from arbormax.data.examples import Examples
 from arbormax.encoders import encoder_kind
 from arbormax.errors import OptionError
-from arbormax.training import TrainConfig, fit, load_model, save_model
+from arbormax.model import TrainConfig, load_model, save_model
+from arbormax.training import fit
 
 
 def test_an_unknown_encoder_is_told_with_the_nearest():

@@ -7,7 +7,7 @@ import torch
 from triton_cases import DEVICE, TREES
 
 import arbormax as am
-from arbormax.functional._index import tree_index
+from arbormax.functional.index import tree_index
 from arbormax.heads.base import TreeHead
 from arbormax.kernels import best_triton
 

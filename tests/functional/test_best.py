@@ -130,12 +130,12 @@ def test_the_top_classes_are_a_stable_sort(logp, k):
 
 
 def test_the_answer_is_the_first_of_the_best_also_when_all_are_alike():
-    from arbormax.training import TrainConfig
-    from arbormax.training.model import TextModel
-    from arbormax.training.predictions import Decoding, predictions
+    from arbormax.model import TrainConfig
+    from arbormax.model.network import Model
+    from arbormax.model.predict import Decoding, predictions
 
     tax = Taxonomy.from_parents([-1, *(0 for _ in range(40))])
-    model = TextModel.new(["some words"], tax, TrainConfig.make(encoder="bag"))
+    model = Model.new(["some words"], tax, TrainConfig.make(encoder="bag"))
     with torch.no_grad():
         model.head.weight.zero_()
         model.head.bias.zero_()

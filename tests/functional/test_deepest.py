@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import arbormax as am
 from arbormax import Taxonomy
 from arbormax.functional import best
-from arbormax.functional._threshold import level_best
 from arbormax.functional.best import deepest_nodes
+from arbormax.functional.threshold import level_best
 from strategies import taxonomies
 
 TAUS = (0.0, 1e-6, 0.1, 0.3, 0.5, 0.9, 1.0)

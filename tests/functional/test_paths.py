@@ -10,8 +10,8 @@ import arbormax as am
 from arbormax import Taxonomy
 from arbormax import functional as AF
 from arbormax.errors import InputError, OptionError
-from arbormax.functional._index import tree_index
-from arbormax.functional._path_tree import path_tree
+from arbormax.functional.index import tree_index
+from arbormax.functional.path_tree import path_tree
 from arbormax.functional.paths import path_cross_entropy, prefers_paths
 from strategies import taxonomies
 

@@ -12,8 +12,8 @@ import torch
 import arbormax as am
 from arbormax import Taxonomy
 from arbormax.errors import OptionError
-from arbormax.functional._path_ops import path_steps
-from arbormax.functional._path_tree import path_tree
+from arbormax.functional.path_ops import path_steps
+from arbormax.functional.path_tree import path_tree
 from arbormax.functional.paths import path_cross_entropy
 from arbormax.kernels import path_triton
 

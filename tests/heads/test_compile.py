@@ -9,7 +9,7 @@ from many_heads import HEADS, TREE, C, N, features, fresh_tree, large_tree, make
 
 import arbormax as am
 from arbormax import functional as AF
-from arbormax.functional._index import TreeIndex, tree_index
+from arbormax.functional.index import TreeIndex, tree_index
 
 every_head = pytest.mark.parametrize("kind", HEADS)
 WEIGHT = torch.linspace(0.1, 3.0, C, dtype=torch.float64)

@@ -11,7 +11,7 @@ from torch import nn
 
 import arbormax as am
 import oracles_heads as oracle
-from arbormax.functional._index import tree_index
+from arbormax.functional.index import tree_index
 
 LEAVES = torch.from_numpy(TREE.leaves.copy())
 every_head = pytest.mark.parametrize("kind", HEADS)

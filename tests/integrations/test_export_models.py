@@ -13,13 +13,13 @@ import torch
 
 import arbormax as am
 from arbormax.errors import MissingDependencyError, OptionError
-from arbormax.integrations import export
+from arbormax.integrations import onnx as export
 from arbormax.integrations._graph import graph_of
-from arbormax.integrations.export import ExportError, export_model, graph_inputs
-from arbormax.training import load_model, save_model
-from arbormax.training.config import TrainConfig
-from arbormax.training.folder import ModelFolderError
-from arbormax.training.model import TextModel
+from arbormax.integrations.onnx import ExportError, export_model, graph_inputs
+from arbormax.model import load_model, save_model
+from arbormax.model.folder import ModelFolderError
+from arbormax.model.network import Model
+from arbormax.model.settings import TrainConfig
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -86,7 +86,7 @@ def made(request):
         if encoder == "transformer":
             options = {"model": str(request.getfixturevalue("bert")), **options}
         config = TrainConfig.make(encoder=encoder, head=head, encoder_options={**OPTIONS.get(encoder, {}), **options})
-        model = TextModel.new(TRAINING, TAX, config)
+        model = Model.new(TRAINING, TAX, config)
         torch.manual_seed(1)
         with torch.no_grad():
             model.head.weight.mul_(20 if encoder != "transformer" else 5)

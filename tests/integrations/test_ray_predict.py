@@ -18,8 +18,9 @@ from arbormax.cli.app import app
 from arbormax.data import Examples, iter_rows
 from arbormax.encoders.bag import BagEncoder
 from arbormax.integrations import _corpus
-from arbormax.training import TrainConfig, fit, save_model
-from arbormax.training.predictions import ROWS
+from arbormax.model import TrainConfig, save_model
+from arbormax.model.predict import ROWS
+from arbormax.training import fit
 
 pytest.importorskip("ray.data", reason="needs arbormax[ray]")
 

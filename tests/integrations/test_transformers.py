@@ -95,7 +95,8 @@ def test_the_plain_library_refuses_the_folder_until_it_knows_of_arbormax(folder:
     script = (
         f"import transformers as t\ntry: t.AutoModelForSequenceClassification.from_pretrained({str(folder)!r})\n"
         "except ValueError as error: print(error)\n"
-        f"import arbormax.integrations.hf\nm = t.AutoModelForSequenceClassification.from_pretrained({str(folder)!r})\n"
+        "import arbormax.integrations.transformers\n"
+        f"m = t.AutoModelForSequenceClassification.from_pretrained({str(folder)!r})\n"
         "print(type(m.classifier).__name__)"
     )
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout

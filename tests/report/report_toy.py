@@ -12,8 +12,8 @@ import torch
 
 import arbormax as am
 from arbormax.data.examples import Examples
-from arbormax.training.details import Recorder, details, to_json
-from arbormax.training.evaluate import measured
+from arbormax.studies.evaluate import measured
+from arbormax.studies.record import Recorder, details, to_json
 
 TREE = am.Taxonomy.from_nested(
     {"animal": {"bird": ["owl", "hen"], "fish": ["cod", "eel"]}, "plant": {"tree": ["oak", "elm"], "grass": ["rye"]}}

@@ -19,7 +19,7 @@ from arbormax.cli.app import app
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError, MissingDependencyError, OptionError
 from arbormax.report import report_html, write_report
-from arbormax.training.details import details, to_json
+from arbormax.studies.record import details, to_json
 from browser import browsing
 
 EVIL = "</script><script>window.hit = 1</script><img src=x onerror='window.hit = 1'>"

@@ -12,7 +12,7 @@ from report_toy import CURVE, TREE, Page, run_of
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError
 from arbormax.report import report_html
-from arbormax.training.details import details
+from arbormax.studies.record import details
 
 NAN, BEYOND = float("nan"), float("inf")
 DIFFERENCE = {

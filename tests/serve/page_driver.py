@@ -11,8 +11,8 @@ from typing import Any
 import uvicorn
 
 import arbormax as am
+from arbormax.model.network import Model
 from arbormax.serve import Settings, create_app
-from arbormax.training.model import TextModel
 
 BAD = "<script>document.title = 'run'</script>"
 WORSE = "<img src=x onerror=\"document.title = 'run'\">"
@@ -35,7 +35,7 @@ EXAMPLES = ("the old city", "king of the river")
 
 
 @cache
-def tiny_model() -> TextModel:
+def tiny_model() -> Model:
     """A model of eight classes, two of which have names that a careless page would run."""
     pairs = [(f"{word} {end}", label) for label, words in SAYS.items() for word in words.split() for end in ENDS]
     texts, labels = zip(*pairs, strict=True)
@@ -47,7 +47,7 @@ ENDS = ("the old one", "what is it", "name of a")
 
 
 @contextmanager
-def serving(model: TextModel, **settings: Any) -> Iterator[str]:
+def serving(model: Model, **settings: Any) -> Iterator[str]:
     """The address of the real service with this model."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         app = create_app(model, Settings(**settings), "tiny")

@@ -13,9 +13,9 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from arbormax import Taxonomy
+from arbormax.model.predict import Names
 from arbormax.serve import create_app, schemas
 from arbormax.serve.taxonomy import Tree
-from arbormax.training.predictions import Names
 
 
 def predict(client, **asked):

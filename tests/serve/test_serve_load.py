@@ -15,11 +15,11 @@ from serve_toy import TEXTS, TREE, Gate, problem, served
 from torch.backends import mkldnn
 
 from arbormax import Taxonomy
+from arbormax.model import TrainConfig
+from arbormax.model.network import Model
+from arbormax.model.predict import Decoding
 from arbormax.serve import Settings, create_app, run
 from arbormax.serve.batching import ClosedError, Job, QueueFullError, Worker
-from arbormax.training import TrainConfig
-from arbormax.training.model import TextModel
-from arbormax.training.predictions import Decoding
 
 
 def wait_until(ready):
@@ -302,7 +302,7 @@ def test_a_signal_stops_it_when_all_is_answered(model, how):
 def test_a_process_that_serves_keeps_no_kernel_for_each_shape_of_a_batch(encoder):
     """Of oneDNN's, which recurrent networks cannot do without; they see few shapes."""
     config = TrainConfig.make(encoder=encoder, encoder_options={"dim": 8})
-    app, seen = create_app(TextModel.new(TEXTS, Taxonomy.from_nested(TREE), config), settings := Settings(port=0)), []
+    app, seen = create_app(Model.new(TEXTS, Taxonomy.from_nested(TREE), config), settings := Settings(port=0)), []
 
     def look_and_stop(_):
         seen.append(mkldnn.enabled)

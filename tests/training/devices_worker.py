@@ -11,7 +11,8 @@ import pytorch_lightning as pl
 import torch
 from toy import TREE, examples, settings
 
-from arbormax.training import Hardware, evaluate, fit
+from arbormax.studies import evaluate
+from arbormax.training import Hardware, fit
 
 
 def digest(model) -> str:

@@ -19,7 +19,8 @@ from arbormax.data import Examples
 from arbormax.data.batching import Batches, Shares
 from arbormax.data.ragged import Ragged
 from arbormax.errors import OptionError
-from arbormax.training import Hardware, TrainConfig, fit
+from arbormax.model import TrainConfig
+from arbormax.training import Hardware, fit
 
 WORKER = Path(__file__).with_name("ddp_worker.py")
 

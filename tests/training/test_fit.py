@@ -12,7 +12,8 @@ from toy import TREE, examples, same_weights, settings
 from arbormax import Taxonomy
 from arbormax.data.examples import Examples
 from arbormax.errors import ArbormaxError, InputError, OptionError
-from arbormax.training import evaluate, fit
+from arbormax.studies import evaluate
+from arbormax.training import fit
 
 
 def accuracy(model, data):

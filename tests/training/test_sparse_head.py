@@ -7,8 +7,9 @@ import torch
 from arbormax import Taxonomy
 from arbormax.data.examples import Examples
 from arbormax.errors import OptionError
-from arbormax.training import TrainConfig, fit, load_model, save_model
-from arbormax.training.model import TextModel
+from arbormax.model import TrainConfig, load_model, save_model
+from arbormax.model.network import Model
+from arbormax.training import fit
 from arbormax.training.module import TrainingModule
 
 TREE = Taxonomy.from_parents([-1, *(node // 17 for node in range(17 + 17**2 + 17**3))])
@@ -35,7 +36,7 @@ def test_it_learns_and_leaves_the_rows_off_the_paths_alone(encoder, rates):
 
 def test_every_optimiser_has_the_epsilon_that_was_set():
     config = settings(encoder="bag", sparse_head=True, schedule="constant", adam_epsilon=0.5).resolved()
-    optimiser = TrainingModule(TextModel.new(TEXTS, TREE, config), "class").configure_optimizers()
+    optimiser = TrainingModule(Model.new(TEXTS, TREE, config), "class").configure_optimizers()
     assert [group["eps"] for group in optimiser.param_groups] == [0.5] * len(optimiser.param_groups)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from arbormax.data.datasets import MissingDataError
 from arbormax.errors import InputError, OptionError
-from arbormax.training import TrainConfig
+from arbormax.model import TrainConfig
 from arbormax.training.study import Arm, Study, choose
 from arbormax.training.study.choose import course
 from arbormax.training.study.files import located, training_texts, tree_named

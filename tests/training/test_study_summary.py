@@ -12,7 +12,7 @@ import arbormax as am
 from arbormax.data import datasets
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError, OptionError
-from arbormax.training.bootstrap import paired_bootstrap
+from arbormax.metrics.bootstrap import paired_bootstrap
 from arbormax.training.study import differences as module
 from arbormax.training.study import files, markdown
 from arbormax.training.study.differences import (

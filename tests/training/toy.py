@@ -7,7 +7,7 @@ import torch
 
 from arbormax import Taxonomy
 from arbormax.data.examples import Examples
-from arbormax.training import TrainConfig
+from arbormax.model import TrainConfig
 
 TREE = Taxonomy.from_nested({"animal": {"bird": ["owl", "hen"], "fish": ["cod", "eel"]}, "plant": ["oak", "rye"]})
 _FILL = ["the", "a", "of", "some", "very", "old", "in", "on", "near", "with"]

@@ -11,7 +11,7 @@ from arbormax.cli.options import Json
 
 if TYPE_CHECKING:
     from arbormax.data import Dataset, Examples
-    from arbormax.training import TextModel
+    from arbormax.model import Model
 
 # Everything that decides how long it takes and how good it gets.
 DATASET = "icd10cm"
@@ -94,8 +94,10 @@ def _part(texts: Examples, count: int | None) -> Examples:
 
 def _trained(
     head: str, data: Dataset, train: Examples, test: Examples, settings: dict[str, Any]
-) -> tuple[TextModel, dict[str, Any]]:
-    from arbormax.training import TrainConfig, evaluate, fit
+) -> tuple[Model, dict[str, Any]]:
+    from arbormax.model import TrainConfig
+    from arbormax.studies import evaluate
+    from arbormax.training import fit
 
     run = fit(TrainConfig.make(head=head, **settings), data.taxonomy, train, progress=show.on_terminal())
     with show.bar("measuring", len(test)) as advance:
@@ -103,9 +105,9 @@ def _trained(
     return run.model, {**values, "parameters": run.model.num_parameters, "seconds": round(run.seconds, 1)}
 
 
-def _examples(model: TextModel, test: Examples) -> list[dict[str, Any]]:
+def _examples(model: Model, test: Examples) -> list[dict[str, Any]]:
     """Some test texts with what is predicted for them and what is true."""
-    from arbormax.training.predictions import Decoding, Names, predictions
+    from arbormax.model.predict import Decoding, Names, predictions
 
     chosen = test.take([int(share * len(test)) for share in TEXTS])
     rows = predictions(model, chosen.texts, Decoding())

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 from rich.tree import Tree
 
+from arbormax._files import write_file
 from arbormax.cli import show
 from arbormax.errors import OptionError
 from arbormax.report.prediction import percent
-from arbormax.taxonomy.formats._text import write_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -113,7 +113,7 @@ def write_drawing(path: Path, text: str) -> None:
     """Write a drawing and say so."""
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise OptionError(f"{path}: expected the name of a file in a folder that is there")
-    write_whole(path, text.encode("utf-8", "replace"))
+    write_file(path, text.encode("utf-8", "replace"))
     show.say(f"written: {path}")
 
 

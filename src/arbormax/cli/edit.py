@@ -52,7 +52,7 @@ class EditOptions:
 
     def ask(self, edits: TaxonomyEdits) -> None:
         """Put the edits into the list; one error tells all that cannot be read."""
-        from arbormax.taxonomy._labels import join_path, split_path
+        from arbormax.taxonomy.labels import join_path, split_path
 
         problems: list[str] = []
         emptied: Any = self.emptied
@@ -106,7 +106,7 @@ def edit_file(tax: Taxonomy, edits: EditOptions, out: Path, overwrite: bool, los
 
 def edit_model(folder: Path, edits: EditOptions, out: Path, overwrite: bool) -> Edited:
     """The edited model, written to a folder: every file aside first, then each in its place."""
-    from arbormax.training.folder import read_metrics, read_record
+    from arbormax.model.folder import read_metrics, read_record
 
     if out.exists() and not out.is_dir():
         raise OptionError(f"{out} is a file, and a model is a folder: choose another --out")
@@ -118,7 +118,7 @@ def edit_model(folder: Path, edits: EditOptions, out: Path, overwrite: bool) -> 
     if read_record(folder)["config"].get("encoder") == "features":
         raise OptionError(f"{folder} is a classifier of feature matrices; edit its head in Python, with am.edit")
     from arbormax.heads.edit import edit
-    from arbormax.integrations.text import TextClassifier
+    from arbormax.sklearn.text import TextClassifier
 
     clf = TextClassifier.load(folder)
     before = clf.taxonomy_.fingerprint

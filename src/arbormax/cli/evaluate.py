@@ -48,9 +48,9 @@ def evaluate(
     if predictions is not None:
         writers.format_of(predictions, None)
     import_modules(imports)
-    from arbormax.training import evaluate as measured
-    from arbormax.training import load_model, read_metrics
-    from arbormax.training.details import Recorder, origin, to_json
+    from arbormax.model import load_model, read_metrics
+    from arbormax.studies import evaluate as measured
+    from arbormax.studies.record import Recorder, origin, to_json
 
     loaded = load_model(model, device_of(device))
     examples = _read(data, split, table, labels, loaded.taxonomy)
@@ -61,13 +61,13 @@ def evaluate(
     if predictions is not None:
         _write_predictions(predictions, examples, found.predicted.tolist(), loaded.taxonomy)
     if out is not None and recorder is not None:
-        from arbormax.taxonomy.formats._text import write_whole
+        from arbormax._files import write_file
 
         before = read_metrics(model)
         told = recorder.details(examples, found.predicted, texts=not no_texts)
         known = {name: value for name, value in before.items() if name in ("training", "data")}
         made = origin(trouble.command_line(ctx), loaded.config)
-        write_whole(out, to_json({**metrics, **known, "details": {**made, **told}}).encode())
+        write_file(out, to_json({**metrics, **known, "details": {**made, **told}}).encode())
     if json:
         show.tell_json(metrics)
     else:
@@ -96,7 +96,7 @@ def _read(data: str, split: str, table: TableOptions, labels: LabelOptions, tree
 
 def _write_predictions(path: Path, examples: Examples, predicted: list[int], tree: Taxonomy) -> None:
     from arbormax.cli.writers import writer
-    from arbormax.training.predictions import Names
+    from arbormax.model.predict import Names
 
     names = Names(tree)
     with writer(path, None) as write:

@@ -43,8 +43,8 @@ def explain(
     if not text.strip():
         raise InputError("TEXT is empty: give it some words")
     import_modules(imports)
-    from arbormax.training import load_model
-    from arbormax.training.explain import explain as explained
+    from arbormax.model import load_model
+    from arbormax.model.explain import explain as explained
 
     found = explained(load_model(model, device_of(device)), text, decoding=decoding, siblings=siblings)
     if svg is not None:

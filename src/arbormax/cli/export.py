@@ -31,7 +31,7 @@ def export(
     Example: `arbormax export reviews-model --format onnx --out reviews-onnx`
     """
     import_modules(imports)
-    from arbormax.integrations.export import TOLERANCE, export_model
+    from arbormax.integrations.onnx import TOLERANCE, export_model
 
     folder = out or model.resolve().parent / f"{model.resolve().name}-{format}"
     with show.stages("exporting") as progress:

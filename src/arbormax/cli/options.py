@@ -18,7 +18,8 @@ import typer
 from arbormax.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
-    from arbormax.training import Hardware, TrainConfig
+    from arbormax.model import TrainConfig
+    from arbormax.training import Hardware
 
 FILE, MODEL, TRAINING, MACHINE = "How the file is written", "The model", "Training", "The machine"
 
@@ -181,7 +182,7 @@ class ModelOptions:
     def config(self) -> TrainConfig:
         """The settings, checked; what was not given is left to the encoder."""
         import_modules(self.imports)
-        from arbormax.training import TrainConfig
+        from arbormax.model import TrainConfig
 
         given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
         preset = given.pop("preset", None)

@@ -17,7 +17,7 @@ from arbormax.cli.writers import format_of, writer
 from arbormax.errors import InputError, OptionError, TableError, did_you_mean
 
 if TYPE_CHECKING:
-    from arbormax.training.predictions import Decoding
+    from arbormax.model.predict import Decoding
 
 ENGINES = ("local", "ray")
 
@@ -74,8 +74,8 @@ def predict(
     _check(file, message, out, format, json)
     chosen = format_of(out, "jsonl" if json and out is None else format)
     import_modules(imports)
-    from arbormax.training import load_model
-    from arbormax.training.predictions import predictions, scored
+    from arbormax.model import load_model
+    from arbormax.model.predict import predictions, scored
 
     if message is not None:
         if not message.strip():

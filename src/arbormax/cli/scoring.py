@@ -11,7 +11,7 @@ from arbormax.errors import OptionError
 
 if TYPE_CHECKING:
     from arbormax.data import RowBatch
-    from arbormax.training.predictions import Decoding
+    from arbormax.model.predict import Decoding
 
 DECODERS = ("leaf", "greedy", "threshold")
 
@@ -26,7 +26,7 @@ def decoding_of(decoder: str | None, tau: float | None, top_k: int) -> Decoding:
         raise OptionError(f"--tau belongs to --decoder threshold, not {decoder}")
     if tau is not None and not 0 <= tau < 1:
         raise OptionError(f"--tau is a probability from 0 to below 1, found {tau}")
-    from arbormax.training.predictions import Decoding
+    from arbormax.model.predict import Decoding
 
     return Decoding(decoder, 0.5 if tau is None else tau, top_k)
 
@@ -34,7 +34,7 @@ def decoding_of(decoder: str | None, tau: float | None, top_k: int) -> Decoding:
 def batches_of(source: Path | str, table: TableOptions) -> tuple[Iterator[RowBatch], str | int]:
     """Batches of the rows of a file or of the standard input, and the column of their texts."""
     from arbormax.data import iter_rows
-    from arbormax.training.predictions import ROWS
+    from arbormax.model.predict import ROWS
 
     name = str(source)
     plain = table.input_format == "txt" or (

@@ -168,8 +168,8 @@ def _answer(
     """Load the model and serve it, here or in a process of several."""
     import torch
 
+    from arbormax.model import load_model
     from arbormax.serve import create_app, run
-    from arbormax.training import load_model
 
     import_modules(imports)
     if threads is not None or (workers > 1 and "OMP_NUM_THREADS" not in os.environ):

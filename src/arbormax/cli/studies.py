@@ -18,9 +18,9 @@ from arbormax.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from arbormax.data import Examples
+    from arbormax.model import TrainConfig
+    from arbormax.studies.compare import Comparison
     from arbormax.taxonomy import Taxonomy
-    from arbormax.training import TrainConfig
-    from arbormax.training.compare import Comparison
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A dataset, whose training texts are taken, or a file.")]
 Tree = Annotated[Path | None, typer.Option(metavar="FILE", help="The tree of classes; else inferred from the labels.")]
@@ -60,7 +60,7 @@ def crossval(
     config, hardware = model.config(), machine.hardware()
     chosen = _epochs_from(epochs_from)
     texts = read_labelled(data, table, labels, taxonomy)
-    from arbormax.training.crossval import crossval as run
+    from arbormax.studies.crossval import crossval as run
 
     with show.stages("cross-validation") as progress, trouble.going_on(out, trouble.command_line(ctx)):
         result = run(
@@ -128,7 +128,7 @@ def compare(
     if epochs == "fold" and (on_test or test is not None):
         raise OptionError("--epochs-from fold belongs to cross-validation, and this measures on test texts")
     texts = read_labelled(data, table, labels, taxonomy, test=test)
-    from arbormax.training.compare import compare as run
+    from arbormax.studies.compare import compare as run
 
     with show.stages("comparison") as progress, trouble.going_on(out, trouble.command_line(ctx)):
         result = run(
@@ -195,8 +195,8 @@ def search(
     """
     config, hardware = model.config(), machine.hardware()
     texts = read_labelled(data, table, labels, taxonomy)
-    from arbormax.training.search import SearchSpace
-    from arbormax.training.search import search as run
+    from arbormax.studies.search import SearchSpace
+    from arbormax.studies.search import search as run
 
     tried = SearchSpace.make(**_space(space, model))
     with show.stages("search") as progress, trouble.going_on(storage, trouble.command_line(ctx)):
@@ -229,16 +229,16 @@ def search(
 def keep(folder: Path | None, told: dict[str, Any], details: dict[str, Any] | None = None) -> None:
     """Put the whole result beside its parts."""
     if folder is not None:
-        from arbormax.taxonomy.formats._text import write_whole
-        from arbormax.training.details import to_json
+        from arbormax._files import write_file
+        from arbormax.studies.record import to_json
 
         whole = {**show.plain(told), **({} if details is None else {"details": details})}
-        write_whole(folder / "results.json", to_json(whole).encode())
+        write_file(folder / "results.json", to_json(whole).encode())
 
 
 def _details(result: Comparison, examples: Examples, tree: Taxonomy, command: str, *, quote: bool) -> dict[str, Any]:
     """What a report needs, for each head over all of its seeds."""
-    from arbormax.training.details import details, origin
+    from arbormax.studies.record import details, origin
 
     at = (result.predicted[result.heads[0]][0] >= 0).nonzero()[0]  # the only example of its label is never validated
     measured = examples.take(at)

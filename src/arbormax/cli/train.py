@@ -20,7 +20,8 @@ from arbormax.cli.report import NoTexts
 from arbormax.errors import OptionError
 
 if TYPE_CHECKING:
-    from arbormax.training import Run, TrainConfig
+    from arbormax.model import TrainConfig
+    from arbormax.training import Run
 
 SHOWN = ("items", "accuracy", "macro_f1", "hf", "mistake_severity", "tree_distance", "nll")
 
@@ -72,10 +73,11 @@ def train(
             show.tell_json({"model": str(folder), "finished": True})
         return
 
-    from arbormax.taxonomy.formats._text import write_whole
-    from arbormax.training import fit, save_model
-    from arbormax.training.details import to_json
-    from arbormax.training.folder import remove_state
+    from arbormax._files import write_file
+    from arbormax.model import save_model
+    from arbormax.model.folder import remove_state
+    from arbormax.studies.record import to_json
+    from arbormax.training import fit
 
     options: dict[str, Any] = {"resume": resume, "hardware": hardware, "every_steps": snapshot_steps}
     if not leads:
@@ -96,7 +98,7 @@ def train(
         metrics, details = measure(run, texts, command, quote=not no_texts)
         save_model(run.model, folder, metrics)
         if details is not None:
-            write_whole(folder / "metrics.json", to_json({**metrics, "details": details}).encode())
+            write_file(folder / "metrics.json", to_json({**metrics, "details": details}).encode())
     remove_state(folder)
     if json:
         show.tell_json({"model": str(folder), **metrics})
@@ -158,7 +160,7 @@ def is_finished(folder: Path, config: TrainConfig, resume: bool, overwrite: bool
     ):
         raise OptionError(f"{folder} is not empty and holds no model: choose another --out, its files stay as they are")
     if record.is_file():
-        from arbormax.training.folder import read_record
+        from arbormax.model.folder import read_record
 
         before = read_record(folder)["config"]
         if not (resume or overwrite):
@@ -180,8 +182,8 @@ def measure(
     run: Run, texts: Labelled, command: str, *, quote: bool = True
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The measures on the test texts, how training went, and on what; and the details, which a report needs."""
-    from arbormax.training import evaluate
-    from arbormax.training.details import Recorder, origin
+    from arbormax.studies import evaluate
+    from arbormax.studies.record import Recorder, origin
 
     metrics: dict[str, Any] = {}
     details = None

@@ -13,7 +13,7 @@ from arbormax.data.examples import Examples
 from arbormax.data.tables import Column, OnBadRows, Source, Table, TableOptions, read_table
 from arbormax.errors import InputError, LabelError, OptionError
 from arbormax.taxonomy import Taxonomy
-from arbormax.taxonomy._labels import split_path
+from arbormax.taxonomy.labels import split_path
 
 __all__ = ["guess_separator", "infer_taxonomy", "label_nodes", "read_examples"]
 

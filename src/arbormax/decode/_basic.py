@@ -9,8 +9,8 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from arbormax.functional._index import tree_index
-from arbormax.functional._threshold import check_node_log_probs, check_tau, level_best, stop_level
+from arbormax.functional.index import tree_index
+from arbormax.functional.threshold import check_node_log_probs, check_tau, level_best, stop_level
 from arbormax.taxonomy.tree import Taxonomy
 
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from arbormax import kernels
-from arbormax.functional._checks import is_transformed
-from arbormax.functional._index import TreeIndex, tree_index
-from arbormax.functional._threshold import passes
+from arbormax.functional.checks import is_transformed
+from arbormax.functional.index import TreeIndex, tree_index
+from arbormax.functional.threshold import passes
 from arbormax.kernels import path_torch
 from arbormax.taxonomy import Taxonomy
 

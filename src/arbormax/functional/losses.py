@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from arbormax.errors import OptionError
-from arbormax.functional._checks import (
+from arbormax.functional.checks import (
     Reduction,
     TargetKind,
     check_choice,
@@ -25,7 +25,7 @@ from arbormax.functional._checks import (
     mask_target,
     may_look_up_unread,
 )
-from arbormax.functional._index import STOP, TreeIndex, Windows, path_windows, tree_index
+from arbormax.functional.index import STOP, TreeIndex, Windows, path_windows, tree_index
 from arbormax.functional.probabilities import flat_node_log_probs
 from arbormax.taxonomy import Taxonomy
 

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from arbormax import kernels
 from arbormax.errors import InputError, OptionError
-from arbormax.functional._checks import Reduction, TargetKind, check_target, check_weights, mask_target
-from arbormax.functional._index import TreeIndex, path_nodes, tree_index
-from arbormax.functional._path_ops import path_loss, path_steps
-from arbormax.functional._path_tree import path_tree
+from arbormax.functional.checks import Reduction, TargetKind, check_target, check_weights, mask_target
+from arbormax.functional.index import TreeIndex, path_nodes, tree_index
 from arbormax.functional.losses import check_options, item_weights, reduced, step_losses
+from arbormax.functional.path_ops import path_loss, path_steps
+from arbormax.functional.path_tree import path_tree
 from arbormax.taxonomy import Taxonomy
 
 # Below so many rows of the tree, or rows for each on a path, one dense product is faster than the look-ups; devices of

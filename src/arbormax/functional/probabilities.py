@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arbormax.functional._checks import check_width
-from arbormax.functional._index import Buckets, TreeIndex, tree_index
+from arbormax.functional.checks import check_width
+from arbormax.functional.index import Buckets, TreeIndex, tree_index
 from arbormax.taxonomy import Taxonomy
 
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from arbormax.errors import InputError, OptionError, TaxonomyError
 from arbormax.functional import flat_cross_entropy, flat_node_log_probs
-from arbormax.functional._checks import Reduction, TargetKind, check_choice, check_width
-from arbormax.functional._index import tree_index
-from arbormax.functional._threshold import check_tau, level_best, stop_level
 from arbormax.functional.best import top_classes
+from arbormax.functional.checks import Reduction, TargetKind, check_choice, check_width
+from arbormax.functional.index import tree_index
+from arbormax.functional.threshold import check_tau, level_best, stop_level
 from arbormax.taxonomy import Taxonomy
 
 Init = Literal["zeros", "paper", "torch"]

@@ -19,7 +19,7 @@ from arbormax.heads.shared import SharedSoftmax
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy._draft import listing
 from arbormax.taxonomy._edit import Edit, Edited, TaxonomyEdits, apply, build
-from arbormax.taxonomy._labels import join_path
+from arbormax.taxonomy.labels import join_path
 
 _KINDS: dict[type[TreeHead], type[Rows]] = {
     HierarchicalSoftmax: HierarchicalRows,

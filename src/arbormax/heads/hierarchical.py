@@ -16,13 +16,13 @@ from arbormax.functional import (
     node_log_probs,
     sibling_log_priors,
 )
-from arbormax.functional._checks import Reduction, TargetKind, check_choice, is_transformed
-from arbormax.functional._index import tree_index
-from arbormax.functional._path_tree import path_tree
-from arbormax.functional._threshold import check_tau
 from arbormax.functional.best import at_once, best_leaves, deepest_nodes
+from arbormax.functional.checks import Reduction, TargetKind, check_choice, is_transformed
+from arbormax.functional.index import tree_index
 from arbormax.functional.losses import usual_loss
+from arbormax.functional.path_tree import path_tree
 from arbormax.functional.paths import path_cross_entropy, prefers_paths, prefers_search
+from arbormax.functional.threshold import check_tau
 from arbormax.heads.base import TreeHead, check_taxonomy, linear
 from arbormax.taxonomy import Taxonomy
 

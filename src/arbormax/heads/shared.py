@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from arbormax.functional import shared_leaf_logits
-from arbormax.functional._index import tree_index
+from arbormax.functional.index import tree_index
 from arbormax.functional.probabilities import leaf_rows, small_paths
 from arbormax.heads.base import SoftmaxOverLeaves, check_taxonomy, linear
 from arbormax.taxonomy import Taxonomy

@@ -14,7 +14,7 @@ from typing import Any
 from arbormax.data.tables import iter_rows
 from arbormax.data.tables.writing import GROUP, arrow, schema_of
 from arbormax.errors import InputError, OptionError, TableError
-from arbormax.training.predictions import ROWS, Decoding, prefix_of
+from arbormax.model.predict import ROWS, Decoding, prefix_of
 
 MOST = 32 * ROWS  # rows of a piece: what is done again when a worker dies
 EACH = 8  # pieces for a worker at least, so that none waits long for the last one

@@ -25,7 +25,7 @@ from arbormax.encoders import BagEncoder, LSTMEncoder, TfidfEncoder, Transformer
 from arbormax.errors import OptionError
 from arbormax.functional import flat_node_log_probs, node_log_probs, shared_leaf_logits
 from arbormax.heads import FlatSoftmax, HierarchicalSoftmax, SharedSoftmax
-from arbormax.training import TextModel
+from arbormax.model import Model
 
 Format = Literal["onnx", "torch-export"]
 Arrays = dict[str, np.ndarray]
@@ -47,7 +47,7 @@ class Graph(nn.Module, ABC):
     inputs: ClassVar[dict[str, str]]  # what each input is
     example: ClassVar[str]  # Python that turns `text` into `inputs`, by the export folder and `how`, its encoding
 
-    def __init__(self, model: TextModel) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__()
         self.model_encoder = [model.encoder]  # in a list, as its weights are no part of the graph
         self.head = HeadGraph(model)
@@ -88,7 +88,7 @@ class HeadGraph(nn.Module):
     bias: Tensor | None
     leaves: Tensor
 
-    def __init__(self, model: TextModel) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__()
         head = model.head
         if type(head) not in (HierarchicalSoftmax, FlatSoftmax, SharedSoftmax):
@@ -122,7 +122,7 @@ ids = [number.get(term, 1) for term in terms if term in number or " " not in ter
 inputs = {"input_ids": np.array([ids])}"""
     table: Tensor
 
-    def __init__(self, model: TextModel) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__(model)
         assert isinstance(model.encoder, BagEncoder)
         self.register_buffer("table", model.encoder.weight.detach())
@@ -165,7 +165,7 @@ inputs = {"input_ids": np.array([ids])}"""
 
     table: Tensor
 
-    def __init__(self, model: TextModel, format: Format) -> None:
+    def __init__(self, model: Model, format: Format) -> None:
         super().__init__(model)
         encoder = model.encoder
         assert isinstance(encoder, LSTMEncoder)
@@ -251,7 +251,7 @@ found = Counter(number[term] for term in terms if term in number) or {0: 0}
 inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.values())], "float32")}"""
     idf: Tensor
 
-    def __init__(self, model: TextModel) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__(model)
         encoder = model.encoder
         assert isinstance(encoder, TfidfEncoder)
@@ -314,7 +314,7 @@ tokenizer.enable_truncation(how["max_length"])
 ids = tokenizer.encode(text).ids or [how["padding"]]
 inputs = {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), "int64")}"""
 
-    def __init__(self, model: TextModel) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__(model)
         assert isinstance(model.encoder, TransformerEncoder)
         self.encoder = model.encoder
@@ -343,7 +343,7 @@ inputs = {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)),
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
-def graph_of(model: TextModel, format: Format) -> Graph:
+def graph_of(model: Model, format: Format) -> Graph:
     """The graph of a model with one of our encoders."""
     kinds: Mapping[type, Any] = {BagEncoder: BagGraph, TfidfEncoder: TfidfGraph, TransformerEncoder: TransformerGraph}
     if isinstance(model.encoder, LSTMEncoder):

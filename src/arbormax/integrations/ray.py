@@ -24,9 +24,9 @@ from arbormax.data.tables import iter_rows
 from arbormax.data.tables.writing import arrow, aside, table_of
 from arbormax.errors import ArbormaxError, InputError, MissingDependencyError, OptionError
 from arbormax.integrations._corpus import Piece, open_corpus
-from arbormax.training import TextModel, load_model
-from arbormax.training.folder import read_record
-from arbormax.training.predictions import ROWS, Decoding, scored
+from arbormax.model import Model, load_model
+from arbormax.model.folder import read_record
+from arbormax.model.predict import ROWS, Decoding, scored
 
 TRIES = 4  # workers that may die on one piece
 GROUP_ROWS, GROUP_BYTES = 65_536, 64 << 20  # a row group of the output is written when it has so much
@@ -128,7 +128,7 @@ class Scorer:
 
     def __init__(self, job: Job, tries: Any) -> None:
         self.job, self.tries = job, tries
-        self.model: TextModel | None = None
+        self.model: Model | None = None
 
     def __call__(self, batch: dict[str, Any]) -> Iterator[Any]:
         values = {name: column.tolist() for name, column in batch.items()}
@@ -170,7 +170,7 @@ class Tries:
         return self.counts[at]
 
 
-def _loaded(job: Job) -> TextModel:
+def _loaded(job: Job) -> Model:
     import torch
 
     torch.set_num_threads(job.threads)

@@ -26,6 +26,6 @@ def replace_head(
     library = sys.modules.get("transformers.modeling_utils")  # loaded, if the model is one of its own
     if library is None or not isinstance(model, library.PreTrainedModel):
         return swap_head(model, tax, head, name=name, keep_rows=keep_rows, **options)
-    from arbormax.integrations import hf
+    from arbormax.integrations import transformers as hf
 
     return hf.replace_head(model, tax, head, name=name, keep_rows=keep_rows, **options)

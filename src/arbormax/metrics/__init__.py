@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from arbormax.metrics._evaluate import evaluate
-from arbormax.metrics._probabilities import (
+from arbormax.metrics.probabilities import (
     Curve,
     hierarchical_distance_at_k,
     level_calibration_error,

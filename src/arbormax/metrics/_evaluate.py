@@ -6,9 +6,9 @@ B items, N nodes, C classes.
 from collections.abc import Iterable
 from typing import Any
 
-from arbormax.metrics._inputs import node_pairs, scored_nodes
-from arbormax.metrics._nodes import add_nodes, node_values, zero_node_stats
-from arbormax.metrics._probabilities import (
+from arbormax.metrics.inputs import node_pairs, scored_nodes
+from arbormax.metrics.nodes import add_nodes, node_values, zero_node_stats
+from arbormax.metrics.probabilities import (
     DEFAULT_THRESHOLDS,
     add_calibration,
     add_curve,

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from arbormax.errors import InputError, MissingDependencyError, OptionError, did_you_mean
-from arbormax.metrics._inputs import node_pairs, ranked_classes, scored_nodes
-from arbormax.metrics._nodes import NODE_MEASURES, Stats, add_nodes, node_values, zero_node_stats
-from arbormax.metrics._probabilities import (
+from arbormax.metrics.inputs import node_pairs, ranked_classes, scored_nodes
+from arbormax.metrics.nodes import NODE_MEASURES, Stats, add_nodes, node_values, zero_node_stats
+from arbormax.metrics.probabilities import (
     DEFAULT_THRESHOLDS,
     Curve,
     add_calibration,

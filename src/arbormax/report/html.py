@@ -12,13 +12,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from arbormax._files import write_file
 from arbormax.errors import InputError, MissingDependencyError, OptionError
 from arbormax.report import _sections
 from arbormax.report._compared import compared
 from arbormax.report._figures import differences, drawings
 from arbormax.report._runs import FILES, distinct, read
 from arbormax.report._words import text
-from arbormax.taxonomy.formats._text import write_whole
 
 MOST_RUNS = 12
 _SCRIPTS, _STYLE = ("draw.js", "page.js"), "report.css"
@@ -60,7 +60,7 @@ def write_report(
         raise OptionError(f"{target} is a run itself, which the report would replace: give another --out")
     content = report_html(runs, title=title, max_nodes=max_nodes).encode("utf-8", "replace")
     target.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(target, content)
+    write_file(target, content)
     return target
 
 

@@ -36,7 +36,7 @@ class _Mark:
 
 
 def prediction_svg(explanation: Mapping[str, Any], title: str = "") -> str:
-    """What `arbormax.training.explain` gives, as an SVG file's text.
+    """What `arbormax.model.explain` gives, as an SVG file's text.
 
     The path is thick and bold, dashed beyond the answer; children that are not listed are one line.
     """
@@ -44,7 +44,7 @@ def prediction_svg(explanation: Mapping[str, Any], title: str = "") -> str:
         marks = _marks(explanation)
         label = title or f"Prediction: {svg.clean(str(explanation['label'])) or 'the root'}"
     except (KeyError, TypeError, IndexError) as error:
-        raise InputError(f"this is no explanation as arbormax.training.explain gives it: {error!r}") from error
+        raise InputError(f"this is no explanation as arbormax.model.explain gives it: {error!r}") from error
     columns = _columns(marks)
     width = max(
         svg.text_width(_NOTE, svg.SMALL) + 2 * svg.MARGIN,

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from arbormax.functional.best import top_classes
-from arbormax.training.model import TextModel
-from arbormax.training.predictions import Decoding, Names
+from arbormax.model.network import Model
+from arbormax.model.predict import Decoding, Names
 
 _CELLS = 2**24  # log-probabilities in memory at a time: batch times nodes
 
@@ -22,7 +22,7 @@ _CELLS = 2**24  # log-probabilities in memory at a time: batch times nodes
 class Answers:
     """Predictions of one model as JSON objects, whose fixed parts are made once for each node."""
 
-    def __init__(self, model: TextModel, batch_size: int) -> None:
+    def __init__(self, model: Model, batch_size: int) -> None:
         self.model, self.taxonomy, self.names = model, model.taxonomy, Names(model.taxonomy)
         self._batch = max(1, min(batch_size, _CELLS // self.taxonomy.num_nodes))
         self._leaves = self.taxonomy.leaves.tolist()

@@ -12,7 +12,8 @@ from fastapi.staticfiles import StaticFiles
 from starlette.middleware import Middleware
 from starlette.responses import FileResponse, Response
 
-import arbormax
+from arbormax._version import __version__
+from arbormax.model.network import Model
 from arbormax.serve import problems, schemas
 from arbormax.serve.limits import Limits
 from arbormax.serve.routes import Direct, Shortcut, add_routes
@@ -20,7 +21,6 @@ from arbormax.serve.security import OPEN, Security
 from arbormax.serve.service import Service
 from arbormax.serve.settings import Settings
 from arbormax.serve.watch import Watch
-from arbormax.training.model import TextModel
 
 PAGE = Path(__file__).parent / "page"
 _KEYS = {
@@ -30,7 +30,7 @@ _KEYS = {
 _FRESH = {"cache-control": "no-cache"}  # kept by the browser, asked for again by its ETag
 
 
-def create_app(model: TextModel, settings: Settings | None = None, name: str = "model") -> FastAPI:
+def create_app(model: Model, settings: Settings | None = None, name: str = "model") -> FastAPI:
     """The application that serves this model; it answers while its lifespan runs."""
     settings = settings or Settings()
     service = Service(model, settings, name)
@@ -47,7 +47,7 @@ def create_app(model: TextModel, settings: Settings | None = None, name: str = "
     app = FastAPI(
         title=f"arbormax: {name}",
         description="Hierarchical text classification: classes form a tree.",
-        version=arbormax.__version__,
+        version=__version__,
         docs_url=None,  # they load from other addresses
         redoc_url=None,
         redirect_slashes=False,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
-from arbormax.training.predictions import Decoding
+from arbormax.model.predict import Decoding
 
 _QUICK = 0.01  # seconds that a batch may hold up the event loop
 _LONG = 2000  # characters of a text that is never for the event loop

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
+from arbormax.model.predict import Decoding
 from arbormax.serve.settings import Settings
-from arbormax.training.predictions import Decoding
 
 Decoder = Literal["leaf", "greedy", "threshold"]
 Probability = Annotated[float, Field(ge=0, le=1)]

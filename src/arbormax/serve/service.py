@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import arbormax
+from arbormax._version import __version__
+from arbormax.model.network import Model
 from arbormax.serve.answers import Answers
 from arbormax.serve.batching import Worker
 from arbormax.serve.limits import Company
@@ -12,13 +13,12 @@ from arbormax.serve.metrics import Metrics
 from arbormax.serve.schemas import ExplainRequest
 from arbormax.serve.settings import Settings
 from arbormax.serve.taxonomy import Tree
-from arbormax.training.model import TextModel
 
 
 class Service:
     """The model, its worker, its tree and its counts; the model is used by the worker alone."""
 
-    def __init__(self, model: TextModel, settings: Settings, name: str) -> None:
+    def __init__(self, model: Model, settings: Settings, name: str) -> None:
         self.model, self.settings, self.name = model.eval(), settings, name
         answers = Answers(model, settings.batch_size)
         self.tree = Tree(model.taxonomy, answers.names, name)
@@ -41,7 +41,7 @@ class Service:
             "head": self.model.config.head,
             "classes": self.model.taxonomy.num_leaves,
             "depth": self.model.taxonomy.depth,
-            "arbormax": arbormax.__version__,
+            "arbormax": __version__,
             "limits": {
                 "max_texts": settings.max_texts,
                 "max_characters": settings.max_characters,
@@ -52,7 +52,7 @@ class Service:
 
     def explain(self, asked: ExplainRequest) -> dict[str, Any]:
         """Why the model answers as it does."""
-        from arbormax.training.explain import explain
+        from arbormax.model.explain import explain
 
         return explain(
             self.model,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from arbormax.model.predict import Names
 from arbormax.taxonomy import Taxonomy
-from arbormax.training.predictions import Names
 
 _EXACT, _START, _WORD, _INSIDE = range(4)
 

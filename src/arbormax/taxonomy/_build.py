@@ -9,7 +9,7 @@ import numpy as np
 
 from arbormax.errors import TaxonomyError
 from arbormax.taxonomy._draft import Draft, assemble, listing
-from arbormax.taxonomy._labels import join_path, split_path
+from arbormax.taxonomy.labels import join_path, split_path
 from arbormax.taxonomy.tree import InnerClasses, Label, Taxonomy
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from arbormax.errors import LabelError, OptionError, TaxonomyError
-from arbormax.taxonomy._labels import join_path, name_ids
+from arbormax.taxonomy.labels import join_path, name_ids
 from arbormax.taxonomy.tree import InnerClasses, Label, Taxonomy
 
 ROOT = "root"

@@ -15,8 +15,8 @@ import numpy as np
 
 from arbormax.errors import TaxonomyError
 from arbormax.taxonomy._draft import _breadth_first, listing
-from arbormax.taxonomy._labels import join_path
 from arbormax.taxonomy._working import Refused, WorkingTree
+from arbormax.taxonomy.labels import join_path
 from arbormax.taxonomy.tree import Label, Taxonomy
 
 Emptied = Literal["error", "class", "remove"]

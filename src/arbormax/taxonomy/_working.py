@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from arbormax.errors import did_you_mean
-from arbormax.taxonomy._labels import join_path, split_path
+from arbormax.taxonomy.labels import join_path, split_path
 from arbormax.taxonomy.tree import Label, Taxonomy
 
 _GONE = -2

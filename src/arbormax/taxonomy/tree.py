@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from arbormax.errors import InputError, LabelError
-from arbormax.taxonomy._labels import LabelIndex
+from arbormax.taxonomy.labels import LabelIndex
 
 if TYPE_CHECKING:
     import anytree

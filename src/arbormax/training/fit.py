@@ -21,8 +21,11 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 
 from arbormax.data.batching import Batches, Shares
 from arbormax.data.examples import Examples
+from arbormax.data.folds import held_out
 from arbormax.errors import ArbormaxError, InputError, OptionError, did_you_mean
-from arbormax.functional._checks import TargetKind
+from arbormax.functional.checks import TargetKind
+from arbormax.model.network import Model, seeded
+from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.callbacks import (
     BEST_EPOCH,
@@ -37,7 +40,6 @@ from arbormax.training.callbacks import (
     Snapshots,
     TrainingInterrupted,
 )
-from arbormax.training.config import TrainConfig
 from arbormax.training.distributed import (
     STRATEGIES,
     StrategyName,
@@ -48,8 +50,6 @@ from arbormax.training.distributed import (
     leave_group,
     strategy_of,
 )
-from arbormax.training.folds import held_out
-from arbormax.training.model import TextModel, seeded
 from arbormax.training.module import TrainingModule
 from arbormax.training.state import check_state, identity_of, open_run
 
@@ -66,7 +66,7 @@ class WorkerLost(TrainingError):  # noqa: N818 - nothing is wrong with the train
 class Run:
     """A finished training: the model, and how it went."""
 
-    model: TextModel
+    model: Model
     epochs: int  # that were run
     best_epoch: int | None  # whose weights these are, counted from 1; None: the last one's
     valid_macro_f1: float | None
@@ -129,7 +129,7 @@ _LOG_EVERY = 50  # steps; logging costs more than a step of a small network
 class TextData(pl.LightningDataModule):
     """Encoded texts as Lightning wants them, a share for each device."""
 
-    def __init__(self, model: TextModel, kind: TargetKind, train: Examples, valid: Examples | None) -> None:
+    def __init__(self, model: Model, kind: TargetKind, train: Examples, valid: Examples | None) -> None:
         super().__init__()
         self.encoder, self.config = model.encoder, model.config
         self.parts = {
@@ -201,7 +201,7 @@ def fit(
     state = None if folder is None else Path(folder) / "checkpoints" / "last.ckpt"
     if state is not None and identity is not None:
         open_run(state, identity, resume, write=is_first)
-    model = TextModel.new(train.texts, taxonomy, config)
+    model = Model.new(train.texts, taxonomy, config)
     labels = train.nodes if valid is None else np.concatenate([train.nodes, valid.nodes])
     kind: TargetKind = "class" if (taxonomy.class_of[labels] >= 0).all() else "node"
     if config.tau:

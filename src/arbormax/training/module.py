@@ -17,15 +17,15 @@ from torchmetrics.classification import MulticlassF1Score
 from arbormax.data.batching import Inputs
 from arbormax.functional import hxe_weights
 from arbormax.metrics import NodeMetrics
+from arbormax.model.network import Model
 from arbormax.training.distributed import average_rows
-from arbormax.training.model import TextModel
 from arbormax.training.optim import Together, clip_gradients
 
 
 class TrainingModule(pl.LightningModule):
     """A model in training; `kind` says whether targets are classes or nodes, `weight` holds (C,) class weights."""
 
-    def __init__(self, model: TextModel, kind: str, weight: Tensor | None = None) -> None:
+    def __init__(self, model: Model, kind: str, weight: Tensor | None = None) -> None:
         super().__init__()
         self.automatic_optimization = False  # half of what Lightning adds to the time of a small network's step
         self.model, self.kind = model, kind

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
+from arbormax._files import write_file
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError, OptionError
+from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
-from arbormax.taxonomy.formats._text import write_whole
-from arbormax.training.config import TrainConfig
 
 
 def open_run(state: Path, identity: dict[str, Any], resume: bool, write: bool = True) -> None:
@@ -33,7 +33,7 @@ def open_run(state: Path, identity: dict[str, Any], resume: bool, write: bool = 
             raise OptionError(f"{state.parent.parent} holds another run, which cannot be resumed with this one: {told}")
     state.parent.mkdir(parents=True, exist_ok=True)
     if write:
-        write_whole(record, json.dumps(identity, indent=2).encode())
+        write_file(record, json.dumps(identity, indent=2).encode())
 
 
 def _difference(name: str, before: Any, now: Any) -> str:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from arbormax._files import write_file
 from arbormax.errors import OptionError, TaxonomyError, did_you_mean
 from arbormax.taxonomy._draft import Draft, assemble
 from arbormax.taxonomy.formats import _json, _lines, _newick, _own, _table, _yaml
 from arbormax.taxonomy.formats._check import choose_text
-from arbormax.taxonomy.formats._text import decode, write_whole
+from arbormax.taxonomy.formats._text import decode
 from arbormax.taxonomy.tree import InnerClasses, Label, Taxonomy
 
 __all__ = ["load", "save"]
@@ -90,7 +91,7 @@ def save(tax: Taxonomy, path: str | os.PathLike[str], format: str | None, lossy:
         text = choose_text(
             tax, chosen.title, chosen.write(tax), chosen.read, names_repeat=chosen.names_repeat, lossy=lossy
         )
-    write_whole(path, text.encode())
+    write_file(path, text.encode())
 
 
 def _choose(file: Path, name: str | None) -> Format:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
-import stat
 from bisect import bisect_left
 from functools import cached_property
-from pathlib import Path
 
-from arbormax.errors import OptionError, TaxonomyError
+from arbormax.errors import OptionError
 from arbormax.taxonomy._draft import Draft
 
 
@@ -67,26 +63,3 @@ class Positions:
 def lines(text: str) -> list[str]:
     """The lines of a text; only the ends of line that editors write count, not the rarer ones of `splitlines`."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-
-
-def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file so that its path always holds either the old content or all of the new one."""
-    target = Path(os.path.realpath(path))  # a link stays a link, the file behind it changes
-    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-    if target.exists() and not target.is_file():
-        raise TaxonomyError(f"{os.fspath(path)} is not a file: a taxonomy is written to a file")
-    beside = target.parent / f".arbormax-{secrets.token_hex(8)}.tmp"
-    # os.open gives a new file the permissions that the user's umask asks for, which mkstemp does not
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    handle = os.open(beside, flags, 0o666)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if mode is not None:
-            beside.chmod(mode)
-        os.replace(beside, target)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise

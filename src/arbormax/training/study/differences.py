@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from arbormax._files import write_file
 from arbormax.data import datasets
 from arbormax.errors import InputError
+from arbormax.metrics.bootstrap import paired_differences
+from arbormax.studies.compare import Difference
 from arbormax.taxonomy import Taxonomy
-from arbormax.taxonomy.formats._text import write_whole
-from arbormax.training.bootstrap import paired_differences
-from arbormax.training.compare import Difference
 from arbormax.training.study.files import tree_named
 from arbormax.training.study.summary import DATASETS, Results, arms_of
 
@@ -155,7 +155,7 @@ def store_differences(
             found[dataset] = {arm: arms[arm] for arm in digests if arm in arms}
             path = Path(folder) / dataset / "differences.json"
             if write and (not path.is_file() or path.read_text("utf-8") != differences_text(dataset, found[dataset])):
-                write_whole(path, differences_text(dataset, found[dataset]).encode())
+                write_file(path, differences_text(dataset, found[dataset]).encode())
     return found
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from arbormax.data.datasets import MissingDataError, data_root, load_split
 from arbormax.data.datasets.trees import deep_r52, tree
 from arbormax.data.examples import Examples
+from arbormax.data.folds import held_out
 from arbormax.errors import OptionError
+from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
-from arbormax.training.config import TrainConfig
-from arbormax.training.folds import held_out
 
 if TYPE_CHECKING:
     from arbormax.training.study.choose import Choice

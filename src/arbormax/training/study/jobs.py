@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import torch
 
-import arbormax
 from arbormax import metrics
+from arbormax._files import write_file
+from arbormax._version import __version__
 from arbormax.data.examples import Examples
+from arbormax.data.folds import fold_of
 from arbormax.errors import InputError, OptionError
 from arbormax.functional.probabilities import flat_node_log_probs
+from arbormax.model.settings import TrainConfig
+from arbormax.studies.crossval import read_json
+from arbormax.studies.evaluate import Evaluation, measured
 from arbormax.taxonomy import Taxonomy
-from arbormax.taxonomy.formats._text import write_whole
-from arbormax.training.config import TrainConfig
-from arbormax.training.crossval import read_json
-from arbormax.training.evaluate import Evaluation, measured
 from arbormax.training.fit import Hardware, fit
-from arbormax.training.folds import fold_of
 from arbormax.training.study.choose import Choice
 from arbormax.training.study.files import located, texts_to_measure, training_texts
 from arbormax.training.study.plan import BLEND, SVC, Arm, Study, slug, titles
@@ -109,7 +109,7 @@ class Job:
         )
         named = {**titles(self.study, self.arm, self.head), "seed": self.seed}
         record = {**named, **found, "config": self.settings, **circumstances(hardware), "command": command}
-        write_whole(path, (json.dumps(record) + "\n").encode())
+        write_file(path, (json.dumps(record) + "\n").encode())
         shutil.rmtree(self._state(results), ignore_errors=True)
 
     def _on_fold(self, taxonomy: Taxonomy, train: Examples, hardware: Hardware, results: Path) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class Job:
             path.parent.mkdir(parents=True, exist_ok=True)
             with io.BytesIO() as file:
                 np.save(file, leaves.half().numpy(), allow_pickle=False)
-                write_whole(path, file.getvalue())
+                write_file(path, file.getvalue())
         values, predicted = measured(batches, test, taxonomy)
         return Evaluation({**values, "seconds": run.seconds, "parameters": run.model.num_parameters}, predicted)
 
@@ -201,7 +201,7 @@ def circumstances(hardware: Hardware) -> dict[str, Any]:
     """Where and with what a record was made."""
     cuda = hardware.accelerator != "cpu" and torch.cuda.is_available()
     device = torch.cuda.get_device_name() if cuda else f"{_processor()}, {os.cpu_count()} cores"
-    versions = {"python": platform.python_version(), "arbormax": arbormax.__version__}
+    versions = {"python": platform.python_version(), "arbormax": __version__}
     for package in _PACKAGES:
         try:
             versions[package] = version(package)

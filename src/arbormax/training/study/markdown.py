@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from arbormax.training.compare import LOWER_IS_BETTER, Difference
+from arbormax.studies.compare import LOWER_IS_BETTER, Difference
 from arbormax.training.study.differences import ArmDifferences
 from arbormax.training.study.summary import (
     DATASETS,

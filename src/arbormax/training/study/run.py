@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
+from arbormax._files import write_file
 from arbormax.errors import ArbormaxError, OptionError
-from arbormax.taxonomy.formats._text import write_whole
 from arbormax.training.callbacks import TrainingInterrupted
 from arbormax.training.fit import Hardware
 from arbormax.training.study.choose import Choice, choose
@@ -176,7 +176,7 @@ class _Group:
         path = self.results / self.study.dataset / "choices" / f"{self.arm.name}-{self.head}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         named = titles(self.study, self.arm, self.head)
-        write_whole(path, (json.dumps({**named, **choice.to_dict()}, indent=1) + "\n").encode())
+        write_file(path, (json.dumps({**named, **choice.to_dict()}, indent=1) + "\n").encode())
         return self._unfinished(self._all_tests(choice))
 
     def choice(self) -> Choice | None:

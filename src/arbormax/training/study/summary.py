@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arbormax.errors import InputError
-from arbormax.training.crossval import mean_and_std
+from arbormax.studies.crossval import mean_and_std
 from arbormax.training.study.choose import course, curves_of
 
 DATASETS = ("trec", "20ng", "r8", "r52")

@@ -1,0 +1,48 @@
+"""Writing a file whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from arbormax.errors import InputError
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str], *, text: bool = False) -> Iterator[IO[Any]]:
+    """Open a file that appears under `path` only when the block ends without an error.
+
+    The content goes to a temporary file in the same folder first, so `path` always holds either the old content or
+    all of the new one. A symbolic link stays a link, and an existing file keeps its permissions.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise InputError(f"{os.fspath(path)} is not a regular file")
+    if not target.parent.is_dir():
+        raise InputError(f"{os.fspath(path)}: the folder {target.parent} does not exist")
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+    temporary = target.parent / f".arbormax-{secrets.token_hex(8)}.tmp"
+    # os.open applies the user's umask to a new file, which mkstemp does not
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") if text else os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if mode is not None:
+            temporary.chmod(mode)
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_file(path: str | os.PathLike[str], content: bytes | str) -> None:
+    """Replace the content of a file in one step; a string is written as UTF-8."""
+    with atomic_write(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)

@@ -1,0 +1,391 @@
+"""Models for other runtimes: ONNX, and torch.export's own format, as folders that need no arbormax to be used.
+
+model.onnx, model.pt2   the graph; the weights of a large model lie beside it in model.onnx.data
+taxonomy.json           the tree
+vocabulary.txt …        what it takes to make the graph's inputs from texts
+export.json             what the graph takes and gives, its classes, and how texts become inputs
+README.md               the same for people, with an example that runs
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from torch.export import Dim, ExportedProgram
+
+from arbormax._version import __version__
+from arbormax.errors import ArbormaxError, MissingDependencyError, OptionError, did_you_mean
+from arbormax.integrations._graph import OUTPUTS, Arrays, Format, Graph, graph_of
+from arbormax.model import Model, load_model
+from arbormax.model.network import evaluating
+
+TOLERANCE = 1e-5
+INLINE_BYTES = 1 << 30  # weights beyond this go into a file beside the graph: protobuf ends at 2 GiB
+_KIND, _VERSION = "arbormax export", 1
+_FILES: dict[Format, str] = {"onnx": "model.onnx", "torch-export": "model.pt2"}
+_INFO, _TREE, _CARD = "export.json", "taxonomy.json", "README.md"
+Run = Callable[[Arrays], Sequence[np.ndarray]]
+
+
+class ExportError(ArbormaxError, RuntimeError):
+    """A model that could not be exported, or whose graph does not agree with it."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An export folder; `difference` is the largest one from torch that was found, None where none was looked for."""
+
+    folder: Path
+    format: Format
+    inputs: dict[str, str]
+    files: dict[str, int]  # and their bytes
+    difference: float | None
+    texts: int  # that were tried
+
+
+def export_model(
+    model: Model | Path | str,
+    folder: Path | str,
+    format: Format = "onnx",
+    *,
+    check: bool = True,
+    force: bool = False,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Exported:
+    """Write the model's graph and all that it takes to use it into a new folder.
+
+    The graph takes what its `inputs` say, with any batch and length, and gives `leaf_log_probs` (B, C) and
+    `node_log_probs` (B, N). With `check` the written graph is run on texts of several lengths: it must agree with torch
+    to 1e-5, relative where a log-probability is below -1, else nothing is left behind. `force` replaces an export that
+    is there.
+    """
+    if format not in get_args(Format):
+        known = get_args(Format)
+        raise OptionError(f"the format is one of {', '.join(known)}; found {format!r}{did_you_mean(format, known)}")
+    folder, told = Path(folder), progress or (lambda *_: None)
+    _check_place(folder, force)
+    _check_packages(format, check)
+    loaded = _on_cpu(model if isinstance(model, Model) else load_model(model))
+    was_training, trained = loaded.training, [p for p in loaded.parameters() if p.requires_grad]
+    try:
+        loaded.requires_grad_(False)  # the graph remembers it
+        graph = graph_of(loaded, format)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".arbormax-", dir=folder.parent) as room:
+            aside = Path(room) / "export"
+            aside.mkdir()
+            told("tracing", 0, 3)
+            info = _write_beside(graph, loaded, aside, format)
+            program = _traced(graph)
+            told("writing", 1, 3)
+            _WRITERS[format](program, graph, aside, info)
+            told("checking", 2, 3)
+            difference, tried = _checked(loaded, graph, aside, format) if check else (None, 0)
+            files = {str(p.relative_to(aside).as_posix()): p.stat().st_size for p in aside.rglob("*") if p.is_file()}
+            _put(aside, folder, Path(room))
+            told("written", 3, 3)
+    finally:
+        loaded.train(was_training)
+        for parameter in trained:
+            parameter.requires_grad_(True)
+    return Exported(folder, format, dict(graph.inputs), dict(sorted(files.items())), difference, tried)
+
+
+def graph_inputs(model: Model, texts: Sequence[str]) -> Arrays:
+    """The arrays that the model's graph takes for these texts, by name.
+
+    Only the order of the texts and their words matters: the same arrays serve both formats.
+    """
+    return graph_of(model, "onnx").arrays(texts)
+
+
+def _check_place(folder: Path, force: bool) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise OptionError(f"{folder} is a file: an export is a folder")
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    if not _is_export(folder):
+        raise OptionError(f"{folder} holds other files: choose a new folder")
+    if not force:
+        raise OptionError(f"{folder} holds an export already: force=True (on the command line: --force) replaces it")
+
+
+def _is_export(folder: Path) -> bool:
+    try:
+        found = json.loads((folder / _INFO).read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and found.get("format") == _KIND
+
+
+def _check_packages(format: Format, check: bool) -> None:
+    if format != "onnx":
+        return
+    for package in ("onnx", "onnxscript", *(["onnxruntime"] if check else [])):
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise MissingDependencyError("the export to ONNX", package, "onnx") from error
+
+
+def _on_cpu(model: Model) -> Model:
+    """The model, or a copy of it, where and as graphs are traced."""
+    if all(p.device.type == "cpu" and p.dtype == torch.float32 for p in model.parameters()):
+        return model
+    return copy.deepcopy(model).cpu().float()
+
+
+def _write_beside(graph: Graph, model: Model, folder: Path, format: Format) -> dict[str, Any]:
+    """Everything but the graph; gives what export.json holds."""
+    tax = model.taxonomy
+    info = {
+        "format": _KIND,
+        "format_version": _VERSION,
+        "graph": _FILES[format],
+        "arbormax": __version__,
+        "torch": torch.__version__,
+        "encoder": model.config.encoder,
+        "head": model.config.head,
+        "fingerprint": tax.fingerprint,
+        "inputs": graph.inputs,
+        "outputs": dict(zip(OUTPUTS, ("(batch, classes)", "(batch, nodes)"), strict=True)),
+        "encoding": graph.encoding(),
+        "classes": tax.classes,
+    }
+    graph.save(folder)
+    tax.save(folder / _TREE)
+    (folder / _INFO).write_text(json.dumps(info, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    (folder / _CARD).write_text(export_card(graph, model, format), "utf-8")
+    return info
+
+
+def _traced(graph: Graph) -> ExportedProgram:
+    # More than one text and one token, or torch would take these sizes for the only ones.
+    texts = [" ".join(graph.words()[:3]) or "a b c", "a a a a"]
+    arrays = {name: np.pad(array, ((0, 0), (0, 2))) for name, array in graph.arrays(texts).items()}
+    inputs = tuple(torch.from_numpy(array[:, : graph.longest]) for array in arrays.values())
+    batch, length = Dim("batch"), Dim("length", max=graph.longest)
+    try:
+        with _quiet(), torch.no_grad():
+            program = torch.export.export(
+                graph, inputs, dynamic_shapes={"inputs": tuple({0: batch, 1: length} for _ in inputs)}, strict=False
+            )
+    except Exception as error:
+        raise ExportError(f"torch cannot trace this model: {_first_line(error)}") from error
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+            node.meta.pop("stack_trace", None)  # the paths of this machine
+    return program
+
+
+def _write_torch(program: ExportedProgram, graph: Graph, folder: Path, info: dict[str, Any]) -> None:  # noqa: ARG001
+    texts = {_INFO: json.dumps(info, ensure_ascii=False), _TREE: (folder / _TREE).read_text("utf-8")}
+    with _quiet():
+        torch.export.save(program, folder / _FILES["torch-export"], extra_files=texts)
+
+
+def _write_onnx(program: ExportedProgram, graph: Graph, folder: Path, info: dict[str, Any]) -> None:
+    batch, length = Dim("batch"), Dim("length", max=graph.longest)
+    try:
+        with _quiet():
+            made = torch.onnx.export(
+                program,
+                (),
+                dynamo=True,
+                verbose=False,
+                input_names=list(graph.inputs),
+                output_names=list(OUTPUTS),
+                dynamic_shapes={"inputs": tuple({0: batch, 1: length} for _ in graph.inputs)},
+                custom_translation_table={torch.ops.arbormax.onnx_lstm.default: _onnx_lstm},
+            )
+    except Exception as error:
+        raise ExportError(f"this model has no form in ONNX: {_first_line(error)}") from error
+    assert made is not None
+    for node in made.model.graph.all_nodes():
+        node.metadata_props.clear()  # among others the paths of this machine
+    props = made.model.metadata_props
+    props.clear()
+    for name in ("encoder", "head", "fingerprint"):
+        props[f"arbormax.{name}"] = info[name]
+    for name in ("classes", "encoding"):
+        props[f"arbormax.{name}"] = json.dumps(info[name], ensure_ascii=False)
+    props |= {"arbormax.version": info["arbormax"], "arbormax.taxonomy": (folder / _TREE).read_text("utf-8")}
+    weights = sum(tensor.nbytes for tensor in (*graph.parameters(), *graph.buffers()))
+    made.save(folder / _FILES["onnx"], external_data=weights > INLINE_BYTES)
+
+
+_WRITERS: dict[str, Callable[[ExportedProgram, Graph, Path, dict[str, Any]], None]] = {
+    "onnx": _write_onnx,
+    "torch-export": _write_torch,
+}
+
+
+def _onnx_lstm(x: Any, w: Any, r: Any, b: Any, lengths: Any) -> Any:
+    from onnxscript import opset18
+
+    way = "bidirectional" if w.shape[0] == 2 else "forward"
+    _, states, _ = opset18.LSTM(x, w, r, b, lengths, direction=way, hidden_size=r.shape[2])
+    return states
+
+
+def _checked(model: Model, graph: Graph, folder: Path, format: Format) -> tuple[float, int]:
+    """The largest difference between the written graph and torch, and how many texts were tried."""
+    texts = _texts_to_try(graph)
+    run = (_onnx_runner if format == "onnx" else _torch_runner)(folder / _FILES[format])
+    largest = 0.0
+    for batch in (texts, *([text] for text in texts)):
+        features = next(model.features(batch))
+        with evaluating(model):
+            expected = [model.head(features).numpy(), model.head.node_log_probs(features).numpy()]
+        for name, found, right in zip(OUTPUTS, run(graph.arrays(batch)), expected, strict=True):
+            assert found.shape == right.shape
+            difference = np.abs(found - right)
+            if not (difference <= TOLERANCE * np.maximum(1, np.abs(right))).all():  # also where it is no number
+                raise ExportError(
+                    f"the exported graph does not agree with the model: {name} differs by {difference.max():.1e}, "
+                    f"more than {TOLERANCE:.0e}; nothing was written"
+                )
+            largest = max(largest, float(difference.max()))
+    return largest, len(texts)
+
+
+def _texts_to_try(graph: Graph) -> list[str]:
+    words = graph.words() or ("a",)
+    draw = np.random.default_rng(0)
+    return [" ".join(words[i] for i in draw.integers(len(words), size=size)) for size in (0, 1, 2, 7, 20, 60)]
+
+
+def _onnx_runner(path: Path) -> Run:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return lambda arrays: session.run(list(OUTPUTS), arrays)
+
+
+def _torch_runner(path: Path) -> Run:
+    module = torch.export.load(path).module()
+
+    def run(arrays: Arrays) -> list[np.ndarray]:
+        with torch.no_grad():
+            return [tensor.numpy() for tensor in module(*map(torch.from_numpy, arrays.values()))]
+
+    return run
+
+
+def _put(aside: Path, folder: Path, room: Path) -> None:
+    """Give the finished folder its name; a former one goes."""
+    aside.chmod(0o777 & ~_umask())  # temporary folders are for their owner alone
+    if folder.exists():
+        os.replace(folder, room / "former")
+    try:
+        os.replace(aside, folder)
+    except OSError:
+        if (room / "former").exists():
+            os.replace(room / "former", folder)
+        raise
+    shutil.rmtree(room / "former", ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporters' advice to their own programmers."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "torch.export")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def export_card(graph: Graph, model: Model, format: Format) -> str:
+    """How to use the export, in Markdown."""
+    tax = model.taxonomy
+    rows = [f"| input | `{name}` | {told} |" for name, told in graph.inputs.items()]
+    rows += [
+        f"| output | `leaf_log_probs` | (batch, {tax.num_leaves}): log-probability of each class, in the order of "
+        "`classes` in export.json |",
+        f"| output | `node_log_probs` | (batch, {tax.num_nodes}): of each node of taxonomy.json, breadth first |",
+    ]
+    lines = [
+        f"# {model.config.encoder} with a {model.config.head} softmax, for {_RUNTIMES[format]}",
+        "",
+        f"Exported by arbormax {__version__}; batch and length are free. One text, from this folder:",
+        "",
+        "```python",
+        *_example(graph, format),
+        "```",
+        "",
+        "| | name | |",
+        "|---|---|---|",
+        *rows,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_RUNTIMES: dict[Format, str] = {"onnx": "onnxruntime", "torch-export": "torch.export"}
+
+
+def _example(graph: Graph, format: Format) -> list[str]:
+    how = graph.encoding()
+    cleaned = "text.lower()"
+    if how.get("normalize"):
+        cleaned = 'unicodedata.normalize("NFKC", text).replace("’", "\'").lower()'
+    body = graph.example.replace("CLEANED", cleaned)
+    imports = [f"import {name}" for name in ("json", "re", "unicodedata") if name == "json" or f"{name}." in body]
+    imports += ["from collections import Counter"] if "Counter(" in body else []
+    imports += ["from pathlib import Path"] if "Path(" in body or format != "onnx" else []
+    imports += ["", "import numpy as np"]
+    imports += ["import onnxruntime"] if format == "onnx" else ["import torch"]
+    imports += ["from tokenizers import Tokenizer"] if "Tokenizer." in body else []
+    if format == "onnx":
+        load = [
+            'session = onnxruntime.InferenceSession("model.onnx")',
+            "about = session.get_modelmeta().custom_metadata_map",
+            'how, classes = json.loads(about["arbormax.encoding"]), json.loads(about["arbormax.classes"])',
+        ]
+        run = ["leaf_log_probs, node_log_probs = session.run(None, inputs)"]
+    else:
+        load = [
+            'module = torch.export.load("model.pt2").module()',
+            'about = json.loads(Path("export.json").read_text("utf-8"))',
+            'how, classes = about["encoding"], about["classes"]',
+        ]
+        run = ["leaf_log_probs, node_log_probs = module(*map(torch.from_numpy, inputs.values()))"]
+    return [
+        *imports,
+        "",
+        *load,
+        'text = "a text"',
+        *body.splitlines(),
+        *run,
+        "print(classes[leaf_log_probs[0].argmax()])",
+    ]

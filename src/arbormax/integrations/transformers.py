@@ -1,0 +1,340 @@
+"""Hugging Face's transformers: classifiers whose head knows the tree, saved and loaded in the library's own way.
+
+The config of such a model carries a record: the kind of head, the layer it stands in, and the taxonomy. In config.json
+the model's type is `arbormax`. Importing this module tells the library's Auto classes about that type; without it they
+refuse the folder, so that nobody gets a flat head with random rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar, cast, get_args
+
+from torch import Tensor, nn
+
+from arbormax import heads
+from arbormax.errors import ArbormaxError, InputError, MissingDependencyError, OptionError
+from arbormax.functional import flat_cross_entropy, flat_node_log_probs, hierarchical_cross_entropy
+from arbormax.functional.checks import TargetKind, check_choice
+from arbormax.heads.base import TreeHead, check_taxonomy, refuse_sibling_options
+from arbormax.heads.replace import HeadKind
+from arbormax.taxonomy import Taxonomy
+from arbormax.taxonomy._draft import Draft, assemble
+from arbormax.taxonomy.formats import _json, _own
+
+try:
+    import transformers
+except ImportError as error:
+    raise MissingDependencyError("a model of transformers", "transformers", "transformers") from error
+
+__all__ = ["from_pretrained", "replace_head", "trainer_loss"]
+
+TYPE = "arbormax"  # of the model, in config.json
+VERSION = 1
+_KINDS = ("SequenceClassification", "ImageClassification", "AudioClassification", "VideoClassification")
+_WHERE = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
+
+
+def replace_head(
+    model: transformers.PreTrainedModel,
+    tax: Taxonomy,
+    head: HeadKind = "hierarchical",
+    *,
+    name: str | None = None,
+    **options: Any,
+) -> nn.Module:
+    """`am.replace_head` for a classifier of transformers: its config gets the taxonomy, and its labels the names."""
+    config: Any = model.config
+    _check_model(model, check_taxonomy(tax))
+    heads.replace_head(model, tax, head, name=name or _classifier(model), **options)
+    layer = next(path for path, module in model.named_modules() if isinstance(module, TreeHead))
+    config.id2label = dict(enumerate(tax.classes))
+    config.label2id = {label: number for number, label in enumerate(tax.classes)}
+    config.problem_type = "single_label_classification"
+    config.arbormax = {
+        "version": VERSION,
+        "body": config.model_type,
+        "head": head,
+        "layer": layer,
+        "taxonomy": json.loads(next(_own.write(tax))),
+    }
+    config.__class__ = _config_class(cast(Any, type(config)))
+    return model
+
+
+def from_pretrained(source: str | PathLike[str], **options: Any) -> Any:
+    """The model with its head, from a folder that its `save_pretrained` wrote or from its name on the hub.
+
+    `options` go to the library's own `from_pretrained`, such as `dtype` or `device_map`. Weights are read from
+    safetensors alone, and no code that lies beside them is run.
+    """
+    for option, only in (("trust_remote_code", False), ("use_safetensors", True)):
+        if options.pop(option, only) is not only:
+            raise OptionError(f"{option} is {only} here: a model of arbormax needs no code or pickles of its folder")
+    if "config" in options or "num_labels" in options:
+        raise OptionError("the config comes with the model, whose taxonomy gives the labels; leave it away")
+    with_info = options.pop("output_loading_info", False)
+    source = _check_source(source)
+    where = {key: options[key] for key in _WHERE if key in options}
+    try:
+        config: Any = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **where)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ArbormaxError):
+            raise
+        raise InputError(f"no model can be read from {source}: {str(error).strip().splitlines()[0]}") from error
+    if not isinstance(config, _TreeConfig):
+        raise InputError(
+            f"{source} is a {config.model_type} model without a head of arbormax; load it with transformers and give "
+            "it one with am.replace_head(model, tax)"
+        )
+    kind = _model_class(_architecture(config), cast(Any, type(config)))
+    try:
+        model, info = kind.from_pretrained(
+            source, config=config, use_safetensors=True, output_loading_info=True, **options
+        )
+    except OSError as error:
+        raise InputError(f"no weights can be read from {source}: {str(error).strip().splitlines()[0]}") from error
+    if missing := sorted(info["missing_keys"]):
+        listed = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        raise InputError(f"the weights in {source} lack {listed}: they are not those of its config.json")
+    found = model.get_submodule(config.arbormax["layer"])
+    found.to(found.weight.device)  # looks at the fingerprint: weights of another taxonomy are told now
+    return (model, info) if with_info else model
+
+
+def trainer_loss(
+    model: nn.Module,
+    target_kind: TargetKind = "node",
+    *,
+    weight: Tensor | None = None,
+    label_smoothing: float = 0.0,
+    gamma: float = 0.0,
+    node_weights: Tensor | None = None,
+    tau: float = 0.0,
+) -> Callable[..., Tensor]:
+    """The loss for `Trainer(compute_loss_func=...)`: labels are nodes of any depth, and the options are `head.loss`'s.
+
+    Args:
+        model: the model after `am.replace_head`.
+        target_kind: what the labels are: `"node"` ids, or `"class"` ids where only the options are wanted.
+        weight: (C,) class weights; a node takes the mean weight of the leaves below it.
+        label_smoothing: the share of the target spread evenly over each sibling group, or over all classes where one
+            softmax is all there is.
+        gamma: of the focal loss, applied at every step of the path.
+        node_weights: (N,) the weight of each node's step.
+        tau: adjusts by the priors that `head.set_priors` was given.
+    """
+    found = [module for module in model.modules() if isinstance(module, TreeHead)]
+    if len(found) != 1:
+        raise InputError(f"expected a model with one head of arbormax, found {len(found)}: call am.replace_head first")
+    head = found[0]
+    check_choice("target_kind", target_kind, get_args(TargetKind))
+    siblings: dict[str, Any] = {"gamma": gamma, "node_weights": node_weights, "tau": tau}
+    if not isinstance(head, heads.HierarchicalSoftmax):
+        refuse_sibling_options(type(head).__name__, siblings)
+    elif tau and not bool(head.log_priors.any()):
+        raise OptionError("tau needs the training frequencies: call head.set_priors(class_counts) first")
+    tax = head.taxonomy
+
+    def loss(outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        if labels is None:
+            raise InputError("the batch has no labels: the dataset needs a column that is named labels or label")
+        leaves_BC: Tensor = outputs["logits"] if isinstance(outputs, Mapping) else outputs[0]
+        if labels.numel() == leaves_BC.shape[:-1].numel():
+            labels = labels.reshape(leaves_BC.shape[:-1])
+        labels = labels.to(leaves_BC.device)
+        options: dict[str, Any] = {
+            "reduction": "mean" if num_items_in_batch is None else "sum",
+            "target_kind": target_kind,
+            "weight": weight,
+            "label_smoothing": label_smoothing,
+        }
+        if isinstance(head, heads.HierarchicalSoftmax):
+            # The softmax over siblings does not mind their parent's share, so log-probabilities do as logits.
+            logits_BM = flat_node_log_probs(leaves_BC, tax)[..., 1:]
+            priors = head.log_priors.to(leaves_BC.device) if tau else None
+            total = hierarchical_cross_entropy(logits_BM, labels, tax, log_priors=priors, **options, **siblings)
+        else:
+            total = flat_cross_entropy(leaves_BC, labels, tax, **options)
+        if num_items_in_batch is None:
+            return total
+        return total / (
+            num_items_in_batch.to(total.device) if isinstance(num_items_in_batch, Tensor) else num_items_in_batch
+        )
+
+    return loss
+
+
+class _TreeConfig:
+    """What a config with a record does besides its own: in config.json the model's type is ours."""
+
+    plain: ClassVar[type]  # the config's own class
+    arbormax: dict[str, Any]
+
+    def to_json_string(self, use_diff: bool = True) -> str:
+        content = json.loads(super().to_json_string(use_diff))  # type: ignore[misc]
+        if hasattr(self, TYPE):
+            content["model_type"] = TYPE
+        return json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _blank_config, (self.plain,), self.__dict__
+
+
+class _TreeModel:
+    """What a model's class does besides its own: once built, its last layer is swapped as the config says."""
+
+    plain: ClassVar[type]
+    config_class: ClassVar[type[_TreeConfig]]
+
+    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]
+        record = _check_record(config.arbormax)
+        tax = _read_taxonomy(record["taxonomy"])
+        heads.replace_head(
+            cast(nn.Module, self), tax, record["head"], name=record["layer"], keep_rows=False, init="zeros"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _blank_model, (self.plain, self.config_class.plain), self.__dict__
+
+
+class _SavedConfig(transformers.PretrainedConfig):  # type: ignore[no-untyped-call]
+    """How a config.json of ours is read: as the config of the model that it was, with the record."""
+
+    model_type = TYPE
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        record = _check_record(config_dict.get(TYPE))
+        known = transformers.CONFIG_MAPPING
+        if record["body"] not in known:
+            raise InputError(
+                f"config.json: the model under the head is of type {record['body']!r}, which this version of "
+                f"transformers ({transformers.__version__}) does not know"
+            )
+        plain = known[record["body"]]
+        return _config_class(cast(Any, plain)).from_dict({**config_dict, "model_type": record["body"]}, **kwargs)
+
+
+@cache
+def _config_class(plain: Any) -> Any:
+    """The config's class with the record; it keeps its name, by which the library finds tokenisers and bodies."""
+    if issubclass(plain, _TreeConfig):
+        return plain
+    made = type(plain.__name__, (_TreeConfig, plain), {"__module__": plain.__module__, "plain": plain})
+    for kind in _KINDS:
+        mapping = getattr(transformers, f"MODEL_FOR_{_upper(kind)}_MAPPING")
+        if plain in mapping:
+            found = mapping[plain]
+            first = found[0] if isinstance(found, tuple) else found
+            getattr(transformers, f"AutoModelFor{kind}").register(made, _model_class(first, made), exist_ok=True)
+    return made
+
+
+@cache
+def _model_class(plain: Any, config_class: Any) -> Any:
+    own = {"__module__": plain.__module__, "plain": plain, "config_class": config_class}
+    return type(plain.__name__, (_TreeModel, plain), own)
+
+
+def _upper(kind: str) -> str:
+    return kind.replace("Classification", "_Classification").upper()
+
+
+def _blank_config(plain: type) -> Any:
+    made = _config_class(plain)
+    return made.__new__(made)
+
+
+def _blank_model(plain: type, config: type) -> Any:
+    made = _model_class(plain, _config_class(config))
+    return made.__new__(made)
+
+
+def _check_model(model: transformers.PreTrainedModel, tax: Taxonomy) -> None:
+    config: Any = model.config
+    name = type(model).__name__
+    if hasattr(config, TYPE):
+        raise InputError(f"{name} has a head of arbormax already; start from the model without it")
+    if config.problem_type in ("regression", "multi_label_classification"):
+        raise InputError(f"{name} is set up for {config.problem_type}; a tree of classes needs one label per item")
+    if tax.num_leaves < 2:
+        raise InputError(f"a classifier of transformers has two classes or more, and the taxonomy {tax.num_leaves}")
+    if config.num_labels != tax.num_leaves:
+        raise InputError(
+            f"{name} has {config.num_labels} labels and the taxonomy {tax.num_leaves} classes; load it with "
+            f"from_pretrained(..., num_labels={tax.num_leaves}), and ignore_mismatched_sizes=True where it had others"
+        )
+    place = {label: number for number, label in enumerate(tax.classes)}
+    moved = [label for number, label in config.id2label.items() if place.get(label, int(number)) != int(number)]
+    if moved:
+        label = moved[0]
+        old = next(number for number, found in config.id2label.items() if found == label)
+        raise InputError(
+            f"{name} has its labels in another order than the taxonomy its classes: {label!r} is label {old} and class "
+            f"{place[label]}; build the taxonomy with classes=[...] in the order of model.config.id2label"
+        )
+
+
+def _classifier(model: transformers.PreTrainedModel) -> str | None:
+    """The one layer above the body that has an output per label, where there is just one."""
+    body = f"{model.base_model_prefix}."
+    fitting = [
+        path
+        for path, layer in model.named_modules()
+        if isinstance(layer, nn.Linear) and layer.out_features == model.config.num_labels and not path.startswith(body)
+    ]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _architecture(config: Any) -> type:
+    names = config.architectures or []
+    for name in names:
+        found = getattr(transformers, name, None)
+        if isinstance(found, type):
+            return found
+    for kind in _KINDS:
+        mapping = getattr(transformers, f"MODEL_FOR_{_upper(kind)}_MAPPING")
+        if config.plain in mapping and mapping[config.plain].__name__ in names:
+            return cast(type, mapping[config.plain])
+    raise InputError(
+        f"transformers has no model {', '.join(names) or '(config.json names none)'}; register your own class first: "
+        "AutoModelForSequenceClassification.register(config_class, model_class)"
+    )
+
+
+def _check_source(source: str | PathLike[str]) -> str:
+    path = Path(source).expanduser()
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise InputError(f"{path} has no config.json, so it is no folder that save_pretrained wrote")
+    if (path / "taxonomy.json").is_file() and '"model_type"' not in (path / "config.json").read_text("utf-8"):
+        raise InputError(f"{path} is a text classifier of arbormax: am.TextClassifier.load({str(source)!r})")
+    if path.is_file() or (not path.is_dir() and (path.is_absolute() or str(source).startswith((".", "~")))):
+        raise InputError(f"no model at {path}: expected the folder that save_pretrained wrote")
+    return str(path) if path.is_dir() else str(source)
+
+
+def _check_record(record: Any) -> dict[str, Any]:
+    wanted = {"version": int, "body": str, "head": str, "layer": str, "taxonomy": dict}
+    if not isinstance(record, dict) or any(not isinstance(record.get(key), kind) for key, kind in wanted.items()):
+        raise InputError(f"config.json: {TYPE!r} is to hold {', '.join(wanted)}, as am.replace_head writes them")
+    if record["version"] > VERSION:
+        raise InputError(
+            f"config.json: written by a newer arbormax (version {record['version']} of the record, this one reads "
+            f"{VERSION}); install it"
+        )
+    return record
+
+
+def _read_taxonomy(content: dict[str, Any]) -> Taxonomy:
+    draft = Draft(source="config.json")
+    _json.read(json.dumps(content), draft)
+    return assemble(draft, None, "error")
+
+
+transformers.AutoConfig.register(TYPE, _SavedConfig, exist_ok=True)

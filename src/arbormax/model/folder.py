@@ -1,0 +1,178 @@
+"""A model as a folder: JSON, safetensors and text, nothing that could execute.
+
+config.json         settings, versions, and the size and digest of every other file
+taxonomy.json       the tree
+model.safetensors   all weights
+vocabulary.txt …    what the encoder keeps beside its weights
+metrics.json        how it went
+README.md           the model card
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from arbormax._files import write_file
+from arbormax._version import __version__
+from arbormax.encoders import Encoder, encoder_kind
+from arbormax.errors import ArbormaxError, OptionError
+from arbormax.model.card import model_card
+from arbormax.model.network import Model, seeded
+from arbormax.model.settings import TrainConfig
+from arbormax.taxonomy import Taxonomy
+
+FORMAT, VERSION = "arbormax text model", 1
+_CONFIG, _TREE, _WEIGHTS, _METRICS, _CARD = (
+    "config.json",
+    "taxonomy.json",
+    "model.safetensors",
+    "metrics.json",
+    "README.md",
+)
+
+
+class ModelFolderError(ArbormaxError, ValueError):
+    """A folder that does not hold a whole model."""
+
+
+def save_model(model: Model, folder: Path | str, metrics: dict[str, Any] | None = None) -> Path:
+    """Write the model: all files aside first, then each in its place, the config with their digests last."""
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise OptionError(f"{folder} is a file: a model is saved as a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    metrics = metrics or {}
+    with tempfile.TemporaryDirectory(prefix=".arbormax-", dir=folder) as aside:
+        beside = Path(aside)
+        model.encoder.save(beside)
+        model.taxonomy.save(beside / _TREE)
+        # copies: on a GPU the weights of an LSTM are parts of one piece of memory, which a file cannot tell apart
+        save_file({name: value.cpu().clone() for name, value in model.state_dict().items()}, beside / _WEIGHTS)
+        (beside / _WEIGHTS).chmod((beside / _TREE).stat().st_mode)  # safetensors lets the owner alone read it
+        (beside / _METRICS).write_text(json.dumps(metrics, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        (beside / _CARD).write_text(model_card(model, metrics), "utf-8")
+        names = sorted(str(p.relative_to(beside).as_posix()) for p in beside.rglob("*") if p.is_file())
+        record = {
+            "format": FORMAT,
+            "format_version": VERSION,
+            "arbormax": __version__,
+            "torch": torch.__version__,
+            "config": model.config.model_dump(mode="json"),
+            "encoder_options": model.encoder.options.model_dump(mode="json"),
+            "files": {name: _digest(beside / name) for name in names if name not in (_METRICS, _CARD)},
+        }
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(beside / name, folder / name)
+    write_file(folder / _CONFIG, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
+    return folder
+
+
+def load_model(folder: Path | str, device: torch.device | str = "cpu") -> Model:
+    """The model in this folder, ready to predict."""
+    folder = Path(folder)
+    record = read_record(folder)
+    for name, digest in record["files"].items():
+        _check_file(folder, name, digest)
+    try:
+        config = TrainConfig.model_validate(record["config"])
+        kind = _kind_of(config.encoder, folder)
+        options = kind.Options.model_validate(record["encoder_options"])
+    except (ValidationError, OptionError) as error:
+        raise ModelFolderError(f"{folder / _CONFIG} has settings that this version does not know: {error}") from error
+    try:
+        taxonomy = Taxonomy.load(folder / _TREE)
+        with seeded(0):
+            model = Model(kind.load(folder, options), taxonomy, config)
+        model.load_state_dict(load_file(folder / _WEIGHTS))
+    except (ArbormaxError, SafetensorError, RuntimeError, OSError, ValueError, LookupError, MemoryError) as error:
+        raise ModelFolderError(f"{folder} holds files that do not fit its {_CONFIG}: {error}") from error
+    return model.to(device).eval()
+
+
+def _kind_of(name: str, folder: Path) -> type[Encoder]:
+    try:
+        return encoder_kind(name)
+    except OptionError as error:
+        raise ModelFolderError(
+            f"{folder} has the encoder {name!r}, which is none of ours: first import the module that registers it "
+            f"(on the command line: --import MODULE). {error}"
+        ) from error
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """The checked content of a model's config.json."""
+    path = folder / _CONFIG
+    if not path.is_file():
+        what = "no such folder" if not folder.exists() else f"it has no {_CONFIG}"
+        unfinished = "; it holds an unfinished training: resume it" if (folder / "checkpoints").is_dir() else ""
+        raise ModelFolderError(f"{folder} is not a model: {what}{unfinished}")
+    try:
+        record = json.loads(path.read_text("utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ModelFolderError(f"{path} is not whole JSON: {error}") from error
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise ModelFolderError(f'{path} is not of a model of arbormax: expected "format": {FORMAT!r}')
+    version = record.get("format_version")
+    if not isinstance(version, int) or version > VERSION:
+        writer = record.get("arbormax")
+        raise ModelFolderError(
+            f"{path} has format {version}, written by arbormax {writer}; arbormax {__version__} reads formats "
+            f"up to {VERSION}: update it"
+        )
+    if not (isinstance(record.get("config"), dict) and isinstance(record.get("encoder_options"), dict)):
+        raise ModelFolderError(f"{path} does not hold the settings of the model")
+    if not (isinstance(record.get("files"), dict) and _WEIGHTS in record["files"] and _TREE in record["files"]):
+        raise ModelFolderError(f"{path} does not list the files of the model")
+    return record
+
+
+def read_metrics(folder: Path | str) -> dict[str, Any]:
+    """The measures that were saved with the model."""
+    path = Path(folder) / _METRICS
+    if not path.exists():
+        return {}
+    try:
+        values = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ModelFolderError(f"{path} is not whole JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise ModelFolderError(f"{path} does not hold measures by name")
+    return values
+
+
+def write_metrics(folder: Path | str, metrics: dict[str, Any]) -> None:
+    write_file(Path(folder) / _METRICS, (json.dumps(metrics, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def remove_state(folder: Path | str) -> None:
+    """Forget the state of a run that is finished."""
+    shutil.rmtree(Path(folder) / "checkpoints", ignore_errors=True)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_file(folder: Path, name: str, digest: str) -> None:
+    path = folder / name
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise ModelFolderError(f"{folder / _CONFIG} lists the file {name!r}, which is not in the folder")
+    if not path.is_file():
+        raise ModelFolderError(f"{folder} is not whole: {name} is missing")
+    if _digest(path) != digest:
+        raise ModelFolderError(
+            f"{path} is not the file that was saved with this model (cut short, changed, or of another model)"
+        )

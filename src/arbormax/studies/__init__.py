@@ -1,0 +1,19 @@
+"""Many trainings and their measures: evaluation, cross-validation, comparison and search."""
+
+from arbormax.studies.compare import Comparison, compare
+from arbormax.studies.crossval import CrossValidation, crossval
+from arbormax.studies.evaluate import Evaluation, evaluate
+from arbormax.studies.search import SearchError, SearchResult, SearchSpace, search
+
+__all__ = [
+    "Comparison",
+    "CrossValidation",
+    "Evaluation",
+    "SearchError",
+    "SearchResult",
+    "SearchSpace",
+    "compare",
+    "crossval",
+    "evaluate",
+    "search",
+]

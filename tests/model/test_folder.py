@@ -1,0 +1,262 @@
+"""Model folders: what comes back, and what is refused."""
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from toy import TREE, examples, settings
+
+from arbormax import Taxonomy
+from arbormax.errors import OptionError
+from arbormax.model import Model, ModelFolderError, load_model, read_metrics, save_model
+
+TEXTS = ["owlish in the old", "", "?!", "codish", "dodo", "owlish owlish very old \x00 \ud800", "😀"]
+FIRST = Path(__file__).with_name("model_v1")
+
+
+def made(encoder="bag", head="hierarchical", tree=TREE, **given):
+    return Model.new(examples(30).texts, tree, settings(encoder, head=head, **given).resolved())
+
+
+def answers(model):
+    return torch.cat(list(model.node_log_probs(TEXTS)))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return save_model(made(), tmp_path / "model", {"test": {"accuracy": 0.5, "items": 3}})
+
+
+def record_of(folder):
+    return json.loads((folder / "config.json").read_text())
+
+
+def rewrite(folder, **changes):
+    """Change the config as one would who wants it to be believed: with the digests of what is there."""
+    record = {**record_of(folder), **changes}
+    if "files" not in changes:
+        names = [name for name in record["files"] if (folder / name).exists()]
+        record["files"] = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    (folder / "config.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize("head", ["hierarchical", "flat", "shared"])
+@pytest.mark.parametrize("encoder", ["bag", "lstm", "bilstm"])
+@pytest.mark.parametrize("tokens", ["words", "whitespace"])
+def test_a_loaded_model_answers_as_the_saved_one(tmp_path, encoder, head, tokens):
+    model = made(encoder, head, encoder_options={"tokens": tokens})
+    loaded = load_model(save_model(model, tmp_path / "model"))
+    assert torch.equal(answers(loaded), answers(model))
+    assert loaded.config == model.config
+    assert loaded.encoder.options == model.encoder.options
+    assert loaded.taxonomy.fingerprint == TREE.fingerprint
+    assert not loaded.training
+
+
+def test_words_with_odd_characters_come_back(tmp_path):
+    texts = ["owl\ud800 a\x00b 😀 \u0301x", "İstanbul ß \ufeff"]
+    for tokens in ("words", "whitespace"):
+        config = settings("bilstm", encoder_options={"tokens": tokens}).resolved()
+        model = Model.new(texts, TREE, config)
+        loaded = load_model(save_model(model, tmp_path / tokens))
+        assert loaded.encoder.vocabulary.words == model.encoder.vocabulary.words
+
+
+def test_a_taxonomy_of_odd_names_comes_back(tmp_path):
+    tree = Taxonomy.from_paths([("a/b", "it's"), ("a/b", "```"), ("日本", "x|y"), ("日本", "a\nb")])
+    loaded = load_model(save_model(made(tree=tree), tmp_path / "model"))
+    assert loaded.taxonomy.fingerprint == tree.fingerprint
+    assert loaded.taxonomy.classes == tree.classes
+
+
+def test_a_model_saved_over_another_replaces_it(folder):
+    model = made("bilstm", seed=3)
+    save_model(model, folder)
+    assert torch.equal(answers(load_model(folder)), answers(model))
+    assert read_metrics(folder) == {}
+
+
+def test_a_model_moves_with_its_folder(folder, tmp_path):
+    before = answers(load_model(folder))
+    shutil.move(folder, tmp_path / "elsewhere")
+    assert torch.equal(answers(load_model(tmp_path / "elsewhere")), before)
+
+
+def test_a_folder_holds_no_pickle_and_nothing_hidden(folder):
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    wanted = ["README.md", "config.json", "metrics.json", "model.safetensors", "ngrams.npz", "taxonomy.json"]
+    assert names == sorted([*wanted, "vocabulary.txt"])
+    with zipfile.ZipFile(folder / "ngrams.npz") as archive:
+        assert all(name.endswith(".npy") for name in archive.namelist())
+    for name in names:
+        with pytest.raises((pickle.UnpicklingError, ValueError, EOFError, KeyError, IndexError, AttributeError)):
+            pickle.loads((folder / name).read_bytes())
+
+
+def test_who_may_read_one_file_may_read_all(folder):
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
+
+
+def test_measures_and_the_card_are_beside_the_model(folder):
+    assert read_metrics(folder) == {"test": {"accuracy": 0.5, "items": 3}}
+    card = (folder / "README.md").read_text()
+    assert "| test | 3 | 0.5000 |" in card
+    assert "owl" in card
+
+
+def test_there_is_no_model_where_there_is_none(tmp_path):
+    with pytest.raises(ModelFolderError, match="nowhere is not a model: no such folder"):
+        load_model(tmp_path / "nowhere")
+    with pytest.raises(ModelFolderError, match=r"is not a model: it has no config\.json"):
+        load_model(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(ModelFolderError, match="an unfinished training: resume it"):
+        load_model(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ModelFolderError, match="is not a model"):
+        load_model(tmp_path / "file")
+    with pytest.raises(OptionError, match="is a file: a model is saved as a folder"):
+        save_model(made(), tmp_path / "file")
+
+
+NAMES = ["taxonomy.json", "model.safetensors", "vocabulary.txt", "ngrams.npz"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_file_is_told(folder, name):
+    (folder / name).unlink()
+    with pytest.raises(ModelFolderError, match=f"is not whole: {name} is missing"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("how", ["cut", "empty", "longer", "changed"])
+def test_a_file_that_is_not_the_saved_one_is_told(folder, name, how):
+    data = (folder / name).read_bytes()
+    wrong = {"cut": data[:-1], "empty": b"", "longer": data + b"\n", "changed": data[:9] + b"~" + data[10:]}[how]
+    (folder / name).write_bytes(wrong)
+    with pytest.raises(ModelFolderError, match=f"{name} is not the file that was saved with this model"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("how", ["cut", "empty", "removed"])
+def test_a_broken_file_is_told_even_if_the_config_vouches_for_it(folder, name, how):
+    path = folder / name
+    data = path.read_bytes()
+    path.unlink() if how == "removed" else path.write_bytes(data[: len(data) // 2 if how == "cut" else 0])
+    rewrite(folder)
+    with pytest.raises(ModelFolderError):
+        load_model(folder)
+
+
+def test_files_of_another_model_are_told(folder, tmp_path):
+    others = save_model(
+        made(tree=Taxonomy.from_paths([TREE.path(leaf) for leaf in TREE.leaves[::-1]]), encoder_options={"dim": 9}),
+        tmp_path / "other",
+    )
+    for name in ("taxonomy.json", "model.safetensors"):
+        broken = shutil.copytree(folder, tmp_path / f"with-{name}")
+        shutil.copy(others / name, broken / name)
+        with pytest.raises(ModelFolderError, match="of another model"):
+            load_model(broken)
+        rewrite(broken)
+        with pytest.raises(ModelFolderError, match="do not fit its config"):
+            load_model(broken)
+
+
+def test_weights_that_lack_one_or_have_one_too_many_are_told(folder):
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    for changed in ({k: v for k, v in weights.items() if k != "head.bias"}, {**weights, "more": torch.zeros(1)}):
+        save_file(changed, path)
+        rewrite(folder)
+        with pytest.raises(ModelFolderError, match="do not fit its config"):
+            load_model(folder)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", "null", '{"format": "other"}', "\udcff"])
+def test_a_config_that_is_none_is_told(folder, content):
+    (folder / "config.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ModelFolderError, match=r"config\.json"):
+        load_model(folder)
+
+
+PARTS = ["format", "format_version", "config", "encoder_options", "files"]
+# settings that are all left at their defaults are settings
+WRONG = [(key, value) for key in PARTS for value in (None, [], "x", {}) if (key, value) != ("config", {})]
+
+
+@pytest.mark.parametrize(("key", "value"), WRONG)
+def test_a_config_with_a_part_of_another_kind_is_told(folder, key, value):
+    rewrite(folder, **{key: value})
+    with pytest.raises(ModelFolderError, match=r"config\.json"):
+        load_model(folder)
+
+
+def test_a_newer_format_is_refused_with_advice(folder):
+    rewrite(folder, format_version=2, arbormax="9.0")
+    with pytest.raises(ModelFolderError, match=r"has format 2, written by arbormax 9\.0; .*update it"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "a/../../outside"])
+def test_a_file_outside_of_the_folder_is_refused(folder, name):
+    (folder.parent / "outside").write_text("x")
+    digest = hashlib.sha256(b"x").hexdigest()
+    rewrite(folder, files={**record_of(folder)["files"], name: digest})
+    with pytest.raises(ModelFolderError, match="which is not in the folder"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("where", "change", "told"),
+    [
+        ("config", {"encoder": "bagg"}, "did you mean 'bag'"),
+        ("config", {"head": "tree"}, "head"),
+        ("config", {"wings": 2}, "wings"),
+        ("encoder_options", {"dim": -1}, "dim"),
+        ("encoder_options", {"wings": 2}, "wings"),
+        ("encoder_options", {"dim": 3}, "do not fit"),
+    ],
+)
+def test_settings_that_are_unknown_are_told(folder, where, change, told):
+    rewrite(folder, **{where: {**record_of(folder)[where], **change}})
+    with pytest.raises(ModelFolderError, match=told):
+        load_model(folder)
+
+
+def test_measures_that_are_broken_are_told(folder):
+    for content in ("{", "[]"):
+        (folder / "metrics.json").write_text(content)
+        with pytest.raises(ModelFolderError, match=r"metrics\.json"):
+            read_metrics(folder)
+    load_model(folder)
+
+
+def test_a_save_that_fails_leaves_the_old_model_whole(folder, monkeypatch):
+    before = answers(load_model(folder))
+    model = made("bilstm", seed=3)
+    monkeypatch.setattr(type(model.encoder), "save", lambda self, folder: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        save_model(model, folder)
+    assert torch.equal(answers(load_model(folder)), before)
+    assert not [name for name in os.listdir(folder) if name.startswith(".")]
+
+
+def test_a_folder_of_the_first_format_still_loads_and_answers_the_same():
+    model = load_model(FIRST)
+    stored = json.loads((FIRST / "answers.json").read_text())
+    found = torch.cat(list(model.node_log_probs(stored["texts"]))).numpy()
+    np.testing.assert_allclose(found, stored["node_log_probs"], rtol=1e-4, atol=1e-5)
+    assert model.taxonomy.classes == tuple(stored["classes"])
+    assert (model.config.encoder, model.config.head) == ("bag", "hierarchical")
+    assert read_metrics(FIRST)["test"]["accuracy"] > 0.9

@@ -1,0 +1,78 @@
+"""From texts to log-probabilities."""
+
+from itertools import islice, repeat
+
+import pytest
+import torch
+from toy import TREE, examples, settings
+
+from arbormax.errors import OptionError
+from arbormax.model import Model
+
+ODD = ["", "?!", "😀", "owl\x00ish", "\ud800", "owlish " * 3000, "<padding> <unknown>", "owlish", "\n"]
+
+
+def untrained(encoder="bilstm", **given):
+    return Model.new(examples(30).texts, TREE, settings(encoder, **given).resolved())
+
+
+@pytest.mark.parametrize("encoder", ["bag", "lstm", "bilstm"])
+@pytest.mark.parametrize("head", ["hierarchical", "flat", "shared"])
+def test_every_text_gets_a_distribution_whatever_is_in_it(encoder, head):
+    model = untrained(encoder, head=head)
+    logp = torch.cat(list(model.node_log_probs(ODD)))
+    assert logp.shape == (len(ODD), TREE.num_nodes)
+    torch.testing.assert_close(logp[:, torch.tensor(TREE.leaves)].exp().sum(1), torch.ones(len(ODD)))
+
+
+@pytest.mark.parametrize("encoder", ["bag", "bilstm"])
+@pytest.mark.parametrize("batch_size", [1, 2, 7, 100])
+def test_results_come_in_the_order_of_the_texts_whatever_the_batch(encoder, batch_size):
+    model = untrained(encoder)
+    texts = [*ODD, *examples(20).texts]
+    alone = torch.cat([torch.cat(list(model.features([text]))) for text in texts])
+    parts = list(model.features(texts, batch_size))
+    assert all(len(part) == batch_size for part in parts[:-1])
+    torch.testing.assert_close(torch.cat(parts), alone)
+
+
+@pytest.mark.parametrize("encoder", ["bag", "bilstm"])
+def test_a_stream_without_end_is_answered_as_it_comes(encoder):
+    parts = list(islice(untrained(encoder).node_log_probs(repeat("owlish")), 3))
+    assert [len(part) for part in parts] == [256] * 3
+
+
+def test_no_texts_give_nothing():
+    assert list(untrained().features([])) == []
+
+
+def test_a_batch_of_nothing_is_refused():
+    for encoder in ("bag", "bilstm"):
+        with pytest.raises(OptionError, match="at least one text, not 0"):
+            next(untrained(encoder).features(["a"], batch_size=0))
+
+
+def test_prediction_neither_drops_features_nor_leaves_the_mode_changed():
+    model = untrained(encoder_options={"dropout": 0.9}).train()
+    one, other = (torch.cat(list(model.features(ODD))) for _ in range(2))
+    assert torch.equal(one, other)
+    assert model.training
+    assert not model.eval().features(ODD).__next__().requires_grad
+
+
+def test_a_seed_gives_the_same_weights_and_leaves_the_callers_numbers_alone():
+    torch.manual_seed(5)
+    wanted = torch.rand(1)
+    torch.manual_seed(5)
+    one, other, third = untrained(seed=1), untrained(seed=1), untrained(seed=2)
+    assert torch.equal(torch.rand(1), wanted)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    assert not torch.equal(one.head.weight, third.head.weight)
+
+
+def test_the_network_itself_gives_leaf_log_probabilities():
+    model = untrained().eval()
+    texts = examples(5).texts
+    leaves = model(*model.encoder.collate(model.encoder.encode(texts)))
+    nodes = torch.cat(list(model.node_log_probs(texts)))
+    torch.testing.assert_close(leaves.detach(), nodes[:, torch.tensor(TREE.leaves)])

@@ -1,0 +1,89 @@
+"""Settings: the preset, what wins over it, and what is refused."""
+
+import pytest
+
+from arbormax.errors import OptionError
+from arbormax.model import TrainConfig
+
+
+def test_the_paper_preset_has_the_papers_values():
+    config = TrainConfig.make(preset="paper").resolved()
+    assert (config.encoder, config.batch_size, config.clip, config.weight_decay) == ("bilstm", 10, 5.0, 0.0)
+    assert (config.learning_rate, config.head_learning_rate, config.schedule) == (1e-3, 1e-3, "constant")
+    assert (config.options.hidden, config.options.dropout, config.options.tokens) == (150, 0.5, "whitespace")
+
+
+def test_given_values_win_over_the_preset():
+    config = TrainConfig.make(preset="paper", batch_size=7, clip=1.0, encoder_options={"hidden": 9}).resolved()
+    assert (config.batch_size, config.clip, config.options.hidden, config.options.dropout) == (7, 1.0, 9, 0.5)
+
+
+def test_another_encoder_does_not_take_the_presets_options():
+    config = TrainConfig.make(preset="paper", encoder="bag")
+    assert config.encoder_options == {}
+    assert config.resolved().batch_size == 10
+
+
+def test_the_preset_is_not_changed_by_those_who_use_it():
+    TrainConfig.make(preset="paper", encoder_options={"hidden": 9})
+    assert TrainConfig.make(preset="paper").options.hidden == 150
+
+
+@pytest.mark.parametrize("encoder", ["bag", "lstm", "bilstm"])
+def test_resolved_settings_have_no_gaps_and_keep_what_was_given(encoder):
+    config = TrainConfig.make(encoder=encoder, epochs=3, learning_rate=0.5).resolved()
+    named = ("batch_size", "learning_rate", "head_learning_rate", "schedule", "warmup", "epochs")
+    assert all(getattr(config, name) is not None for name in named)
+    assert (config.epochs, config.learning_rate, config.head_learning_rate) == (3, 0.5, 0.5)
+    assert config.resolved() == config
+
+
+def test_settings_come_back_from_json():
+    config = TrainConfig.make(preset="paper", class_weight={"owl": 2.0}).resolved()
+    assert TrainConfig.model_validate_json(config.model_dump_json()) == config
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"preset": "papr"}, "found 'papr'; did you mean 'paper'"),
+        ({"preset": 3}, "preset is one of paper; found 3"),
+        ({"epoch": 3}, "no option 'epoch'; did you mean 'epochs'"),
+        ({"zzz": 3}, "no option 'zzz'; it knows .*batch_size"),
+        ({"epochs": 0}, "epochs: .*greater than or equal to 1, found 0"),
+        ({"epochs": "many"}, "epochs: .*found 'many'"),
+        ({"learning_rate": -1.0}, "learning_rate: .*greater than 0"),
+        ({"learning_rate": float("nan")}, "learning_rate: .*finite"),
+        ({"learning_rate": float("inf")}, "learning_rate: .*finite"),
+        ({"head": "flatt"}, "head: .*'hierarchical', 'flat' or 'shared', found 'flatt'"),
+        ({"validation": 1.0}, "validation: .*less than 1"),
+        ({"seed": -1}, "seed: "),
+        ({"precision": "8-bit"}, "precision: .*'32-true'"),
+        ({"schedule": "cosine"}, "schedule: .*'linear' or 'constant'"),
+        ({"class_weight": "balance"}, "class_weight"),
+        ({"class_weight": {"owl": "heavy"}}, "class_weight"),
+        ({"encoder": "bilstn"}, "did you mean 'bilstm'"),
+        ({"encoder": 3}, "encoder: .*string"),
+        ({"encoder_options": {"dims": 3}}, "encoder 'bag' has no option 'dims'; did you mean 'dim'"),
+        ({"encoder_options": {"dim": 0}}, "dim: .*greater than or equal to 1"),
+        ({"encoder_options": [1]}, "encoder_options: .*dictionary"),
+        ({"preset": "paper", "encoder_options": [1]}, "encoder_options: .*dictionary"),
+        ({"preset": "paper", "encoder_options": {"hiden": 3}}, "no option 'hiden'; did you mean 'hidden'"),
+        ({"head": "flat", "gamma": 1.0, "tau": 1.0}, "gamma, tau speak of siblings and need head='hierarchical'"),
+        ({"head": "shared", "hxe_alpha": 0.0}, "hxe_alpha speaks of siblings and needs head"),
+    ],
+)
+def test_misuse_is_told_with_what_would_do(given, told):
+    with pytest.raises(OptionError, match=told):
+        TrainConfig.make(**given).resolved()
+
+
+def test_all_that_is_wrong_is_told_at_once():
+    with pytest.raises(OptionError) as caught:
+        TrainConfig.make(epochs=0, batchsize=3, head="x")
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_settings_do_not_change():
+    with pytest.raises(ValueError, match="frozen"):
+        TrainConfig.make().epochs = 3

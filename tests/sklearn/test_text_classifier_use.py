@@ -1,0 +1,287 @@
+"""The classifier in use: its settings, what it refuses, scikit-learn around it, and folders."""
+
+import inspect
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.metrics import accuracy_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+from text_toy import LABELS, PATHS, SMALL, TAX, TEXTS, small
+
+import arbormax as am
+from arbormax.model import TrainConfig
+
+# ---------------------------------------------------------------------- settings
+
+
+def test_a_preset_fills_in_what_is_left_at_its_default():
+    made = am.TextClassifier(TAX, preset="paper", encoder_options={"hidden": 4}, batch_size=30, epochs=1, validation=0)
+    config = made.fit(TEXTS, LABELS).model_.config
+    assert (config.encoder, config.batch_size, config.schedule) == ("bilstm", 30, "constant")
+    assert config.encoder_options == {"hidden": 4, "dropout": 0.5, "tokens": "whitespace"}
+    other = am.TextClassifier(TAX, preset="paper", encoder="bag", epochs=1, validation=0).fit(TEXTS, LABELS).model_
+    assert (other.config.encoder, other.config.batch_size) == ("bag", 10)
+
+
+def test_class_weights_shift_the_answers():
+    texts, labels = ["the word"] * 40, ["med"] * 30 + ["space"] * 10
+    settings = {"batch_size": 40, "epochs": 40}
+    assert small(**settings).fit(texts, labels).predict(["the word"]) == ["med"]
+    for weights in ({"space": 30.0, "med": 1}, {("sci", "space"): 30, "sci/med": np.float32(1)}):
+        assert small(class_weight=weights, **settings).fit(texts, labels).predict(["the word"]) == ["space"]
+    even = small(class_weight="balanced", **settings).fit(texts, labels).predict_proba(["the word"])[0]
+    assert even[3] == pytest.approx(even[4], abs=0.1)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_weights_of_classes_act_in_the_smallest_batches_too(batch_size):
+    texts, labels = ["the word"] * 40, ["med"] * 30 + ["space"] * 10
+    settings = {"batch_size": batch_size, "epochs": 10}
+    even = small(class_weight="balanced", **settings).fit(texts, labels).predict_proba(["the word"])[0]
+    assert even[3] == pytest.approx(even[4], abs=0.1)
+    assert small(class_weight={"med": 0.0}, **settings).fit(texts, labels).predict(["the word"]) == ["space"]
+
+
+def test_a_training_that_diverged_is_told():
+    with pytest.raises(am.errors.ArbormaxError, match="training diverged"):
+        small(learning_rate=1e30, clip=None, epochs=3).fit(TEXTS, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"class_weight": {"comp": 2.0}}, "inner nodes are 'comp'"),
+        ({"class_weight": {"spcae": 2.0}}, "did you mean 'space'"),
+        ({"class_weight": "even"}, "class_weight"),
+        ({"encoder": "bagg"}, "did you mean 'bag'"),
+        ({"encoder_options": {"dims": 3}}, "did you mean 'dim'"),
+        ({"head": "deep"}, "head"),
+        ({"preset": "papper"}, "did you mean 'paper'"),
+        ({"epochs": 0, "learning_rate": -1}, "(?s)epochs.*learning_rate"),
+        ({"head": "flat", "gamma": 2.0}, "gamma"),
+        ({"resume": True}, "give folder="),
+        ({"taxonomy": 7}, "not int"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_setting_that_is_wrong_is_told_when_fitting(settings, told):
+    made = am.TextClassifier(**{"taxonomy": TAX, **settings})
+    with pytest.raises(ValueError, match=told):
+        made.fit(TEXTS, LABELS)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    made = small(
+        epochs=np.int64(1), seed=np.int32(3), learning_rate=np.float32(0.1), encoder_options={"dim": np.int64(4)}
+    )
+    assert made.fit(TEXTS, LABELS).model_.encoder.out_features == 4
+    made.save(tmp_path)
+    assert am.TextClassifier.load(tmp_path).encoder_options == {"dim": 4}
+
+
+def test_verbose_shows_the_progress(capfd):
+    small(epochs=2).fit(TEXTS, LABELS)
+    assert "".join(capfd.readouterr()) == ""
+    small(epochs=2, verbose=True).fit(TEXTS, LABELS)
+    assert "Epoch 1" in "".join(capfd.readouterr())
+
+
+# ------------------------------------------------------------------------ inputs
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "told"),
+    [
+        ("a text", ["med"], "X is one string: give a list of texts"),
+        (["a"], "med", "y is one string: give a list of labels"),
+        ((text for text in TEXTS), LABELS, "not a generator"),
+        ({"a": 1}, LABELS, "not a dict"),
+        ({"a"}, LABELS, "not a set"),
+        (7, LABELS, "not a int"),
+        ([], [], "X is empty"),
+        (TEXTS, LABELS[:-1], "60 texts in X and 59 labels in y"),
+        (["a", None, "b", float("nan"), 3], ["med"] * 5, r"3 items are not a text: at 1 \(None\), 3 \(nan\), 4 \(3\)"),
+        (["a", b"b"], ["med"] * 2, r"one item is not a text: at 1 \(b'b'\)"),
+        ([None] * 50, ["med"] * 50, "and 40 more"),
+        (np.array([["a", "c"], ["b", "d"]]), ["med"] * 2, r"shape \(2, 2\)"),
+        (["a", "b"], ["med", None], r"y: one item is not a string or a tuple of names: at 1 \(None\)"),
+        (["a", "b"], ["med", float("nan")], r"at 1 \(nan\)"),
+        (["a", "b"], [3, 4], "2 items are not a string.*see docs/classifier.md"),
+        (["a", "b"], [("sci", 3), "med"], r"at 0 \(\('sci', 3\)\)"),
+        (["a", "b"], np.zeros((2, 2, 2)), r"shape \(2, 2, 2\)"),
+        (["a", "b"], [("sci", "med"), ()], "root"),
+        (["a", "b"], np.array([["sci", "med"], ["", ""]]), "root"),
+        (["a"], None, "requires y to be passed, but the target y is None"),
+    ],
+    ids=range(20),
+)
+def test_texts_and_labels_that_cannot_be_used_are_told_with_their_positions(texts, labels, told):
+    with pytest.raises(ValueError, match=told):
+        small().fit(texts, labels)
+
+
+def test_prediction_checks_its_texts_too(clf):
+    for call in (clf.predict, clf.predict_proba, clf.predict_nodes, clf.predict_paths, clf.node_proba):
+        with pytest.raises(am.errors.InputError, match="give a list of texts"):
+            call("a text")
+        with pytest.raises(am.errors.InputError, match="at 1"):
+            call(["a", None])
+    with pytest.raises(am.errors.InputError, match="X is empty"):
+        clf.score([], [])
+
+
+def test_weights_of_texts_are_refused():
+    with pytest.raises(am.errors.OptionError, match=r"not sample_weight; to weigh classes give class_weight="):
+        small().fit(TEXTS, LABELS, sample_weight=np.ones(60))
+    assert "sample_weight" not in inspect.signature(am.TextClassifier.fit).parameters
+
+
+# ------------------------------------------------------------------ scikit-learn
+
+
+def test_it_works_at_the_end_of_a_pipeline(clf):
+    pipe = Pipeline(
+        [("lower", FunctionTransformer(lambda texts: [text.lower() for text in texts])), ("clf", clone(clf))]
+    )
+    shouted = [text.upper() for text in TEXTS]
+    assert pipe.fit(shouted, LABELS).score(shouted, LABELS) == clf.score(TEXTS, LABELS)
+    assert pipe.classes_.tolist() == clf.classes_.tolist()
+
+
+@pytest.mark.parametrize("taxonomy", [TAX, None])
+def test_cross_validation_scores(taxonomy):
+    assert cross_val_score(small(taxonomy), TEXTS, LABELS, cv=3).min() > 0.8
+    assert cross_val_score(small(taxonomy), np.array(TEXTS), np.array(LABELS), cv=3, scoring="f1_macro").min() > 0.8
+
+
+def test_a_class_that_a_fold_lacks_costs_its_texts_only():
+    order = np.argsort(LABELS, kind="stable")
+    texts, labels = [TEXTS[i] for i in order], [LABELS[i] for i in order]
+    assert cross_val_score(small(None, epochs=1), texts, labels, cv=KFold(5)).tolist() == [0] * 5
+    found = cross_val_score(small(epochs=1), texts, labels, cv=KFold(5), error_score="raise")
+    assert np.isfinite(found).all()
+
+
+def test_path_columns_and_tuples_cross_validate():
+    columns = np.array([[*path, ""][:3] for path in PATHS])
+    assert cross_val_score(small(), TEXTS, columns, cv=3).min() > 0.8
+    assert cross_val_score(small(), TEXTS, PATHS, cv=KFold(3)).min() > 0.8
+
+
+def test_cross_validated_predictions_are_labels():
+    predicted = cross_val_predict(small(), TEXTS, LABELS, cv=3)
+    assert accuracy_score(LABELS, predicted) > 0.8
+
+
+def test_cross_validated_probabilities_are_refused_for_scikit_learn_turns_the_labels_into_numbers():
+    with pytest.raises(am.errors.InputError, match="scikit-learn turns labels into numbers"):
+        cross_val_predict(small(), TEXTS, LABELS, cv=3, method="predict_proba")
+
+
+def test_calibration_wraps_it():
+    calibrated = CalibratedClassifierCV(small(), cv=3).fit(TEXTS, LABELS)
+    assert calibrated.score(TEXTS, LABELS) > 0.8
+
+
+def test_grid_search_runs_over_heads_and_options_of_the_encoder():
+    grid = {"head": ["hierarchical", "flat"], "encoder_options": [{"dim": 4}, {"dim": 8}]}
+    search = GridSearchCV(small(), grid, cv=2, error_score="raise").fit(TEXTS, LABELS)
+    assert len(search.cv_results_["params"]) == 4
+    assert search.best_estimator_.model_.config.head == search.best_params_["head"]
+    assert search.predict(["orbit"]).tolist() == ["space"]
+
+
+def test_a_measure_of_the_tree_can_be_what_a_search_maximises():
+    def hf(clf, texts, labels):
+        return clf.evaluate(texts, labels)["hf"]
+
+    search = GridSearchCV(small(), {"epochs": [1, 5]}, cv=2, scoring=hf, error_score="raise").fit(TEXTS, LABELS)
+    assert 0.5 < search.best_score_ <= 1
+
+
+# ----------------------------------------------------------------------- folders
+
+
+def test_a_saved_classifier_answers_as_before_and_knows_its_settings(clf, tmp_path):
+    clf.save(tmp_path / "model", {"test": clf.evaluate(TEXTS, LABELS)})
+    loaded = am.TextClassifier.load(tmp_path / "model")
+    assert np.array_equal(loaded.predict_proba(TEXTS), clf.predict_proba(TEXTS))
+    assert np.array_equal(loaded.node_proba(TEXTS), clf.node_proba(TEXTS))
+    assert loaded.taxonomy == loaded.taxonomy_ == TAX
+    assert (loaded.encoder_options, loaded.learning_rate) == (SMALL["encoder_options"], 0.1)
+    assert (loaded.n_iter_, loaded.run_.seconds) == (clf.n_iter_, clf.run_.seconds)
+    assert "| test | 60 |" in (tmp_path / "model" / "README.md").read_text("utf-8")
+    again = clone(loaded).fit(TEXTS, LABELS)
+    assert np.array_equal(again.predict_proba(TEXTS), clf.predict_proba(TEXTS))
+
+
+def test_a_loaded_classifier_reads_labels_as_the_one_that_was_saved(tmp_path):
+    labels = ["|".join(path) for path in PATHS]
+    made = small(None).fit(TEXTS, labels)
+    made.save(tmp_path)
+    assert am.TextClassifier.load(tmp_path).score([*TEXTS, "a"], [*labels, "rec|autos"]) == pytest.approx(60 / 61)
+
+
+def test_class_weights_survive_the_folder(tmp_path):
+    weights = {("sci", "space"): 2.0}
+    small(class_weight=weights, epochs=1).fit(TEXTS, LABELS).save(tmp_path)
+    assert am.TextClassifier.load(tmp_path).class_weight == {"space": 2.0}
+
+
+def test_a_folder_without_a_model_is_told(tmp_path):
+    with pytest.raises(ValueError, match="is not a model"):
+        am.TextClassifier.load(tmp_path)
+
+
+def test_the_model_of_another_program_in_the_folder_is_read_without_what_it_lacks(clf, tmp_path):
+    from arbormax.model import save_model
+
+    small(None, epochs=1).fit(TEXTS, LABELS).save(tmp_path)  # leaves a record that is not of the next model
+    save_model(clf.model_, tmp_path)
+    loaded = am.TextClassifier.load(tmp_path)
+    assert loaded.run_ is None
+    assert np.array_equal(loaded.predict_proba(TEXTS), clf.predict_proba(TEXTS))
+
+
+def test_training_in_a_folder_leaves_logs_and_the_model_there(clf, tmp_path):
+    made = small(folder=tmp_path / "run").fit(TEXTS, LABELS)
+    assert np.array_equal(made.predict_proba(TEXTS), clf.predict_proba(TEXTS))
+    assert np.array_equal(am.TextClassifier.load(tmp_path / "run").predict_proba(TEXTS), clf.predict_proba(TEXTS))
+    assert list((tmp_path / "run" / "logs").iterdir())
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    made.fit(TEXTS, LABELS)  # a finished run is no obstacle
+    resumed = made.set_params(resume=True).fit(TEXTS, LABELS)
+    assert np.array_equal(resumed.predict_proba(TEXTS), clf.predict_proba(TEXTS))
+
+
+def test_a_run_that_was_stopped_is_resumed_to_the_same_weights(clf, tmp_path):
+    import pytorch_lightning as pl
+
+    from arbormax.data import Examples
+    from arbormax.training import fit
+
+    class Stop(pl.Callback):
+        def on_train_epoch_start(self, trainer, module):
+            if trainer.current_epoch == 3:
+                raise InterruptedError
+
+    config = TrainConfig.make(**{name: value for name, value in SMALL.items() if name in TrainConfig.model_fields})
+    with pytest.raises(InterruptedError):
+        fit(config, TAX, Examples(TEXTS, TAX.find_many(LABELS)), folder=tmp_path, callbacks=[Stop()], every_steps=1)
+    made = small(folder=tmp_path)
+    with pytest.raises(am.errors.OptionError, match="unfinished run"):
+        made.fit(TEXTS, LABELS)
+    made.set_params(resume=True).fit(TEXTS, LABELS)
+    assert np.array_equal(made.predict_proba(TEXTS), clf.predict_proba(TEXTS))
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"taxonomy": "?", "run": {"epochs": 1}}'])
+def test_a_broken_record_is_told(clf, tmp_path, content):
+    clf.save(tmp_path)
+    (tmp_path / "classifier.json").write_text(content.replace("?", TAX.fingerprint), "utf-8")
+    with pytest.raises(am.errors.ArbormaxError, match=r"classifier\.json is not the record"):
+        am.TextClassifier.load(tmp_path)
