@@ -43,7 +43,7 @@ def transformer(data: Dataset, room: Path) -> tuple[str, Path]:
     import tokenizers
     import transformers
 
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *Vocabulary.learn(data.train.texts, max_words=30_000).words[2:]]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *Vocabulary.learn(data.train.inputs, max_words=30_000).words[2:]]
     backend = tokenizers.Tokenizer(
         tokenizers.models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]")
     )
@@ -114,7 +114,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     data = load("icd10cm")
-    long = [text for text in data.test.texts if len(text.split()) >= WORDS]  # many are a word or two
+    long = [text for text in data.test.inputs if len(text.split()) >= WORDS]  # many are a word or two
     where, rows = circumstances("torch", "onnxruntime"), []
     for encoder in arguments.encoders:
         with tempfile.TemporaryDirectory() as folder, torch.inference_mode(False), torch.no_grad():
@@ -123,7 +123,7 @@ def main() -> None:
                 named, source = transformer(data, room / "transformer")
                 options = {"encoder_options": {"model": str(source)}}
             config = TrainConfig.make(encoder=encoder, head="hierarchical", **options)
-            model = Model.new(data.train.texts, data.taxonomy, config).eval()
+            model = Model.new(data.train.inputs, data.taxonomy, config).eval()
             for kind in ("onnx", "torch-export"):
                 made = export_model(model, room / kind, kind)
                 print(f"{named}, {kind}: differs from torch by {made.difference:.1e}")

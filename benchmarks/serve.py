@@ -289,7 +289,7 @@ def made(encoder: str, data: Dataset, room: Path) -> tuple[str, Model]:
         named, source = transformer(data, room / "transformer")
         options = {"encoder_options": {"model": str(source)}}
     config = TrainConfig.make(encoder=encoder, head="hierarchical", **options)
-    return named, Model.new(data.train.texts, data.taxonomy, config).eval()
+    return named, Model.new(data.train.inputs, data.taxonomy, config).eval()
 
 
 def main() -> None:
@@ -307,7 +307,7 @@ def main() -> None:
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
     data = load(arguments.data)
-    texts = list(data.test.texts)
+    texts = list(data.test.inputs)
     if arguments.floor:
         floor(texts, arguments.seconds)
         return

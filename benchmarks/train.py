@@ -68,7 +68,7 @@ class Contender:
         self.classes = dataset().taxonomy.class_of
         if name.startswith("fastText"):
             self.file = Path(tempfile.mkdtemp()) / "train.txt"
-            lines = (f"__label__{self.classes[n]} {plain(t)}\n" for t, n in zip(train.texts, train.nodes, strict=True))
+            lines = (f"__label__{self.classes[n]} {plain(t)}\n" for t, n in zip(train.inputs, train.nodes, strict=True))
             self.file.write_text("".join(lines), "utf-8")
 
     def run(self, lr: float, epochs: int, ngrams: int, seed: int = 0) -> tuple[float, Predict]:
@@ -118,7 +118,7 @@ def classes_of(model: Model, texts: list[str]) -> np.ndarray:
 
 
 def accuracy(predict: Predict, examples: Examples) -> float:
-    return float((predict(examples.texts) == dataset().taxonomy.class_of[examples.nodes]).mean())
+    return float((predict(examples.inputs) == dataset().taxonomy.class_of[examples.nodes]).mean())
 
 
 def tuned(job: tuple[str, dict[str, Any]]) -> dict[str, Any]:
@@ -246,9 +246,9 @@ def overhead(threads: int, turns: int) -> list[dict[str, Any]]:
 
 def bare_loop(config: TrainConfig, examples: Examples) -> float:
     """Seconds of a plain training loop: the same modules, optimiser and clipping, batches made beforehand."""
-    model = Model.new(examples.texts, dataset().taxonomy, config)
+    model = Model.new(examples.inputs, dataset().taxonomy, config)
     targets = dataset().taxonomy.class_of[examples.nodes]
-    rows = model.encoder.encode(examples.texts)
+    rows = model.encoder.encode(examples.inputs)
     batches = list(Batches(rows, targets, model.encoder.collate, config.batch_size or 1, shuffle=True, sort=True))
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0, fused=True)
     model.train()
@@ -264,7 +264,7 @@ def bare_loop(config: TrainConfig, examples: Examples) -> float:
 def throughput(threads: int, turns: int) -> list[dict[str, Any]]:
     """Texts per second, from strings to the most probable class."""
     torch.set_num_threads(threads)
-    texts = dataset().train.texts
+    texts = dataset().train.inputs
     rows = []
     for encoder in ("bag", "bilstm"):
         model = Model.new(texts, dataset().taxonomy, TrainConfig.make(encoder=encoder).resolved())

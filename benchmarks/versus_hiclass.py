@@ -56,7 +56,7 @@ def measure(data: str, name: str, clf: Any, threads: int, items: int | None) -> 
     if items is not None and items < len(train):
         train = train.take(np.sort(np.random.default_rng(0).permutation(len(train))[:items]))
     vectoriser = TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\b\w+\b", dtype=np.float32, **TERMS[data])
-    X, X_test = vectoriser.fit_transform(train.texts), vectoriser.transform(found.test.texts)
+    X, X_test = vectoriser.fit_transform(train.inputs), vectoriser.transform(found.test.inputs)
     y = paths(tax, train.nodes)
     with threadpool_limits(threads), warnings.catch_warnings():
         warnings.simplefilter("ignore")

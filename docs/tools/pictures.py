@@ -68,8 +68,8 @@ def heads() -> dict[str, str]:
     predicted, curves = {}, {}
     for head in ("flat", "hierarchical", "shared"):
         clf = am.TextClassifier(tax, encoder="bag", head=head, epochs=6, validation=0, seed=0)
-        clf.fit(list(data.train.texts), labels)
-        logp = torch.from_numpy(clf.predict_log_proba(list(data.test.texts)))
+        clf.fit(list(data.train.inputs), labels)
+        logp = torch.from_numpy(clf.predict_log_proba(list(data.test.inputs)))
         predicted[head] = tax.leaves[logp.argmax(-1).numpy()]
         curve = am.metrics.operating_curve(am.functional.flat_node_log_probs(logp, tax), truth, tax)
         order = np.argsort(curve.specificity, kind="stable")

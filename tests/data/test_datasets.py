@@ -83,7 +83,7 @@ def test_the_real_files_have_the_published_rows_and_labels(name):
     dataset = datasets.load(name, real(name))
     assert (len(dataset.train), len(dataset.test)) == ROWS[name]
     assert set(dataset.train.nodes.tolist()) == set(dataset.taxonomy.leaves.tolist())
-    assert all(text and text == text.rstrip() for text in dataset.train.texts + dataset.test.texts)
+    assert all(text and text == text.rstrip() for text in dataset.train.inputs + dataset.test.inputs)
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -105,7 +105,7 @@ def test_the_real_trec_rows_written_as_published_have_the_published_sums(tmp_pat
         assert hashlib.sha256(written).hexdigest() == remote.sha256
         put(tmp_path, "trec", remote.name, written)
     assert fetch("trec", tmp_path) == [tmp_path / "trec" / remote.name for remote in FILES["trec"]]
-    assert datasets.load("trec", tmp_path).train.texts == datasets.load("trec", REAL).train.texts
+    assert datasets.load("trec", tmp_path).train.inputs == datasets.load("trec", REAL).train.inputs
 
 
 def test_the_listing_counts_the_rows_of_the_real_files():
@@ -119,7 +119,7 @@ def test_a_table_gives_texts_and_the_nodes_of_their_labels(tmp_path):
     put(tmp_path, "r8", "train.tsv", "earn\tprofits rose\ncrude\toil fell\n")
     put(tmp_path, "r8", "test.tsv", "ship\tport closed\n")
     dataset = datasets.load("r8", tmp_path)
-    assert dataset.train.texts == ["profits rose", "oil fell"]
+    assert dataset.train.inputs == ["profits rose", "oil fell"]
     paths = [dataset.taxonomy.path(node) for node in dataset.train.nodes]
     assert paths == [("corporate", "earn"), ("commodity", "crude")]
     assert (dataset.name, len(dataset.test)) == ("r8", 1)
@@ -135,7 +135,7 @@ def test_the_published_trec_files_and_the_tables_give_equal_rows(tmp_path):
     for file in ("train.tsv", "test.tsv"):
         put(tmp_path / "table", "trec", file, table)
     one, other = datasets.load("trec", tmp_path / "original"), datasets.load("trec", tmp_path / "table")
-    assert one.train.texts == other.train.texts == [text for _, text in rows]
+    assert one.train.inputs == other.train.inputs == [text for _, text in rows]
     np.testing.assert_array_equal(one.test.nodes, other.test.nodes)
     source = paper.SOURCES["trec"]
     digests = {paper.rows_digest(source, source.find(tmp_path / kind, "train")) for kind in ("original", "table")}
@@ -147,21 +147,21 @@ def test_line_ends_and_trailing_blanks_do_not_matter(tmp_path, end):
     put(tmp_path, "r8", "r8-train-all-terms.txt", f"earn\tprofits rose{end or chr(10)}acq\tbid made{end}")
     put(tmp_path, "r8", "test.tsv", "acq\tbid made\n\n\n")
     dataset = datasets.load("r8", tmp_path)
-    assert dataset.train.texts == ["profits rose", "bid made"]
-    assert dataset.test.texts == ["bid made"]
+    assert dataset.train.inputs == ["profits rose", "bid made"]
+    assert dataset.test.inputs == ["bid made"]
 
 
 def test_a_published_file_is_taken_before_a_table(tmp_path):
     put(tmp_path, "r8", "r8-train-all-terms.txt", "earn\tpublished\n")
     put(tmp_path, "r8", "train.tsv", "earn\ttable\n")
     put(tmp_path, "r8", "test.tsv", "earn\ttable\n")
-    assert datasets.load("r8", tmp_path).train.texts == ["published"]
+    assert datasets.load("r8", tmp_path).train.inputs == ["published"]
 
 
 def test_a_table_with_a_byte_order_mark_is_read(tmp_path):
     put(tmp_path, "r8", "train.tsv", "\ufeffearn\tone\n")
     put(tmp_path, "r8", "test.tsv", "earn\ttwo\n")
-    assert datasets.load("r8", tmp_path).train.texts == ["one"]
+    assert datasets.load("r8", tmp_path).train.inputs == ["one"]
 
 
 def test_only_line_feeds_end_a_line(tmp_path):
@@ -226,11 +226,11 @@ def test_a_split_is_read_without_a_look_at_the_other(tmp_path, monkeypatch, spli
     put(tmp_path, "r8", f"{split}.tsv", "crude\toil fell\nearn\tprofits rose\n")
     put(tmp_path, "r8", f"{other}.tsv", b"no table \xff at all")
     alone = datasets.load_split("r8", split, tmp_path)
-    assert alone.texts == ["oil fell", "profits rose"]
+    assert alone.inputs == ["oil fell", "profits rose"]
     assert [tree("r8").names[node] for node in alone.nodes] == ["crude", "earn"]
     (tmp_path / "r8" / f"{other}.tsv").unlink()
     monkeypatch.setenv("ARBORMAX_DATA", str(tmp_path))
-    assert datasets.load_split("r8", split).texts == alone.texts
+    assert datasets.load_split("r8", split).inputs == alone.inputs
     with pytest.raises(datasets.MissingDataError) as caught:
         datasets.load_split("r8", other)
     assert str(tmp_path / "r8" / f"r8-{other}-all-terms.txt") in str(caught.value)
@@ -346,21 +346,21 @@ def test_a_block_and_the_category_of_the_same_code_are_two_nodes(icd):
 
 
 def test_training_never_sees_a_test_text_of_icd10cm(icd):
-    titles = {title.casefold() for title in icd.train.texts}
-    assert not [term for term in icd.test.texts if term.casefold() in titles]
+    titles = {title.casefold() for title in icd.train.inputs}
+    assert not [term for term in icd.test.inputs if term.casefold() in titles]
 
 
 def test_icd10cm_texts_are_whole_and_not_repeated_within_a_class(icd):
     for examples in (icd.train, icd.test):
-        assert all(text == " ".join(text.split()) != "" for text in examples.texts)
-        rows = list(zip(examples.texts, examples.nodes.tolist(), strict=True))
+        assert all(text == " ".join(text.split()) != "" for text in examples.inputs)
+        rows = list(zip(examples.inputs, examples.nodes.tolist(), strict=True))
         assert len(rows) == len(set(rows))
 
 
 def test_known_texts_of_icd10cm_carry_their_category(icd):
     tax = icd.taxonomy
-    train = dict(zip(icd.train.texts, icd.train.nodes.tolist(), strict=True))
-    test = dict(zip(icd.test.texts, icd.test.nodes.tolist(), strict=True))
+    train = dict(zip(icd.train.inputs, icd.train.nodes.tolist(), strict=True))
+    test = dict(zip(icd.test.inputs, icd.test.nodes.tolist(), strict=True))
     assert tax.names[train["Cholera due to Vibrio cholerae 01, biovar eltor"]] == "A00 Cholera"
     assert tax.names[train["Type 2 diabetes mellitus"]] == "E11 Type 2 diabetes mellitus"
     assert tax.names[test["Classical cholera"]] == "A00 Cholera"

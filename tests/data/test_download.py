@@ -385,7 +385,7 @@ def test_rows_are_checked_whatever_their_line_ends(server, monkeypatch, tmp_path
     offer(monkeypatch, server.url(), rows=rows, name="r8", file="r8-train-all-terms.txt")
     (path,) = fetch("r8", tmp_path)
     (tmp_path / "r8" / "test.tsv").write_text("acq\tbid made\n")
-    assert load("r8", tmp_path).train.texts == ["profits rose", "bid made"]
+    assert load("r8", tmp_path).train.inputs == ["profits rose", "bid made"]
     path.unlink()
     server.body = b"earn\tprofits fell\n"
     with pytest.raises(DownloadError, match=f"expected rows with SHA-256 {rows}"):

@@ -58,11 +58,11 @@ def test_what_is_held_out_leaves_every_label_in_training(nodes, share, seed):
     examples = Examples([str(i) for i in range(len(nodes))], nodes)
     train, valid = held_out(examples, share, seed)
     assert valid is not None
-    assert sorted([*train.texts, *valid.texts], key=int) == examples.texts
+    assert sorted([*train.inputs, *valid.inputs], key=int) == examples.inputs
     assert set(train.nodes) == set(nodes.tolist())
     assert len(valid) == min(spare, max(1, round(share * len(nodes))))
     for part in (train, valid):
-        assert [nodes[int(text)] for text in part.texts] == part.nodes.tolist()
+        assert [nodes[int(text)] for text in part.inputs] == part.nodes.tolist()
 
 
 def test_the_share_of_each_label_is_held_out():

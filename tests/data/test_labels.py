@@ -248,7 +248,7 @@ def file(tmp_path):
 
 def test_examples_come_with_the_tree_of_their_labels(file):
     examples, tax = read_examples(file)
-    assert examples.texts == ["goal", "hello", "buy"]
+    assert examples.inputs == ["goal", "hello", "buy"]
     assert paths_of(tax, examples.nodes) == [("news", "sport"), ("news",), ("shop",)]
     assert tax.classes == ("sport", "shop")
 
@@ -286,7 +286,7 @@ def test_rows_left_out_are_told_in_a_warning_or_kept_in_the_table(file):
         examples, _ = read_examples(file, on_bad_rows="skip")
     assert len(examples) == 1
     table = read_table(file, on_bad_rows="skip")
-    assert read_examples(table)[0].texts == ["x"]
+    assert read_examples(table)[0].inputs == ["x"]
     with pytest.raises(OptionError, match="has been read already"):
         read_examples(table, header=False)
     with pytest.raises(InputError, match="examples need labels"):

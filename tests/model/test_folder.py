@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from toy import TREE, examples, settings
 
 from arbormax import Taxonomy
 from arbormax.errors import OptionError
 from arbormax.model import Model, ModelFolderError, load_model, read_metrics, save_model
+from toy import TREE, examples, settings
 
 TEXTS = ["owlish in the old", "", "?!", "codish", "dodo", "owlish owlish very old \x00 \ud800", "😀"]
 FIRST = Path(__file__).with_name("model_v1")
 
 
 def made(encoder="bag", head="hierarchical", tree=TREE, **given):
-    return Model.new(examples(30).texts, tree, settings(encoder, head=head, **given).resolved())
+    return Model.new(examples(30).inputs, tree, settings(encoder, head=head, **given).resolved())
 
 
 def answers(model):

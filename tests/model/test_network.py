@@ -4,16 +4,16 @@ from itertools import islice, repeat
 
 import pytest
 import torch
-from toy import TREE, examples, settings
 
 from arbormax.errors import OptionError
 from arbormax.model import Model
+from toy import TREE, examples, settings
 
 ODD = ["", "?!", "😀", "owl\x00ish", "\ud800", "owlish " * 3000, "<padding> <unknown>", "owlish", "\n"]
 
 
 def untrained(encoder="bilstm", **given):
-    return Model.new(examples(30).texts, TREE, settings(encoder, **given).resolved())
+    return Model.new(examples(30).inputs, TREE, settings(encoder, **given).resolved())
 
 
 @pytest.mark.parametrize("encoder", ["bag", "lstm", "bilstm"])
@@ -29,7 +29,7 @@ def test_every_text_gets_a_distribution_whatever_is_in_it(encoder, head):
 @pytest.mark.parametrize("batch_size", [1, 2, 7, 100])
 def test_results_come_in_the_order_of_the_texts_whatever_the_batch(encoder, batch_size):
     model = untrained(encoder)
-    texts = [*ODD, *examples(20).texts]
+    texts = [*ODD, *examples(20).inputs]
     alone = torch.cat([torch.cat(list(model.features([text]))) for text in texts])
     parts = list(model.features(texts, batch_size))
     assert all(len(part) == batch_size for part in parts[:-1])
@@ -72,7 +72,7 @@ def test_a_seed_gives_the_same_weights_and_leaves_the_callers_numbers_alone():
 
 def test_the_network_itself_gives_leaf_log_probabilities():
     model = untrained().eval()
-    texts = examples(5).texts
+    texts = examples(5).inputs
     leaves = model(*model.encoder.collate(model.encoder.encode(texts)))
     nodes = torch.cat(list(model.node_log_probs(texts)))
     torch.testing.assert_close(leaves.detach(), nodes[:, torch.tensor(TREE.leaves)])

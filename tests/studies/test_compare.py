@@ -174,7 +174,7 @@ def test_everything_is_equal_but_the_head(monkeypatch):
 
     def spy(config, taxonomy, train, valid=None, **options):
         part = held_out(train, config.validation, config.seed)[1]
-        seen.setdefault(config.seed, []).append((config.model_dump(exclude={"head"}), train.texts, part.texts))
+        seen.setdefault(config.seed, []).append((config.model_dump(exclude={"head"}), train.inputs, part.inputs))
         return real(config, taxonomy, train, valid, **options)
 
     real = am.training.fit
@@ -189,7 +189,7 @@ def test_everything_is_equal_but_the_head(monkeypatch):
 
 def test_without_test_examples_the_folds_are_pooled():
     nodes = np.concatenate([toy(30).nodes, [TAX.find("a")]])  # the only example of its label
-    examples = Examples([*toy(30).texts, "alone"], nodes)
+    examples = Examples([*toy(30).inputs, "alone"], nodes)
     found = compare(TINY, TAX, examples, seeds=(3,), folds=3, heads=("shared", "hierarchical"), resamples=20)
     assert found.measured_on == "folds"
     assert found.table()["shared"]["macro_f1"]["std"] is None

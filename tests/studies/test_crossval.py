@@ -29,7 +29,7 @@ def trainings(monkeypatch):
     seen, real = [], am.training.fit
 
     def spy(config, taxonomy, train, valid=None, **options):
-        seen.append((set(train.texts), None if valid is None else set(valid.texts)))
+        seen.append((set(train.inputs), None if valid is None else set(valid.inputs)))
         return real(config, taxonomy, train, valid, **options)
 
     monkeypatch.setattr(MODULE, "fit", spy)
@@ -43,7 +43,7 @@ def test_every_example_is_measured_once_by_a_model_that_never_saw_it(trainings):
     assert found.never_validated == 0
     assert found.fold.tolist() == fold_of(examples.nodes, 4, TINY.seed).tolist()
     for fold, (trained, valid) in enumerate(trainings):
-        assert trained == {text for text, own in zip(examples.texts, found.fold, strict=True) if own != fold}
+        assert trained == {text for text, own in zip(examples.inputs, found.fold, strict=True) if own != fold}
         assert valid is None  # early stopping takes its share from what is trained on
     assert found.pooled["accuracy"] == (found.predicted == examples.nodes).mean()
     for number, fold in enumerate(found.folds):
@@ -63,14 +63,14 @@ def test_epochs_from_the_fold_stop_early_on_the_fold_itself(trainings):
     found = crossval(TINY, TAX, examples, folds=2, epochs_from="fold")
     assert found.epochs_from == "fold"
     for trained, valid in trainings:
-        assert valid == set(examples.texts) - trained
+        assert valid == set(examples.inputs) - trained
     for fold in found.folds:
         assert fold["valid_macro_f1"] == pytest.approx(fold["macro_f1"])
 
 
 def test_the_only_example_of_a_label_is_always_trained_on(trainings):
     inner = TAX.find("a")
-    examples = Examples([*toy(20).texts, "alone"], np.append(toy(20).nodes, inner))
+    examples = Examples([*toy(20).inputs, "alone"], np.append(toy(20).nodes, inner))
     found = crossval(TINY, TAX, examples, folds=2)
     assert found.never_validated == 1
     assert found.predicted[-1] == -1

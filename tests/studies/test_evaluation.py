@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from toy import TREE, examples, settings
 
 import arbormax as am
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError
 from arbormax.model import Model
 from arbormax.studies import evaluate
+from toy import TREE, examples, settings
 
 
 @pytest.fixture(scope="module", params=["bag", "bilstm"])
 def model(request):
-    return Model.new(examples(30).texts, TREE, settings(request.param).resolved())
+    return Model.new(examples(30).inputs, TREE, settings(request.param).resolved())
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 256])
@@ -22,7 +22,7 @@ def model(request):
 def test_measures_are_those_of_plain_arrays(model, batch_size, inner):
     data = examples(40, seed=3, inner=inner)
     found = evaluate(model, data, batch_size)
-    logp = torch.cat(list(model.node_log_probs(data.texts))).numpy()
+    logp = torch.cat(list(model.node_log_probs(data.inputs))).numpy()
     predicted = TREE.leaves[logp[:, TREE.leaves].argmax(1)]
     assert (found.predicted == predicted).all()
     wanted = am.metrics.evaluate(data.nodes, predicted, TREE)
@@ -32,7 +32,7 @@ def test_measures_are_those_of_plain_arrays(model, batch_size, inner):
 
 def test_the_negative_log_likelihood_is_the_mean_over_the_true_nodes(model):
     data = examples(40, seed=3, inner=0.4)
-    logp = torch.cat(list(model.node_log_probs(data.texts))).double().numpy()
+    logp = torch.cat(list(model.node_log_probs(data.inputs))).double().numpy()
     by_hand = -logp[np.arange(40), data.nodes].mean()
     assert evaluate(model, data, 7).metrics["nll"] == pytest.approx(by_hand)
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-from toy import TREE, examples, same_weights, settings
 
 from arbormax import Taxonomy
 from arbormax.data.examples import Examples
 from arbormax.errors import ArbormaxError, InputError, OptionError
 from arbormax.studies import evaluate
 from arbormax.training import fit
+from toy import TREE, examples, same_weights, settings
 
 
 def accuracy(model, data):
@@ -42,7 +42,7 @@ def test_some_labels_at_the_root_do_no_harm():
     data = examples(60)
     nodes = data.nodes.copy()
     nodes[::10] = 0
-    assert accuracy(fit(settings(validation=0), TREE, Examples(data.texts, nodes)).model, data) > 0.7
+    assert accuracy(fit(settings(validation=0), TREE, Examples(data.inputs, nodes)).model, data) > 0.7
 
 
 def test_a_model_is_gone_with_its_last_user(tmp_path):

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toy import TREE, examples, same_weights, settings
 
 from arbormax import Taxonomy
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError, OptionError
 from arbormax.training import fit
+from toy import TREE, examples, same_weights, settings
 
 WORKER = Path(__file__).with_name("resume_worker.py")
 
@@ -113,7 +113,7 @@ def test_another_run_cannot_be_resumed_and_what_differs_is_told(finished):
     with pytest.raises(OptionError, match=r"another run.*: other training texts"):
         again(data=examples(24, seed=1))
     with pytest.raises(OptionError, match=r"another run.*: other training texts"):
-        again(data=Examples(examples(24).texts, np.roll(examples(24).nodes, 1)))
+        again(data=Examples(examples(24).inputs, np.roll(examples(24).nodes, 1)))
     with pytest.raises(OptionError, match=r"another run.*: other validation texts"):
         again(valid=examples(6))
 

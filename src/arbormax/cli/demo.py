@@ -110,9 +110,9 @@ def _examples(model: Model, test: Examples) -> list[dict[str, Any]]:
     from arbormax.model.predict import Decoding, Names, predictions
 
     chosen = test.take([int(share * len(test)) for share in TEXTS])
-    rows = predictions(model, chosen.texts, Decoding())
+    rows = predictions(model, chosen.inputs, Decoding())
     names = Names(model.taxonomy)
     return [
         {"text": text, **row, "truth": names.label(node), "truth_path": list(names.path(node))}
-        for text, node, row in zip(chosen.texts, chosen.nodes.tolist(), rows, strict=True)
+        for text, node, row in zip(chosen.inputs, chosen.nodes.tolist(), rows, strict=True)
     ]

@@ -100,7 +100,7 @@ def _write_predictions(path: Path, examples: Examples, predicted: list[int], tre
 
     names = Names(tree)
     with writer(path, None) as write:
-        rows = zip(examples.texts, examples.nodes.tolist(), predicted, strict=True)
+        rows = zip(examples.inputs, examples.nodes.tolist(), predicted, strict=True)
         for text, true, node in rows:
             write(
                 {

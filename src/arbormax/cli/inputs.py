@@ -107,7 +107,7 @@ def on_tree(examples: Examples, own: Taxonomy, tree: Taxonomy, what: str) -> Exa
     except LabelError as error:
         first = next(line for line in str(error).splitlines()[::-1] if "…" not in line).strip(" -")
         raise InputError(f"the model was trained on another taxonomy than that of {what}: {first}") from None
-    return Examples(examples.texts, nodes[examples.nodes])
+    return Examples(examples.inputs, nodes[examples.nodes])
 
 
 def _judged_by(

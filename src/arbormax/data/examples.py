@@ -1,38 +1,55 @@
-"""Labelled texts: what every reader gives and every training takes."""
+"""Labelled examples: what every reader returns and every training takes."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from arbormax.errors import InputError
 
+Matrix = Any  # a float32 array, or a scipy matrix or array in CSR format
+
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Texts and the node of the taxonomy that each belongs to; any node may be a label, not only a class."""
+    """Inputs and the node of the taxonomy that each belongs to; a label may be any node, not only a class.
 
-    texts: list[str]
-    nodes: np.ndarray  # (len(texts),) int64 node ids
+    The inputs are a list of texts, or the rows of a feature matrix: a numpy array or a scipy CSR matrix.
+    """
+
+    inputs: list[str] | Matrix
+    nodes: np.ndarray  # (n,) int64 node ids
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", np.asarray(self.nodes, dtype=np.int64).reshape(-1))
-        if len(self.texts) != len(self.nodes):
-            raise InputError(f"expected one label per text, found {len(self.texts)} texts and {len(self.nodes)} labels")
-        for i, text in enumerate(self.texts):
-            if not isinstance(text, str):
-                raise InputError(f"a text is a str; text {i} is of type {type(text).__name__}")
+        count = self.inputs.shape[0] if self._is_matrix else len(self.inputs)
+        if count != len(self.nodes):
+            raise InputError(f"expected one label per example, found {count} examples and {len(self.nodes)} labels")
+        if not self._is_matrix:
+            for i, text in enumerate(self.inputs):
+                if not isinstance(text, str):
+                    raise InputError(f"expected texts of type str; text {i} is of type {type(text).__name__}")
 
     def __len__(self) -> int:
-        return len(self.texts)
+        return len(self.nodes)
+
+    @property
+    def _is_matrix(self) -> bool:
+        return getattr(self.inputs, "ndim", 1) == 2
 
     def digest(self) -> str:
-        """A fingerprint of texts and labels, in their order."""
+        """A fingerprint of inputs and labels, in their order."""
         digest = hashlib.sha256(self.nodes.tobytes())
-        for text in self.texts:
+        if self._is_matrix:
+            X = self.inputs
+            for part in (X,) if isinstance(X, np.ndarray) else (X.data, X.indices, X.indptr):
+                digest.update(np.ascontiguousarray(part).tobytes())
+            return digest.hexdigest()
+        for text in self.inputs:
             data = text.encode("utf-8", "surrogatepass")
             digest.update(len(data).to_bytes(8) + data)
         return digest.hexdigest()
@@ -40,8 +57,9 @@ class Examples:
     def take(self, items: ArrayLike) -> Examples:
         """The examples at these positions, in this order.
 
-        >>> Examples(["a", "b"], np.array([1, 2])).take([1]).texts
+        >>> Examples(["a", "b"], np.array([1, 2])).take([1]).inputs
         ['b']
         """
         rows = np.asarray(items, dtype=np.int64)
-        return Examples([self.texts[i] for i in rows], self.nodes[rows])
+        inputs = self.inputs[rows] if self._is_matrix else [self.inputs[i] for i in rows]
+        return Examples(inputs, self.nodes[rows])

@@ -21,7 +21,7 @@ from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Span, Tokeniser, spans
 from arbormax.data.vocabulary import Vocabulary
 from arbormax.encoders._gates import shared_gates
-from arbormax.encoders.base import Encoder, EncoderOptions, register
+from arbormax.encoders.base import Encoder, EncoderOptions
 
 _FILE, _NGRAMS = "vocabulary.txt", "ngrams.npz"
 
@@ -36,7 +36,6 @@ class BagOptions(EncoderOptions):
     max_words: int = Field(500_000, ge=1, description="at most so many words, the most frequent")
 
 
-@register
 class BagEncoder(Encoder):
     """The mean of the vectors of a text's words and n-grams."""
 
@@ -44,6 +43,8 @@ class BagEncoder(Encoder):
     Options: ClassVar[type[EncoderOptions]] = BagOptions
     sorts_by_length: ClassVar[bool] = False
     training_defaults: ClassVar[Mapping[str, object]] = {"learning_rate": 3e-2, "batch_size": 256, "epochs": 8}
+    searched: ClassVar[bool] = True
+    width_option: ClassVar[str | None] = "dim"
 
     def __init__(self, vocabulary: Vocabulary, grams: NGrams, options: BagOptions) -> None:
         super().__init__()

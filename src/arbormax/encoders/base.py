@@ -1,6 +1,6 @@
-"""What an encoder is: how a text becomes numbers, and the network that turns them into features.
+"""The interface of an encoder: how a text becomes numbers, and the network that turns them into features.
 
-B batch, D features.
+B batch, D features, W words of a text.
 """
 
 from __future__ import annotations
@@ -8,34 +8,43 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Self, TypeVar
+from typing import ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from arbormax.data.batching import Inputs
 from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Span, spans
-from arbormax.errors import OptionError, did_you_mean
+from arbormax.errors import MissingDependencyError
+
+try:
+    from pydantic import BaseModel, ConfigDict
+except ModuleNotFoundError as error:
+    raise MissingDependencyError("an encoder", "pydantic", "train") from error
 
 
 class EncoderOptions(BaseModel):
-    """An encoder's own settings; an unknown one is an error."""
+    """The options of an encoder; an unknown option is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Encoder(nn.Module, ABC):
-    """Texts to features. To add one, subclass this, set `name` and `Options`, and `register` it.
+    """Texts to features. To add an encoder, subclass this, set `name` and `Options`, and `register` the class.
 
-    `fit` learns what it needs from the training texts and makes the network; `encode` turns texts into rows of numbers
-    once, before training; `collate` makes the tensors of one batch; calling it gives (B, D) features.
+    `fit` learns the vocabulary or the like from the training texts and builds the network. `encode` turns texts into
+    rows of numbers once, before training. `collate` builds the tensors of one batch, and the call returns (B, D)
+    features.
     """
 
     name: ClassVar[str]
     Options: ClassVar[type[EncoderOptions]] = EncoderOptions
-    sorts_by_length: ClassVar[bool] = True  # whether a batch of like lengths saves work
-    training_defaults: ClassVar[Mapping[str, object]] = {}  # learning_rate, batch_size, … where it wants others
+    sorts_by_length: ClassVar[bool] = True  # whether batches of similar lengths save work
+    takes_texts: ClassVar[bool] = True  # False: it takes the rows of a feature matrix
+    training_defaults: ClassVar[Mapping[str, object]] = {}  # training settings such as learning_rate and batch_size
+    searched: ClassVar[bool] = False  # whether a search for settings tries it unless told which encoders to try
+    width_option: ClassVar[str | None] = None  # the option that a search varies to change the number of features
+    gives_sparse: bool = False  # whether the features are a sparse tensor
 
     options: EncoderOptions
     out_features: int
@@ -47,56 +56,36 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> Ragged:
-        """The rows of numbers that stand for these texts."""
+        """Each text as a row of numbers."""
 
     @abstractmethod
     def collate(self, rows: Ragged) -> Inputs:
-        """The tensors of one batch, which the call takes."""
+        """The tensors of one batch, as `forward` takes them."""
 
     @abstractmethod
     def forward(self, *inputs: Tensor) -> Tensor:
         """(B, D) features."""
 
     def save(self, folder: Path) -> None:
-        """Write what the weights and the options do not hold, such as the vocabulary."""
+        """Write what neither the weights nor the options contain, such as the vocabulary."""
 
     @classmethod
     @abstractmethod
     def load(cls, folder: Path, options: EncoderOptions) -> Self:
-        """An encoder with the files that `save` wrote, its weights still to be loaded."""
+        """An encoder from the files that `save` wrote; its weights are loaded afterwards."""
 
     def spans(self, text: str) -> list[Span]:
-        """Where in the text each word stands, as this encoder sees words; pieces between blanks unless it says more."""
+        """The start and end of each word, as this encoder splits the text; by default at whitespace."""
         return spans(text, "whitespace")
 
-    def gated(self, text: str, gates_W: Tensor) -> Tensor | None:  # noqa: ARG002 - for those that can
-        """(1, D) features of a text with the input of each of its `spans` multiplied by a gate; None: not possible.
+    def gated(self, text: str, gates_W: Tensor) -> Tensor | None:  # noqa: ARG002 - used by subclasses
+        """(1, D) features of a text with the input of each word in `spans` multiplied by a gate; None if unsupported.
 
-        Where all gates are one these are the text's features, and their gradient in a gate is gradient × input of a
-        word, which tells how much the word mattered. Without it words are left out one by one.
+        With all gates at one, these are the features of the text, and the gradient with respect to a gate is
+        gradient × input of that word. Without this method, an explanation leaves out one word after the other.
         """
         return None
 
     def sparse_parameters(self) -> list[nn.Parameter]:
-        """Those of its parameters that get gradients on a few rows only."""
+        """The parameters whose gradients are sparse."""
         return []
-
-
-E = TypeVar("E", bound=Encoder)
-
-_REGISTRY: dict[str, type[Encoder]] = {}
-
-
-def register(kind: type[E]) -> type[E]:
-    """Make an encoder known by its `name`; also a decorator."""
-    _REGISTRY[kind.name] = kind
-    return kind
-
-
-def encoder_kind(name: str) -> type[Encoder]:
-    """The registered encoder of this name."""
-    if name not in _REGISTRY:
-        raise OptionError(
-            f"encoder is one of {', '.join(sorted(_REGISTRY))}; found {name!r}{did_you_mean(name, _REGISTRY)}"
-        )
-    return _REGISTRY[name]

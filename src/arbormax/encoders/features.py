@@ -5,7 +5,6 @@ B batch, D features, T stored numbers of the whole batch.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -13,46 +12,19 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from pydantic import Field
 from torch import Tensor, nn
 
 from arbormax.data.batching import Inputs
-from arbormax.data.examples import Examples
+from arbormax.data.examples import Matrix
 from arbormax.data.ragged import Ragged
-from arbormax.encoders import Encoder, EncoderOptions, register
+from arbormax.encoders.base import Encoder, EncoderOptions
 from arbormax.errors import InputError
-from arbormax.heads.base import linear
-
-Matrix = Any  # a float32 array, or a scipy matrix or array in CSR form
+from arbormax.functional.linear import linear
 
 
 @dataclass(frozen=True, eq=False)
-class Rows(Examples):
-    """The rows of a feature matrix and the node that each belongs to, where training looks for texts."""
-
-    texts: Matrix
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "nodes", np.asarray(self.nodes, dtype=np.int64))
-
-    def __len__(self) -> int:
-        return len(self.nodes)
-
-    def digest(self) -> str:
-        digest = hashlib.sha256(self.nodes.tobytes())
-        X = self.texts
-        for part in (X,) if isinstance(X, np.ndarray) else (X.data, X.indices, X.indptr):
-            digest.update(np.ascontiguousarray(part).tobytes())
-        return digest.hexdigest()
-
-    def take(self, items: ArrayLike) -> Rows:
-        rows = np.asarray(items, dtype=np.int64)
-        return Rows(self.texts[rows], self.nodes[rows])
-
-
-@dataclass(frozen=True, eq=False)
-class Dense:
+class DenseRows:
     """The rows of an array, as batches take them."""
 
     values: np.ndarray  # (n, D) float32
@@ -60,8 +32,8 @@ class Dense:
     def __len__(self) -> int:
         return len(self.values)
 
-    def take(self, items: np.ndarray) -> Dense:
-        return Dense(self.values[items])
+    def take(self, items: np.ndarray) -> DenseRows:
+        return DenseRows(self.values[items])
 
 
 class FeaturesOptions(EncoderOptions):
@@ -71,7 +43,6 @@ class FeaturesOptions(EncoderOptions):
     scale: bool = Field(True, description="bring the features to a usual size first")
 
 
-@register
 class FeaturesEncoder(Encoder):
     """Rows of numbers through hidden layers, or straight into the head.
 
@@ -83,6 +54,7 @@ class FeaturesEncoder(Encoder):
     name: ClassVar[str] = "features"
     Options: ClassVar[type[EncoderOptions]] = FeaturesOptions
     sorts_by_length: ClassVar[bool] = False
+    takes_texts: ClassVar[bool] = False
 
     mean: Tensor  # (D,) of the columns; zeros where fit saw a sparse matrix
     factor: Tensor  # (D,) that they are multiplied with
@@ -94,41 +66,37 @@ class FeaturesEncoder(Encoder):
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.dropout = nn.Dropout(options.dropout)
         self.out_features = widths[-1]
+        self.gives_sparse = not self.layers  # a sparse row stays sparse
         self.register_buffer("mean", torch.zeros(options.inputs))
         self.register_buffer("factor", torch.ones(options.inputs))
 
     @classmethod
-    def fit(cls, texts: Matrix, options: EncoderOptions) -> Self:
+    def fit(cls, inputs: Matrix, options: EncoderOptions) -> Self:
         assert isinstance(options, FeaturesOptions)
         encoder = cls(options)
         if not options.scale:
             return encoder
-        if isinstance(texts, np.ndarray):
-            wide = texts.astype(np.float64)
+        if isinstance(inputs, np.ndarray):
+            wide = inputs.astype(np.float64)
             spread = wide.std(0)
             # rounding leaves a constant column with a spread that is not quite zero
             flat = spread <= 1e-7 * np.maximum(np.abs(wide).max(0), 1e-30)
             encoder.mean.copy_(torch.from_numpy(wide.mean(0)))
             encoder.factor.copy_(torch.from_numpy(1.0 / np.where(flat, 1.0, spread)))
         else:
-            length = float(np.sqrt(np.asarray(texts.multiply(texts).sum(1), np.float64)).mean())
+            length = float(np.sqrt(np.asarray(inputs.multiply(inputs).sum(1), np.float64)).mean())
             encoder.factor.fill_(1.0 / length if length else 1.0)
         return encoder
 
-    @property
-    def gives_sparse(self) -> bool:
-        """Whether a sparse row may come out as it is."""
-        return not self.layers
-
-    def encode(self, texts: Matrix) -> Any:
-        if isinstance(texts, np.ndarray) and texts.ndim == 2:
-            return Dense(texts)
-        if not hasattr(texts, "indptr"):
+    def encode(self, inputs: Matrix) -> Any:
+        if isinstance(inputs, np.ndarray) and inputs.ndim == 2:
+            return DenseRows(inputs)
+        if not hasattr(inputs, "indptr"):
             raise InputError("this model takes rows of numbers, not texts: load it with HierarchicalClassifier.load")
-        return Ragged(texts.indices.astype(np.int64), texts.indptr.astype(np.int64), texts.data)
+        return Ragged(inputs.indices.astype(np.int64), inputs.indptr.astype(np.int64), inputs.data)
 
     def collate(self, rows: Any) -> Inputs:
-        if isinstance(rows, Dense):
+        if isinstance(rows, DenseRows):
             return (torch.from_numpy(rows.values),)
         return tuple(torch.from_numpy(array) for array in (rows.lengths, rows.values, rows.weights))
 

@@ -23,7 +23,7 @@ from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
 from arbormax.data.vectors import WordVectors
 from arbormax.data.vocabulary import PADDING, Vocabulary
-from arbormax.encoders.base import Encoder, EncoderOptions, register
+from arbormax.encoders.base import Encoder, EncoderOptions
 from arbormax.encoders.words import WordTable
 from arbormax.functional.recurrent import lstm_last
 
@@ -43,13 +43,13 @@ class LSTMOptions(EncoderOptions):
     trained_words: int | None = Field(None, ge=2, description="set by training: words with trained vectors")
 
 
-@register
 class LSTMEncoder(Encoder):
     """The last hidden state of an LSTM over word vectors."""
 
     name: ClassVar[str] = "lstm"
     Options: ClassVar[type[EncoderOptions]] = LSTMOptions
     training_defaults: ClassVar[Mapping[str, object]] = {"learning_rate": 3e-3}
+    width_option: ClassVar[str | None] = "hidden"
     bidirectional: ClassVar[bool] = False
 
     def __init__(self, vocabulary: Vocabulary, options: LSTMOptions) -> None:
@@ -119,11 +119,11 @@ class LSTMEncoder(Encoder):
         return cls(Vocabulary.load(folder / _FILE, options.tokens), options)
 
 
-@register
 class BiLSTMEncoder(LSTMEncoder):
     """The last hidden states of two LSTMs, one in each direction."""
 
     name: ClassVar[str] = "bilstm"
+    searched: ClassVar[bool] = True
     bidirectional: ClassVar[bool] = True
 
 

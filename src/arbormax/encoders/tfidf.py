@@ -18,7 +18,7 @@ from arbormax.data.batching import Inputs
 from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
 from arbormax.encoders._gates import shared_gates
-from arbormax.encoders.base import Encoder, EncoderOptions, register
+from arbormax.encoders.base import Encoder, EncoderOptions
 from arbormax.errors import InputError, MissingDependencyError
 
 _FILE = "vocabulary.txt"
@@ -32,7 +32,6 @@ class TfidfOptions(EncoderOptions):
     max_terms: int = Field(50_000, ge=1, description="at most so many terms, the most frequent")
 
 
-@register
 class TfidfEncoder(Encoder):
     """The terms of a text, each weighted by how often it occurs there and how rare it is, as rows of length one.
 
@@ -48,6 +47,8 @@ class TfidfEncoder(Encoder):
         "batch_size": 64,
         "epochs": 8,
     }
+    searched: ClassVar[bool] = True
+    gives_sparse = True
 
     # Counts rather than the weights made of them, as a change of precision leaves whole numbers alone.
     text_counts: Tensor  # (D,) how many training texts have each term

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from arbormax.data.batching import Inputs
 from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Span, spans
-from arbormax.encoders.base import Encoder, EncoderOptions, register
+from arbormax.encoders.base import Encoder, EncoderOptions
 from arbormax.errors import InputError, MissingDependencyError, OptionError, did_you_mean
 
 _FOLDER = "transformer"
@@ -35,7 +35,6 @@ class TransformerOptions(EncoderOptions):
     gradient_checkpointing: bool = Field(False, description="compute twice to save memory")
 
 
-@register
 class TransformerEncoder(Encoder):
     """The pooled last layer of a pretrained transformer, trained further unless `freeze`."""
 

@@ -7,7 +7,6 @@ from operator import index
 from typing import Any, Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from arbormax.errors import InputError, OptionError, TaxonomyError
@@ -190,17 +189,6 @@ class SoftmaxOverLeaves(TreeHead):
 
     def _training_logits(self, h: Tensor) -> Tensor:
         return self.leaf_logits(h)
-
-
-def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`F.linear`, for features that may also be a sparse (B, D) tensor; the weight's gradient is dense either way."""
-    if features.layout == torch.strided:
-        return F.linear(features, weight, bias)
-    if features.dim() != 2:
-        raise InputError(f"sparse features have two dimensions, found the shape {tuple(features.shape)}")
-    with torch.autocast(features.device.type, enabled=False):  # sparse products have no half-precision kernels
-        logits: Tensor = torch.sparse.mm(features, weight.t())
-        return logits if bias is None else logits + bias
 
 
 def check_taxonomy(tax: Taxonomy) -> Taxonomy:

@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from arbormax.heads.base import SoftmaxOverLeaves, check_taxonomy, linear
+from arbormax.functional.linear import linear
+from arbormax.heads.base import SoftmaxOverLeaves, check_taxonomy
 from arbormax.taxonomy import Taxonomy
 
 

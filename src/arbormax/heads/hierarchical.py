@@ -19,11 +19,12 @@ from arbormax.functional import (
 from arbormax.functional.best import at_once, best_leaves, deepest_nodes
 from arbormax.functional.checks import Reduction, TargetKind, check_choice, is_transformed
 from arbormax.functional.index import tree_index
+from arbormax.functional.linear import linear
 from arbormax.functional.losses import usual_loss
 from arbormax.functional.path_tree import path_tree
 from arbormax.functional.paths import path_cross_entropy, prefers_paths, prefers_search
 from arbormax.functional.threshold import check_tau
-from arbormax.heads.base import TreeHead, check_taxonomy, linear
+from arbormax.heads.base import TreeHead, check_taxonomy
 from arbormax.taxonomy import Taxonomy
 
 _DEEP = 50  # classes for each of the k asked for, below which a search has little to leave out

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from arbormax.functional import shared_leaf_logits
 from arbormax.functional.index import tree_index
+from arbormax.functional.linear import linear
 from arbormax.functional.probabilities import leaf_rows, small_paths
-from arbormax.heads.base import SoftmaxOverLeaves, check_taxonomy, linear
+from arbormax.heads.base import SoftmaxOverLeaves, check_taxonomy
 from arbormax.taxonomy import Taxonomy
 
 

@@ -47,7 +47,7 @@ class TrainConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    encoder: str = Field("bag", description="bag, lstm, bilstm, tfidf, transformer or a registered one")
+    encoder: str = Field("bag", description="name of a registered encoder")
     encoder_options: dict[str, Any] = Field(default_factory=dict, description="the encoder's own settings")
     head: HeadName = Field("hierarchical", description="hierarchical, flat or shared")
     seed: int = Field(0, ge=0, lt=2**32, description="of weights, order and dropout")
@@ -115,9 +115,9 @@ class TrainConfig(BaseModel):
     def check(self) -> None:
         """Raise for what no single field can tell."""
         self.options  # noqa: B018 - raises
-        if self.sparse_head and (self.head != "hierarchical" or self.encoder == "tfidf"):
+        if self.sparse_head and (self.head != "hierarchical" or encoder_kind(self.encoder).gives_sparse):
             is_head = self.head != "hierarchical"
-            found = f"head='{self.head}'" if is_head else "encoder='tfidf', whose features are sparse"
+            found = f"head='{self.head}'" if is_head else f"encoder='{self.encoder}', whose features are sparse"
             raise OptionError(f"sparse_head needs head='hierarchical' and dense features; found {found}")
         if self.head != "hierarchical" and (spoken := sibling_options(self)):
             speak, need = ("speaks", "needs") if len(spoken) == 1 else ("speak", "need")

@@ -131,7 +131,7 @@ class Answers:
     def _batch(self, whole: bool) -> int:
         """How many items are answered at a time."""
         model = self.model_
-        is_sparse = model.config.encoder == "tfidf" or getattr(model.encoder, "gives_sparse", False)
+        is_sparse = model.encoder.gives_sparse
         if whole or is_sparse or not model.head.searches:  # with sparse features none searches
             return max(1, min(256, _CELLS // self.taxonomy_.num_nodes))
         return 256

@@ -28,7 +28,7 @@ try:
 except ImportError as error:
     raise MissingDependencyError("HierarchicalClassifier", "scikit-learn>=1.6", "sklearn") from error
 
-from arbormax.encoders.features import Matrix, Rows
+from arbormax.data.examples import Examples, Matrix
 from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, save_model
 from arbormax.model.network import evaluating
 from arbormax.sklearn.base import RECORD, Answers, recorded_run, run_record
@@ -140,7 +140,7 @@ class HierarchicalClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: 
         run = train(
             self._config(tax, form, classes, rows),
             tax,
-            Rows(rows, nodes),
+            Examples(rows, nodes),
             hardware=Hardware(self.accelerator, plain(self.devices)),
             progress=bool(self.verbose),
         )
@@ -225,7 +225,7 @@ class HierarchicalClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: 
         nodes = self._form.nodes(labels, self.taxonomy_, self.classes_)
         batches = (self.model_.head.node_log_probs(h_BD) for h_BD in self._features(rows, self._batch(whole=True)))
         with torch.inference_mode():
-            return measured(batches, Rows(rows, nodes), self.taxonomy_).metrics
+            return measured(batches, Examples(rows, nodes), self.taxonomy_).metrics
 
     # ------------------------------------------------------------------ on disk
 
@@ -258,7 +258,7 @@ class HierarchicalClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: 
         Its parameters are the settings that were in force, and `taxonomy` is its tree.
         """
         model = load_model(Path(folder), device)
-        if model.config.encoder != "features":
+        if model.encoder.takes_texts:
             raise ModelFolderError(f"{folder} holds a classifier of texts: load it with TextClassifier.load")
         settings = {**model.config.model_dump(), **model.encoder.options.model_dump()}
         path = Path(folder) / RECORD

@@ -52,7 +52,7 @@ def evaluate(
 
     A `recorder` is told what a report needs beyond them, in the same pass.
     """
-    return measured(model.node_log_probs(examples.texts, batch_size), examples, model.taxonomy, progress, recorder)
+    return measured(model.node_log_probs(examples.inputs, batch_size), examples, model.taxonomy, progress, recorder)
 
 
 def measured(

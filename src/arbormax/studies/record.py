@@ -90,7 +90,7 @@ def details(
     wrong = np.flatnonzero(true != pred)
     pairs, found = _confusions(true, pred, meet, wrong, tax)
     if texts:
-        found["examples"] = _quotes(examples.texts, true, pred, pairs[:QUOTED], wrong, sure)
+        found["examples"] = _quotes(examples.inputs, true, pred, pairs[:QUOTED], wrong, sure)
     return {
         "format": FORMAT,
         "seeds": runs,

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from arbormax.data.examples import Examples
 from arbormax.data.folds import fold_of, held_out
-from arbormax.encoders import encoder_kind
+from arbormax.encoders import ENCODERS, encoder_kind
 from arbormax.errors import ArbormaxError, MissingDependencyError, OptionError, did_you_mean
 from arbormax.model.settings import HeadName, TrainConfig
 from arbormax.model.settings import checked as checked
@@ -36,12 +36,16 @@ _HOPELESS = 3  # failures before any success, after which the fault is not that 
 _TRIES = 5  # trials of any outcome, as a multiple of those wanted, after which a study ends
 
 
+def _default_encoders() -> tuple[str, ...]:
+    return tuple(name for name in ENCODERS if ENCODERS[name].searched)
+
+
 class SearchSpace(BaseModel):
     """What is tried. A range is (least, most); None leaves a setting as the configuration has it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    encoders: tuple[str, ...] = Field(default=("bag", "bilstm", "tfidf"), min_length=1, description="encoders by name")
+    encoders: tuple[str, ...] = Field(default_factory=_default_encoders, min_length=1, description="encoders by name")
     heads: tuple[HeadName, ...] = Field(
         default=("hierarchical", "flat", "shared"), min_length=1, description="heads by name"
     )
@@ -76,7 +80,7 @@ class SearchSpace(BaseModel):
         encoder = trial.suggest_categorical("encoder", list(self.encoders))
         head = trial.suggest_categorical("head", list(self.heads))
         changed: dict[str, Any] = {}
-        width = width_option(encoder)
+        width = encoder_kind(encoder).width_option
         if width and self.width:
             changed[width] = trial.suggest_int(f"{encoder}.{width}", *self.width, log=True)
         if self.dropout and "dropout" in encoder_kind(encoder).Options.model_fields:
@@ -261,12 +265,6 @@ class _Watch(pl.Callback):
             self.report(float(trainer.callback_metrics[MONITOR]), trainer.current_epoch)
             if self.should_prune():
                 raise _optuna().TrialPruned
-
-
-def width_option(encoder: str) -> str | None:
-    """The option of the encoder that says how wide its features are, if it has one."""
-    known = encoder_kind(encoder).Options.model_fields
-    return next((name for name in ("hidden", "dim") if name in known), None)
 
 
 def _check(

@@ -133,7 +133,7 @@ class TextData(pl.LightningDataModule):
         super().__init__()
         self.encoder, self.config = model.encoder, model.config
         self.parts = {
-            name: (self.encoder.encode(part.texts), targets_of(part.nodes, model.taxonomy, kind))
+            name: (self.encoder.encode(part.inputs), targets_of(part.nodes, model.taxonomy, kind))
             for name, part in (("train", train), ("valid", valid))
             if part is not None
         }
@@ -201,7 +201,7 @@ def fit(
     state = None if folder is None else Path(folder) / "checkpoints" / "last.ckpt"
     if state is not None and identity is not None:
         open_run(state, identity, resume, write=is_first)
-    model = Model.new(train.texts, taxonomy, config)
+    model = Model.new(train.inputs, taxonomy, config)
     labels = train.nodes if valid is None else np.concatenate([train.nodes, valid.nodes])
     kind: TargetKind = "class" if (taxonomy.class_of[labels] >= 0).all() else "node"
     if config.tau:

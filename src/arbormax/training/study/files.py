@@ -40,7 +40,7 @@ def texts_to_measure(study: Study, arm: Arm, choice: Choice) -> Examples:
 @lru_cache(maxsize=4)
 def _part(dataset: str, split: Any, kind: str, root: Path) -> tuple[Taxonomy, Examples]:
     examples, taxonomy = load_split(dataset, split, root), tree_named(dataset, kind)
-    return taxonomy, Examples(examples.texts, taxonomy.leaves[tree(dataset).class_of[examples.nodes]])
+    return taxonomy, Examples(examples.inputs, taxonomy.leaves[tree(dataset).class_of[examples.nodes]])
 
 
 def tree_named(dataset: str, kind: str) -> Taxonomy:

@@ -152,7 +152,7 @@ class Job:
         folder = self._state(results)
         run = fit(located(self.config), taxonomy, train, hardware=hardware, folder=folder, resume=True)
         cuda = hardware.accelerator != "cpu" and torch.cuda.is_available()
-        batches = [logp_BN.cpu() for logp_BN in run.model.to("cuda" if cuda else "cpu").node_log_probs(test.texts)]
+        batches = [logp_BN.cpu() for logp_BN in run.model.to("cuda" if cuda else "cpu").node_log_probs(test.inputs)]
         if self.arm.keep:
             leaves = torch.cat(batches)[:, torch.tensor(taxonomy.leaves)]
             path = self._kept(results)
@@ -187,8 +187,8 @@ class Job:
 
         given = {**self.arm.settings, **self.point}
         terms = TfidfVectorizer(ngram_range=(1, given.pop("ngrams", 2)), sublinear_tf=given.pop("sublinear", False))
-        machine = make_pipeline(terms, LinearSVC(**given)).fit(train.texts, train.nodes)
-        return np.asarray(machine.predict(test.texts))
+        machine = make_pipeline(terms, LinearSVC(**given)).fit(train.inputs, train.nodes)
+        return np.asarray(machine.predict(test.inputs))
 
 
 def _chosen(settings: Mapping[str, Any]) -> dict[str, Any]:

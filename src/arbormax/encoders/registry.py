@@ -1,0 +1,31 @@
+"""Encoders by name. Importing this module imports neither torch nor pydantic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from arbormax._registry import Registry
+
+if TYPE_CHECKING:
+    from arbormax.encoders.base import Encoder
+
+E = TypeVar("E", bound="Encoder")
+
+ENCODERS: Registry[type[Encoder]] = Registry("encoder")
+ENCODERS.add("bag", "arbormax.encoders.bag:BagEncoder", "mean of word and n-gram vectors; the fastest on a CPU")
+ENCODERS.add("lstm", "arbormax.encoders.lstm:LSTMEncoder", "last hidden state of an LSTM")
+ENCODERS.add("bilstm", "arbormax.encoders.lstm:BiLSTMEncoder", "last hidden states of two LSTMs, one per direction")
+ENCODERS.add("tfidf", "arbormax.encoders.tfidf:TfidfEncoder", "TF-IDF of words and n-grams; a linear classifier")
+ENCODERS.add("transformer", "arbormax.encoders.transformer:TransformerEncoder", "a pretrained transformer")
+ENCODERS.add("features", "arbormax.encoders.features:FeaturesEncoder", "rows of a feature matrix, not texts")
+
+
+def register(kind: type[E]) -> type[E]:
+    """Add an encoder class under its `name`; also usable as a class decorator."""
+    ENCODERS.add(kind.name, kind, next(iter((kind.__doc__ or "").strip().splitlines()), ""))
+    return kind
+
+
+def encoder_kind(name: str) -> type[Encoder]:
+    """The encoder class of this name."""
+    return ENCODERS[name]
