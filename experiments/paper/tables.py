@@ -1,4 +1,4 @@
-"""Write docs/results.md, its figures and the README's table from the records in experiments/paper/results."""
+"""Write docs/results.md and its figures from the records in experiments/paper/results."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from study.differences import Found, differences_text, store_differences
+from study.markdown import MAIN, TITLES, arm_title, page
+from study.plan import Study
+from study.summary import DATASETS, Results, mean_curves, read_results
+
 from arbormax.data.datasets.trees import tree
-from arbormax.errors import ArbormaxError, InputError
+from arbormax.errors import ArbormaxError
 from arbormax.report import Curve, Interval, intervals_svg, panels_svg, tree_svg
-from arbormax.training.study.differences import Found, differences_text, store_differences
-from arbormax.training.study.markdown import MAIN, TITLES, arm_title, overview, page
-from arbormax.training.study.plan import Study
-from arbormax.training.study.summary import DATASETS, Results, mean_curves, read_results
 
 ROOT = Path(__file__).parents[2]
 COMMAND = "python experiments/paper/tables.py"
-BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 
 
 def main(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
@@ -59,12 +59,6 @@ def outputs(root: Path, *, write: bool) -> dict[Path, str]:
     places = {name: f"figures/{name}.svg" for name in drawn}
     plan = planned(folder.parent)
     wanted[root / "docs" / "results.md"] = page(results, found, places, COMMAND, plan)
-    readme = root / "README.md"
-    table = (
-        f"{overview(results, found, plan)}\n\n"
-        f"All measures, intervals and settings: [results](docs/results.md), made by `{COMMAND}`."
-    )
-    wanted[readme] = between_marks(readme, table)
     return wanted
 
 
@@ -76,15 +70,6 @@ def planned(folder: Path) -> dict[str, dict[tuple[str, str], int]]:
         for name, path in studies.items()
         if path.is_file()
     }
-
-
-def between_marks(path: Path, text: str) -> str:
-    """The file's text with what stands between the marks replaced."""
-    whole = path.read_text("utf-8")
-    if whole.count(BEGIN) != 1 or whole.count(END) != 1 or whole.index(BEGIN) > whole.index(END):
-        raise InputError(f"{path} needs the lines {BEGIN} and {END}, each once and in this order: the table goes there")
-    before, after = whole.split(BEGIN)[0], whole.split(END)[1]
-    return f"{before}{BEGIN}\n{text}\n{END}{after}"
 
 
 def figures(results: Results, found: Found) -> dict[str, str]:

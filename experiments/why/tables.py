@@ -19,12 +19,15 @@ import numpy as np
 
 from arbormax.data import Dataset, load
 from arbormax.errors import ArbormaxError
-from arbormax.training.study.choose import course, curves_of
-from arbormax.training.study.markdown import TITLES, config_title
-from arbormax.training.study.plan import Study
-from arbormax.training.study.summary import DATASETS, Results, read_results
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "paper"))  # the study of the paper has the plan and the records
+
+from study.choice import course, curves_of  # noqa: E402
+from study.markdown import TITLES, config_title  # noqa: E402
+from study.plan import Study  # noqa: E402
+from study.summary import DATASETS, Results, read_results  # noqa: E402
+
 PAPER = HERE.parent / "paper" / "results"
 COUNTS = (20, 100)  # of training texts, between which a class is neither rare nor frequent
 HEADS = ("flat", "hierarchical", "shared")

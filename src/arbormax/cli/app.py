@@ -63,14 +63,15 @@ def _add_commands() -> None:
     from arbormax.cli.export import export
     from arbormax.cli.predict import predict
     from arbormax.cli.report import report
-    from arbormax.cli.reproduce import reproduce
+    from arbormax.cli.reproduce import CONTEXT, reproduce
     from arbormax.cli.serve import serve
     from arbormax.cli.studies import compare, crossval, search
     from arbormax.cli.taxonomy import taxonomy
     from arbormax.cli.train import train
 
-    for command in (demo, train, evaluate, predict, compare, crossval, search, reproduce, export, report, serve):
+    for command in (demo, train, evaluate, predict, compare, crossval, search, export, report, serve):
         app.command()(command)
+    app.command(context_settings=CONTEXT)(reproduce)
     for command in (explain, curves):
         app.command()(command)
     app.add_typer(taxonomy, name="taxonomy")

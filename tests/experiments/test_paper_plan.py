@@ -5,15 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_study import BAG, LABELS, LSTM, ONE_BAG, SVC, put_split, put_vectors, study
+from study import Arm, Study, choose
+from study.choice import course
+from study.files import located, training_texts, tree_named
+from study.jobs import Job
 
 from arbormax.data.datasets import MissingDataError
 from arbormax.errors import InputError, OptionError
 from arbormax.model import TrainConfig
-from arbormax.training.study import Arm, Study, choose
-from arbormax.training.study.choose import course
-from arbormax.training.study.files import located, training_texts, tree_named
-from arbormax.training.study.jobs import Job
-from small_study import BAG, LABELS, LSTM, ONE_BAG, SVC, put_split, put_vectors, study
 
 PAPER = Path(__file__).parents[2] / "experiments" / "paper"
 ARM = Arm(name="bag", encoder="bag", grid={"learning_rate": [0.1, 0.2]}, settings={"schedule": "constant"})

@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from arbormax import metrics
-from arbormax._files import write_file
-from arbormax._version import __version__
+from arbormax import __version__, metrics
 from arbormax.data.examples import Examples
 from arbormax.data.folds import fold_of
 from arbormax.errors import InputError, OptionError
@@ -28,9 +26,9 @@ from arbormax.studies.crossval import read_json
 from arbormax.studies.evaluate import Evaluation, measured
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.fit import Hardware, fit
-from arbormax.training.study.choose import Choice
-from arbormax.training.study.files import located, texts_to_measure, training_texts
-from arbormax.training.study.plan import BLEND, SVC, Arm, Study, slug, titles
+from study.choice import Choice
+from study.files import located, texts_to_measure, training_texts, write_file
+from study.plan import BLEND, SVC, Arm, Study, slug, titles
 
 _FOLD_SEED = 0  # all arms and heads have the same folds
 _PACKAGES = ("torch", "pytorch-lightning", "scikit-learn", "transformers")

@@ -16,14 +16,13 @@ from typing import Any
 
 import torch
 
-from arbormax._files import write_file
 from arbormax.errors import ArbormaxError, OptionError
 from arbormax.training.callbacks import TrainingInterrupted
 from arbormax.training.fit import Hardware
-from arbormax.training.study.choose import Choice, choose
-from arbormax.training.study.files import training_texts
-from arbormax.training.study.jobs import Job
-from arbormax.training.study.plan import Arm, Study, titles
+from study.choice import Choice, choose
+from study.files import training_texts, write_file
+from study.jobs import Job
+from study.plan import Arm, Study, titles
 
 Progress = Callable[[str, int, int], None]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,8 @@ from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
 
 if TYPE_CHECKING:
-    from arbormax.training.study.choose import Choice
-    from arbormax.training.study.plan import Arm, Study
+    from study.choice import Choice
+    from study.plan import Arm, Study
 
 GLOVE = "glove.6B"  # in a study's file: the best of the files below that is there
 _GLOVE_FILES = ("glove.6B.300d.txt", "glove.6B.zip", "glove.6B.100d.txt", "glove.6B.100d.subset.npz")
@@ -72,3 +73,10 @@ def glove() -> Path:
             return folder / name
     listed = "".join(f"\n  - {folder / name}" for name in _GLOVE_FILES)
     raise MissingDataError(f"the study starts from GloVe vectors, and none of these is there:{listed}")
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Replace the content of a file in one step, so that a stopped study leaves no half-written record."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(content)
+    os.replace(temporary, path)

@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from arbormax._files import write_file
 from arbormax.data import datasets
 from arbormax.errors import InputError
 from arbormax.metrics.bootstrap import paired_differences
 from arbormax.studies.compare import Difference
 from arbormax.taxonomy import Taxonomy
-from arbormax.training.study.files import tree_named
-from arbormax.training.study.summary import DATASETS, Results, arms_of
+from study.files import tree_named, write_file
+from study.summary import DATASETS, Results, arms_of
 
 MEASURES = ("accuracy", "macro_f1", "macro_precision", "macro_recall", "hf", "mistake_severity")
 LEVEL = 0.95

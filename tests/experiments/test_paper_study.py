@@ -10,16 +10,18 @@ import time
 from pathlib import Path
 
 import pytest
+from small_study import BAG, LSTM, ONE_BAG, outcomes, put_split, put_vectors, records, run, study
+from study import Machine, StudyError, files, jobs
+from study.summary import read_results, rows
 
 from arbormax import metrics
 from arbormax.data.datasets import load_split
 from arbormax.data.datasets.trees import tree
 from arbormax.errors import MissingDependencyError, OptionError
 from arbormax.training.callbacks import TrainingInterrupted
-from arbormax.training.study import Machine, StudyError, files, jobs
-from arbormax.training.study.summary import read_results, rows
-from small_study import BAG, LSTM, ONE_BAG, outcomes, put_split, put_vectors, records, run, study
 
+HERE = Path(__file__).parent
+PYTHONPATH = os.pathsep.join([str(HERE), str(HERE.parents[1] / "experiments" / "paper"), *sys.path])
 TRAININGS = 2 * 2 * 2 + 2 * 2  # of BAG: heads × points × folds, and heads × seeds; LinearSVC is not counted
 
 
@@ -197,7 +199,7 @@ def test_no_record_tells_a_path_of_the_machine_and_all_are_strict_json(data, tmp
     run(study(ONE_BAG, LSTM), tmp_path / "results")
     for path in (tmp_path / "results").rglob("*.json"):
         text = path.read_text("utf-8")
-        for place in (tmp_path, Path.home(), Path(jobs.__file__).parents[4]):
+        for place in (tmp_path, Path.home(), Path(jobs.__file__).parents[3]):
             assert f"{place}/" not in text
         json.loads(text, parse_constant=pytest.fail)
 
@@ -265,12 +267,16 @@ def parent(data, tmp_path):
     put_split(data, "test", 8)
     long = {**ONE_BAG, "settings": {**ONE_BAG["settings"], "epochs": 2000, "patience": None}}
     code = (
-        "from pathlib import Path\nfrom small_study import run, study\nfrom arbormax.training.study import Machine\n"
+        "from pathlib import Path\nfrom small_study import run, study\nfrom study import Machine\n"
         f"if __name__ == '__main__':\n    run(study({long!r}), Path({str(tmp_path)!r}), machine=Machine(2, 'cpu'))\n"
     )
     script = tmp_path / "script.py"
     script.write_text(code, "utf-8")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([*PYTHONPATH, os.environ.get("PYTHONPATH", "")]),
+    }
     process = subprocess.Popen([sys.executable, script], env=environment, stderr=subprocess.PIPE, text=True)
     try:
         states = tmp_path / "unfinished" / "r8" / "folds"

@@ -16,7 +16,7 @@ import numpy as np
 
 from arbormax.errors import InputError
 from arbormax.studies.crossval import mean_and_std
-from arbormax.training.study.choose import course, curves_of
+from study.choice import course, curves_of
 
 DATASETS = ("trec", "20ng", "r8", "r52")
 ARMS = (

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from arbormax.errors import InputError
-from arbormax.training.study.plan import Arm, Point
+from study.plan import Arm, Point
 
 
 @dataclass(frozen=True)

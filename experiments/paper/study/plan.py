@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from arbormax.data.datasets.paper import SOURCES
 from arbormax.errors import InputError, OptionError, did_you_mean
 from arbormax.model.settings import TrainConfig, checked
-from arbormax.training.study.files import tree_named
+from study.files import tree_named
 
 Point = Mapping[str, Any]  # the tried settings of one training: a dotted name and its value
 SVC, BLEND = "svc", "blend"

@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from small_study import BAG, ONE_BAG, put_split, records, run, study
+from study import Study, StudyError
 
 from arbormax.errors import OptionError
-from arbormax.training.study import Study, StudyError
-from small_study import BAG, ONE_BAG, put_split, records, run, study
 
 ONE = {**ONE_BAG, "early": False, "keep": True}
 OTHER = {**ONE, "name": "other", "settings": {**ONE["settings"], "learning_rate": 0.1}}

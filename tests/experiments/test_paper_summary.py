@@ -7,22 +7,22 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-import arbormax as am
-from arbormax.data import datasets
-from arbormax.data.examples import Examples
-from arbormax.errors import InputError, OptionError
-from arbormax.metrics.bootstrap import paired_bootstrap
-from arbormax.training.study import differences as module
-from arbormax.training.study import files, markdown
-from arbormax.training.study.differences import (
+from study import differences as module
+from study import files, markdown
+from study.differences import (
     common_seeds,
     differences,
     differences_text,
     read_differences,
     store_differences,
 )
-from arbormax.training.study.summary import PAPER, headline, mean_curves, read_results, rows
+from study.summary import PAPER, headline, mean_curves, read_results, rows
+
+import arbormax as am
+from arbormax.data import datasets
+from arbormax.data.examples import Examples
+from arbormax.errors import InputError, OptionError
+from arbormax.metrics.bootstrap import paired_bootstrap
 
 TAX = am.Taxonomy.from_nested({"a": ["x", "y", "v"], "b": ["z", "w"]})
 TRUTH = TAX.leaves[np.arange(40) % TAX.num_leaves]
@@ -403,7 +403,6 @@ def tables(folder, tmp_path_factory, monkeypatch):
     put_fold(folder, 0, [0.5, 0.6, 0.7])
     (root / "experiments" / "paper").mkdir(parents=True)
     (root / "experiments" / "paper" / "results").symlink_to(folder)
-    (root / "README.md").write_text("# a\n\n<!-- results:begin -->\nold\n<!-- results:end -->\n\nend\n", "utf-8")
     script = runpy.run_path(str(Path(__file__).parents[2] / "experiments" / "paper" / "tables.py"))
     return root, lambda *argv: script["main"](argv, root)
 
@@ -413,10 +412,6 @@ def test_the_script_writes_what_its_check_then_accepts(tables, monkeypatch, caps
     assert run("--check") == 1
     assert not (root / "docs").exists()
     assert run() == 0
-    readme = (root / "README.md").read_text("utf-8")
-    assert readme.startswith("# a\n\n<!-- results:begin -->\nTest macro-F1")
-    assert readme.endswith("<!-- results:end -->\n\nend\n")
-    assert "old" not in readme
     names = {path.stem for path in (root / "docs" / "figures").glob("*.svg")}
     assert names == {"tree-trec", "tree-20ng", "tree-r8", "tree-r52", "curves", "differences"}
     page = (root / "docs" / "results.md").read_text("utf-8")
@@ -433,13 +428,6 @@ def test_the_script_says_when_records_are_newer_than_the_intervals(tables, folde
     put_run(folder, "bilstm", "flat", 3, 0.6)
     assert run("--check") == 1
     assert "the records of bilstm are newer than the stored intervals" in capsys.readouterr().err
-
-
-def test_the_script_needs_the_marks_in_the_readme(tables, capsys):
-    root, run = tables
-    (root / "README.md").write_text("# a\n", "utf-8")
-    assert run() == 2
-    assert "<!-- results:begin -->" in capsys.readouterr().err
 
 
 def test_where_the_heads_go_wrong_is_told_by_rarity(tmp_path):

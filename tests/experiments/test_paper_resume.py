@@ -6,11 +6,11 @@ import signal
 
 import pytest
 import pytorch_lightning as pl
+from small_study import BAG, LSTM, ONE_BAG, SVC, outcomes, put_split, put_vectors, records, run, study
+from study import StudyError, jobs
 
 from arbormax.errors import InputError, OptionError
 from arbormax.training.callbacks import TrainingInterrupted
-from arbormax.training.study import StudyError, jobs
-from small_study import BAG, LSTM, ONE_BAG, SVC, outcomes, put_split, put_vectors, records, run, study
 
 FLAT = {**BAG, "heads": ["flat"]}  # four folds and two measurements
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from study import Machine, Study, run_studies
 
 from arbormax.data.datasets.trees import tree
-from arbormax.training.study import Machine, Study, run_studies
 
 LABELS = tree("r8").classes
 CPU = Machine(accelerator="cpu")

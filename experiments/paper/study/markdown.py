@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from arbormax.studies.compare import LOWER_IS_BETTER, Difference
-from arbormax.training.study.differences import ArmDifferences
-from arbormax.training.study.summary import (
+from study.differences import ArmDifferences
+from study.summary import (
     DATASETS,
     LATER,
     PAPER,
