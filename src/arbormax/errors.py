@@ -18,21 +18,28 @@ __all__ = [
 class ArbormaxError(Exception):
     """The base class of every error that arbormax raises on purpose.
 
-    `argument` names the argument that is wrong, and `fix` the arguments that would help, with their values. Both are
-    part of the message as Python writes them; the command line renders them as its own options.
+    `argument` is the name of the wrong argument. `fix` maps arguments that would help to their values; a tuple lists
+    several values to try. Both are part of the message in Python's spelling; the command line renders them as its own
+    options. `parts` are errors that are reported together, one per line.
 
     >>> str(ArbormaxError("expected a number, found 'x'", argument="tau"))
     "tau: expected a number, found 'x'"
-    >>> str(ArbormaxError("the first row is no header", fix={"header": False}))
-    'the first row is no header; try header=False'
+    >>> str(ArbormaxError("the first row is not a header", fix={"header": False}))
+    'the first row is not a header; try header=False'
     """
 
     def __init__(
-        self, message: str = "", *, argument: str | None = None, fix: Mapping[str, object] | None = None
+        self,
+        message: str = "",
+        *,
+        argument: str | None = None,
+        fix: Mapping[str, object] | None = None,
+        parts: Iterable["ArbormaxError"] = (),
     ) -> None:
         self.message = message
         self.argument = argument
         self.fix = dict(fix or {})
+        self.parts = tuple(parts)
         super().__init__(self.render())
 
     def render(
@@ -41,9 +48,17 @@ class ArbormaxError(Exception):
         assign: Callable[[str, object], str] = "{}={!r}".format,
     ) -> str:
         """The whole message, with `name` spelling the argument and `assign` each argument of the fix."""
-        where = f"{name(self.argument)}: " if self.argument else ""
-        how = f"; try {' or '.join(assign(key, value) for key, value in self.fix.items())}" if self.fix else ""
-        return f"{where}{self.message}{how}"
+        if self.parts:
+            return "\n".join(part.render(name, assign) for part in self.parts)
+        prefix = f"{name(self.argument)}: " if self.argument else ""
+        hints = [
+            assign(argument, value)
+            for argument, values in self.fix.items()
+            for value in (values if isinstance(values, tuple) else (values,))
+        ]
+        suffix = f"; try {' or '.join(hints)}" if hints else ""
+        first, *details = self.message.split("\n")
+        return "\n".join([f"{prefix}{first}{suffix}", *details])
 
 
 class _ListedError(ArbormaxError, ValueError):
@@ -104,12 +119,12 @@ class MissingDependencyError(ArbormaxError, ImportError):
 
 
 def did_you_mean(word: str, known: Iterable[str], count: int = 3) -> str:
-    """`"; did you mean 'x' or 'y'?"`, or nothing when no known word is near."""
+    """`"; did you mean 'x' or 'y'?"`, or an empty string if no known word is similar."""
     known = list(dict.fromkeys(known))
     folded = word.casefold()
     near = [name for name in known if name.casefold() == folded][:count]
     if not near:
-        # difflib compares with every word: on a large vocabulary only words of a like start are worth it
+        # difflib compares with every word, which is slow for a large vocabulary
         pool = known if len(known) <= 20_000 else [k for k in known if k[:1].casefold() == folded[:1]][:20_000]
         near = get_close_matches(word, pool, n=count, cutoff=0.6)
     if not near:

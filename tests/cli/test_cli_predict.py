@@ -14,7 +14,7 @@ import pytest
 from cli_tools import program, rows, write_csv
 
 from arbormax import Taxonomy
-from arbormax.cli.options import TableOptions
+from arbormax.cli.options import InputOptions
 from arbormax.cli.scoring import batches_of
 from arbormax.model import load_model
 from arbormax.model.predict import ROWS, Decoding, Names, scored
@@ -252,7 +252,7 @@ def test_rows_are_read_only_as_they_are_needed(model):
             read += len(chunk)
             return len(chunk)
 
-    batches, column = batches_of(io.BufferedReader(Endless()), TableOptions(input_format="txt"))
+    batches, column = batches_of(io.BufferedReader(Endless()), InputOptions(input_format="txt"))
     found = scored(batches, column, load_model(model), Decoding(), 64, False, lambda problems: None)
     for _ in range(ROWS + 5):
         assert next(found)["label"] == "sport"

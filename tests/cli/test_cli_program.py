@@ -92,7 +92,7 @@ def test_an_unexpected_error_is_one_line_and_exit_code_1(run, monkeypatch):
     told = run("train", "x.csv")
     assert told.code == 1
     assert told.err.splitlines() == [
-        "arbormax: RuntimeError: two lines (not expected: --debug shows where; please report it)"
+        "arbormax: RuntimeError: two lines (unexpected error: see --debug, and please report it)"
     ]
 
 

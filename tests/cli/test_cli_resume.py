@@ -63,7 +63,7 @@ def test_ctrl_c_exits_130_and_says_how_to_go_on(folder, weights, run, refused):
     assert code == 130, errors
     assert output == ""
     assert len(errors.splitlines()) == 1
-    again = errors.strip().rpartition("go on with: ")[2]
+    again = errors.strip().rpartition("resume with: ")[2]
     assert again.endswith("--resume")
     assert f"--out {out}" in again
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from arbormax.cli import show
-from arbormax.cli.trouble import Program
+from arbormax.cli import output
+from arbormax.cli.errors import Program
 
 app = typer.Typer(
     cls=Program,
@@ -22,7 +22,7 @@ app = typer.Typer(
 
 class _ToPeople(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        show.say(record.getMessage())
+        output.print_status(record.getMessage())
 
 
 def _version(asked: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arbormax.cli import show
+from arbormax.cli import output
 from arbormax.cli.options import Json
 from arbormax.errors import InputError, OptionError, did_you_mean
 
@@ -49,7 +49,7 @@ def curves(
     drawn = {name: _curve(line, best(line, key=line.__getitem__)) for name, line in lines.items()}
     write_drawing(svg, curves_svg(drawn, title, y=told))
     if json:
-        show.tell_json(
+        output.print_json(
             {name: [{"epoch": epoch, measure: value} for epoch, value in line.items()] for name, line in lines.items()}
         )
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from arbormax.cli import show
+from arbormax.cli import output
+from arbormax.cli.errors import BAD_INPUT
 from arbormax.cli.options import Json
-from arbormax.cli.trouble import BAD_INPUT, sentence
 from arbormax.errors import ArbormaxError, OptionError, did_you_mean
 
 data = typer.Typer(help="List and fetch datasets.\n\nExample: `arbormax data list`", no_args_is_help=True)
@@ -28,16 +28,17 @@ def list_datasets(json: Json = False) -> None:
 
     found = available()
     if json:
-        show.tell_json({"folder": str(data_root()), "datasets": [asdict(status) for status in found]})
+        output.print_json({"folder": str(data_root()), "datasets": [asdict(status) for status in found]})
         return
     rows = [
-        (s.name, "yes" if s.there else "no", show.number(s.train), show.number(s.test), s.description) for s in found
+        (s.name, "yes" if s.there else "no", output.format_number(s.train), output.format_number(s.test), s.description)
+        for s in found
     ]
-    show.tell(_listing(rows))
+    output.print_result(_listing(rows))
     for status in found:
         if not status.there:
-            show.tell(f"{status.name}: {status.hint}")
-    show.tell(f"Files lie in {data_root()} (ARBORMAX_DATA names another folder).")
+            output.print_result(f"{status.name}: {status.hint}")
+    output.print_result(f"Files lie in {data_root()} (ARBORMAX_DATA names another folder).")
 
 
 @data.command()
@@ -61,14 +62,14 @@ def fetch(names: Names, json: Json = False) -> None:
             with _download_bar(name) as progress:
                 got[name] = [str(path) for path in fetch_files(name, progress=progress)]
         except ArbormaxError as error:  # the others may still be had
-            failed[name] = sentence(error)
-            show.say(f"arbormax: {failed[name]}", style="red")
+            failed[name] = str(error)
+            output.print_status(f"arbormax: {failed[name]}", style="red")
             continue
         if not json:
             for path in got[name]:
-                show.tell(f"{name}: {path}")
+                output.print_result(f"{name}: {path}")
     if json:
-        show.tell_json({"files": got, "failed": failed})
+        output.print_json({"files": got, "failed": failed})
     if failed:
         raise typer.Exit(BAD_INPUT)
 
@@ -82,7 +83,7 @@ class _download_bar:  # noqa: N801 - used like a function
 
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), Speed(), TimeRemainingColumn())
         self.shown = Progress(
-            *columns, console=show.console(stderr=True), transient=True, disable=not show.on_terminal()
+            *columns, console=output.console(stderr=True), transient=True, disable=not output.is_terminal()
         )
         self.task = self.shown.add_task(name, total=None)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbormax.cli import show
+from arbormax.cli import output
 from arbormax.cli.options import Json
 
 if TYPE_CHECKING:
@@ -44,37 +44,41 @@ def demo(
     """
     from arbormax.data import load
 
-    with show.bar(f"reading {DATASET}"):
+    with output.progress_bar(f"reading {DATASET}"):
         data = load(DATASET)
     most = (QUICK_TRAIN, QUICK_TEST) if quick else (TRAIN, TEST)
     train, test = (_part(texts, count) for texts, count in zip((data.train, data.test), most, strict=True))
     tax = data.taxonomy
-    show.say(
+    output.print_status(
         f"{data.source}: {len(train):,} diagnoses to train on, {len(test):,} others to test on, "
         f"{tax.num_leaves:,} classes in a tree of depth {tax.depth}."
     )
     results: dict[str, dict[str, Any]] = {}
     for head in HEADS:
-        show.say(f"Training with a {head} softmax …")
+        output.print_status(f"Training with a {head} softmax …")
         model, results[head] = _trained(head, data, train, test, QUICK_SETTINGS if quick else SETTINGS)
     examples = _examples(model, test)
     if json:
         told = {head: {name: values[name] for name in COLUMNS} for head, values in results.items()}
-        show.tell_json({"dataset": DATASET, "train": len(train), "test": len(test), "heads": told, "texts": examples})
+        output.print_json(
+            {"dataset": DATASET, "train": len(train), "test": len(test), "heads": told, "texts": examples}
+        )
         return
     rows = [(head, *(_cell(name, values[name]) for name in COLUMNS)) for head, values in results.items()]
-    show.tell(show.table(("softmax", *COLUMNS.values()), rows))
-    show.tell(
+    output.print_result(output.table(("softmax", *COLUMNS.values()), rows))
+    output.print_result(
         "Higher is better, but for mistake severity: how many levels up a mistake and the truth meet, on average."
     )
     for example in examples:
-        show.tell("")
-        show.tell(show.path_tree(show.printable(example["text"]), example["path"], example["probabilities"]))
+        output.print_result("")
+        output.print_result(
+            output.path_tree(output.printable(example["text"]), example["path"], example["probabilities"])
+        )
         verdict = (
             "right" if example["label"] == example["truth"] else f"the truth is {' > '.join(example['truth_path'])}"
         )
-        show.tell(f"  {verdict}")
-    show.tell(
+        output.print_result(f"  {verdict}")
+    output.print_result(
         "\nNext: arbormax train my-texts.csv --text TEXT-COLUMN --label LABEL-COLUMN    your own texts\n"
         f"      arbormax taxonomy show {DATASET} --depth 2                             the tree\n"
         f"      arbormax compare {DATASET} --epochs 3                                  with folds, seeds and intervals"
@@ -82,7 +86,7 @@ def demo(
 
 
 def _cell(name: str, value: Any) -> str:
-    return f"{value:.1f}" if name == "seconds" else show.number(value)
+    return f"{value:.1f}" if name == "seconds" else output.format_number(value)
 
 
 def _part(texts: Examples, count: int | None) -> Examples:
@@ -99,8 +103,8 @@ def _trained(
     from arbormax.studies import evaluate
     from arbormax.training import fit
 
-    run = fit(TrainConfig.make(head=head, **settings), data.taxonomy, train, progress=show.on_terminal())
-    with show.bar("measuring", len(test)) as advance:
+    run = fit(TrainConfig.make(head=head, **settings), data.taxonomy, train, progress=output.is_terminal())
+    with output.progress_bar("measuring", len(test)) as advance:
         values = evaluate(run.model, test, progress=advance).metrics
     return run.model, {**values, "parameters": run.model.num_parameters, "seconds": round(run.seconds, 1)}
 

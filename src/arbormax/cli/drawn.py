@@ -10,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from arbormax._files import write_file
-from arbormax.cli import show
+from arbormax.cli import output
 from arbormax.errors import OptionError
 from arbormax.report.prediction import percent
 
@@ -40,7 +40,7 @@ def bar(share: float, width: int = BAR) -> str:
     >>> bar(0.5, 4), bar(0.0, 4), bar(1e-9, 4)
     ('██  ', '    ', '▏   ')
     """
-    if show.console().options.ascii_only:
+    if output.console().options.ascii_only:
         return ("#" * max(round(share * width), int(share > 0))).ljust(width)
     eighths = max(round(share * width * 8), int(share > 0))
     return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()).ljust(width)
@@ -48,7 +48,7 @@ def bar(share: float, width: int = BAR) -> str:
 
 def grown(root: Branch) -> Tree:
     """The tree to print, its bars below one another; a text that is too long pushes its own bar to the right."""
-    most = max(20, show.console().width - _RIGHT)
+    most = max(20, output.console().width - _RIGHT)
     widths, stack = [0], [(root, 0)]
     while stack:
         branch, depth = stack.pop()
@@ -85,7 +85,7 @@ def taxonomy_tree(
     about = f"{_counted(tax.num_leaves, 'class')}, {tax.num_nodes:,} nodes, depth {tax.depth}"
     if examples is not None:
         about += f", {_counted(int(counts[0]), what)}"
-    root = Branch(Text(show.printable(tax.names[0])).append(f" ({about})", style="dim"))
+    root = Branch(Text(output.printable(tax.names[0])).append(f" ({about})", style="dim"))
     made, queue, budget = {0: root}, [0], max_lines
     for node in queue:
         children = tax.children(node).tolist()
@@ -97,7 +97,7 @@ def taxonomy_tree(
             visible = visible[: max(1, budget)]
         budget -= len(visible)
         for child in visible:
-            made[child] = branch = Branch(Text(show.printable(tax.names[child])))
+            made[child] = branch = Branch(Text(output.printable(tax.names[child])))
             made[node].below.append(branch)
             if not tax.is_leaf[child]:
                 queue.append(child)
@@ -114,7 +114,7 @@ def write_drawing(path: Path, text: str) -> None:
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise OptionError(f"{path}: expected the name of a file in a folder that is there")
     write_file(path, text.encode("utf-8", "replace"))
-    show.say(f"written: {path}")
+    output.print_status(f"written: {path}")
 
 
 def _counted(count: int, what: str) -> str:

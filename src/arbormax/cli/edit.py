@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbormax.cli import show
+from arbormax.cli import output
 from arbormax.errors import OptionError, TaxonomyError
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def tell(edited: Edited, old: Taxonomy, out: Path, json: bool) -> None:
         gone = [label for label, new in zip(old.classes, edited.class_map.tolist(), strict=True) if new < 0]
         new = [label for number, label in enumerate(tax.classes) if number not in kept]
         told = {"classes_gone": gone, "classes_new": new, "changed": edited.changed.splitlines()}
-        show.tell_json({"out": str(out), **show.size_of(tax), **told})
+        output.print_json({"out": str(out), **output.taxonomy_size(tax), **told})
         return
-    show.tell(edited.changed)
-    show.say(f"written: {out}")
+    output.print_result(edited.changed)
+    output.print_status(f"written: {out}")

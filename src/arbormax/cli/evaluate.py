@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arbormax.cli import show, trouble
+from arbormax.cli import errors, output
 from arbormax.cli.inputs import check_exists, is_dataset, on_tree, read_file
-from arbormax.cli.options import Device, Imports, Json, LabelOptions, TableOptions, device_of, import_modules, unfold
+from arbormax.cli.options import (
+    Device,
+    Imports,
+    InputOptions,
+    Json,
+    LabelOptions,
+    expand_options,
+    import_modules,
+    resolve_device,
+)
 from arbormax.cli.report import NoTexts
 from arbormax.errors import OptionError
 
@@ -18,12 +27,12 @@ if TYPE_CHECKING:
     from arbormax.taxonomy import Taxonomy
 
 
-@unfold
+@expand_options
 def evaluate(
     ctx: typer.Context,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model.")],
     data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset, whose test texts are taken, or a file.")],
-    table: TableOptions,
+    table: InputOptions,
     labels: LabelOptions,
     split: Annotated[str, typer.Option(help="Of a dataset: test or train.")] = "test",
     out: Annotated[
@@ -52,12 +61,12 @@ def evaluate(
     from arbormax.studies import evaluate as measured
     from arbormax.studies.record import Recorder, origin, to_json
 
-    loaded = load_model(model, device_of(device))
+    loaded = load_model(model, resolve_device(device))
     examples = _read(data, split, table, labels, loaded.taxonomy)
-    with show.bar("measuring", len(examples)) as advance:
+    with output.progress_bar("measuring", len(examples)) as advance:
         recorder = None if out is None else Recorder(loaded.taxonomy)
         found = measured(loaded, examples, batch_size, advance, recorder)
-    metrics = show.plain(found.metrics)
+    metrics = output.to_plain(found.metrics)
     if predictions is not None:
         _write_predictions(predictions, examples, found.predicted.tolist(), loaded.taxonomy)
     if out is not None and recorder is not None:
@@ -66,27 +75,27 @@ def evaluate(
         before = read_metrics(model)
         told = recorder.details(examples, found.predicted, texts=not no_texts)
         known = {name: value for name, value in before.items() if name in ("training", "data")}
-        made = origin(trouble.command_line(ctx), loaded.config)
+        made = origin(errors.command_line(ctx), loaded.config)
         write_file(out, to_json({**metrics, **known, "details": {**made, **told}}).encode())
     if json:
-        show.tell_json(metrics)
+        output.print_json(metrics)
     else:
-        show.tell(show.measures(metrics, f"{model} on {data}"))
+        output.print_result(output.measure_table(metrics, f"{model} on {data}"))
     for path in (out, predictions):
         if path is not None:
-            show.say(f"written: {path}")
+            output.print_status(f"written: {path}")
 
 
-def _read(data: str, split: str, table: TableOptions, labels: LabelOptions, tree: Taxonomy) -> Examples:
+def _read(data: str, split: str, table: InputOptions, labels: LabelOptions, tree: Taxonomy) -> Examples:
     if split not in ("test", "train"):
         raise OptionError(f"--split is test or train, found {split!r}")
     check_exists(data)
-    with show.bar(f"reading {data}"):
+    with output.progress_bar(f"reading {data}"):
         if not is_dataset(data):
             if split != "test":
                 raise OptionError(f"--split belongs to datasets, and {data} is a file")
             return read_file(Path(data), table, labels, tree)[0]
-        if (table, labels) != (TableOptions(), LabelOptions()):
+        if (table, labels) != (InputOptions(), LabelOptions()):
             raise OptionError(f"options such as --text and --delimiter belong to files, and {data} is a dataset")
         from arbormax.data import load
 

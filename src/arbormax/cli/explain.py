@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbormax.cli import show
-from arbormax.cli.options import Device, Imports, Json, device_of, import_modules
+from arbormax.cli import output
+from arbormax.cli.options import Device, Imports, Json, import_modules, resolve_device
 from arbormax.cli.scoring import decoding_of
 from arbormax.errors import InputError
 
@@ -46,22 +46,24 @@ def explain(
     from arbormax.model import load_model
     from arbormax.model.explain import explain as explained
 
-    found = explained(load_model(model, device_of(device)), text, decoding=decoding, siblings=siblings)
+    found = explained(load_model(model, resolve_device(device)), text, decoding=decoding, siblings=siblings)
     if svg is not None:
         from arbormax.cli.drawn import write_drawing
         from arbormax.report import prediction_svg
 
         write_drawing(svg, prediction_svg(found, _short(text, _TITLE)))
     if json:
-        show.tell_json({"text": text, **found})
+        output.print_json({"text": text, **found})
         return
     from arbormax.cli.drawn import grown
 
-    show.tell(grown(_branches(text, found)))
+    output.print_result(grown(_branches(text, found)))
     if not found["path"]:
-        show.tell("not sure enough of any class: the answer is the root of the tree")
+        output.print_result("not sure enough of any class: the answer is the root of the tree")
     if any(step["words"] for step in found["steps"]):
-        show.tell(f"+ spoke for a step, − against it: parts of log P(step | step before), by {found['words_method']}")
+        output.print_result(
+            f"+ spoke for a step, − against it: parts of log P(step | step before), by {found['words_method']}"
+        )
 
 
 def _branches(text: str, found: dict[str, Any]) -> Branch:
@@ -74,7 +76,7 @@ def _branches(text: str, found: dict[str, Any]) -> Branch:
     steps = {step["node"]: step for step in found["steps"]}
     made: dict[int, Branch] = {}
     for node in found["nodes"]:
-        line = Text(f"▸ {show.printable(node['name'])}" if node["on_path"] else f"  {show.printable(node['name'])}")
+        line = Text(f"▸ {output.printable(node['name'])}" if node["on_path"] else f"  {output.printable(node['name'])}")
         if node["parent"] is None:
             made[node["node"]] = Branch(Text(_short(text, _TITLE), style="bold"))
             continue
@@ -111,7 +113,7 @@ def _words(tokens: list[dict[str, Any]], values: list[float]) -> Text | None:
 
 
 def _short(text: str, most: int) -> str:
-    return show.printable(text if len(text) <= most else f"{text[:most]}…")
+    return output.printable(text if len(text) <= most else f"{text[:most]}…")
 
 
 def _signed(value: float, largest: float) -> str:

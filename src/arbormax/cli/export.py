@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from arbormax.cli import show
+from arbormax.cli import output
 from arbormax.cli.options import Imports, Json, import_modules
 
 FORMATS = {"onnx": "onnxruntime", "torch-export": "torch.export"}
@@ -34,21 +34,21 @@ def export(
     from arbormax.integrations.onnx import TOLERANCE, export_model
 
     folder = out or model.resolve().parent / f"{model.resolve().name}-{format}"
-    with show.stages("exporting") as progress:
+    with output.stage_progress("exporting") as progress:
         made = export_model(model, folder, format, check=not no_check, force=force, progress=progress)  # type: ignore[arg-type]
     if json:
-        show.tell_json({**vars(made), "tolerance": None if no_check else TOLERANCE})
+        output.print_json({**vars(made), "tolerance": None if no_check else TOLERANCE})
         return
     rows = [(name, f"{size:,}") for name, size in made.files.items()]
-    show.tell(show.table(("file", "bytes"), rows, f"{model} for {FORMATS[made.format]}"))
+    output.print_result(output.table(("file", "bytes"), rows, f"{model} for {FORMATS[made.format]}"))
     for name, told in made.inputs.items():
-        show.tell(f"takes {name} {told}")
-    show.tell("gives leaf_log_probs (batch, classes) and node_log_probs (batch, nodes)")
+        output.print_result(f"takes {name} {told}")
+    output.print_result("gives leaf_log_probs (batch, classes) and node_log_probs (batch, nodes)")
     if made.difference is None:
-        show.tell("Not checked against torch.")
+        output.print_result("Not checked against torch.")
     else:
-        show.tell(
+        output.print_result(
             f"Agrees with torch on {made.texts} texts of different lengths: the largest difference is "
             f"{made.difference:.1e} ({TOLERANCE:.0e} is allowed)."
         )
-    show.say(f"written: {made.folder}")
+    output.print_status(f"written: {made.folder}")

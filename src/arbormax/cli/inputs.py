@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arbormax.cli import show
-from arbormax.cli.options import LabelOptions, TableOptions
-from arbormax.cli.trouble import spoken
+from arbormax.cli import output
+from arbormax.cli.options import InputOptions, LabelOptions
 from arbormax.errors import InputError, LabelError, OptionError, did_you_mean
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def check_exists(data: str) -> None:
 
 def read_labelled(
     data: str,
-    table: TableOptions,
+    table: InputOptions,
     labels: LabelOptions,
     taxonomy: Path | None = None,
     valid: Path | None = None,
@@ -55,16 +54,16 @@ def read_labelled(
     if is_dataset(data):
         if taxonomy is not None:
             raise OptionError(f"--taxonomy belongs to files: the dataset {data} brings its own")
-        if valid is None and test is None and (table, labels) != (TableOptions(), LabelOptions()):
+        if valid is None and test is None and (table, labels) != (InputOptions(), LabelOptions()):
             raise OptionError(f"options such as --text and --delimiter belong to files, and {data} is a dataset")
         from arbormax.data import load
 
-        with show.bar(f"reading {data}"):
+        with output.progress_bar(f"reading {data}"):
             dataset = load(data)
         tree, train, own_test = dataset.taxonomy, dataset.train, dataset.test
         about: dict[str, Any] = {"name": data, "source": dataset.source, "licence": dataset.licence}
     else:
-        with show.bar(f"reading {data}"):
+        with output.progress_bar(f"reading {data}"):
             train, tree = read_file(Path(data), table, labels, _load_tree(taxonomy))
         own_test = None
         about = {"name": Path(data).name, "taxonomy": "inferred" if taxonomy is None else str(taxonomy)}
@@ -75,7 +74,7 @@ def read_labelled(
 
 
 def read_file(
-    path: Path, table: TableOptions, labels: LabelOptions, taxonomy: Taxonomy | None
+    path: Path, table: InputOptions, labels: LabelOptions, taxonomy: Taxonomy | None
 ) -> tuple[Examples, Taxonomy]:
     """The labelled texts of one file; rows left out are told."""
     from arbormax.data import read_examples, read_table
@@ -91,9 +90,9 @@ def tell_skipped(name: str, problems: list[str], total: int | None = None) -> No
     """Rows that were left out: how many, and where the first ones are."""
     count = len(problems) if total is None else total
     more = f"; … and {count - 3:,} more" if count > 3 else ""
-    told = spoken("; ".join(problems[:3]))
+    told = "; ".join(problems[:3])
     rows = f"{count:,} row{' is' if count == 1 else 's are'} left out"
-    show.say(f"arbormax: {name}: {rows}: {told}{more}", style="yellow")
+    output.print_status(f"arbormax: {name}: {rows}: {told}{more}", style="yellow")
 
 
 def on_tree(examples: Examples, own: Taxonomy, tree: Taxonomy, what: str) -> Examples:
@@ -111,7 +110,7 @@ def on_tree(examples: Examples, own: Taxonomy, tree: Taxonomy, what: str) -> Exa
 
 
 def _judged_by(
-    path: Path | None, table: TableOptions, labels: LabelOptions, tree: Taxonomy, inferred_from: str | None
+    path: Path | None, table: InputOptions, labels: LabelOptions, tree: Taxonomy, inferred_from: str | None
 ) -> Examples | None:
     if path is None:
         return None

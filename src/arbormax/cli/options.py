@@ -1,4 +1,4 @@
-"""Options that several commands share, as groups that unfold into a command's own."""
+"""Options that several commands share, as groups that expand_options into a command's own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
@@ -31,7 +32,7 @@ Imports = Annotated[
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto: a GPU where there is one.")]
 
 
-def unfold(command: Callable[..., None]) -> Callable[..., None]:
+def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command with every parameter that is a group of options replaced by the group's fields."""
     hints = get_type_hints(command, include_extras=True)
     parameters: list[inspect.Parameter] = []
@@ -60,7 +61,7 @@ def unfold(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @dataclass(frozen=True)
-class TableOptions:
+class InputOptions:
     """How a user's table is written."""
 
     text: Annotated[
@@ -225,6 +226,53 @@ class MachineOptions:
         return Hardware(self.accelerator, count)
 
 
+# Arguments of the library that are options of another name, or a flag for one value.
+_OTHER_NAMES = {"format": "input_format", "sep": "separator", "encoder_options": "option", "import": "imports"}
+_FLAGS = {("on_bad_rows", "skip"): "skip_bad_rows"}
+
+
+class Spelling:
+    """Arguments of the library as options of one command: `tau` becomes `--tau`, `header=False` `--no-header`.
+
+    An argument without an option keeps its Python spelling.
+    """
+
+    def __init__(self, command: Any) -> None:
+        self._parameters = {parameter.name: parameter for parameter in command.params}
+
+    def name(self, argument: str) -> str:
+        """The option of an argument; `encoder_options.dim` is the key `dim` of `--option`."""
+        name, _, key = argument.partition(".")
+        parameter = self._find(name) or self._parameters.get(f"no_{name}")
+        if parameter is None:
+            return argument
+        return " ".join(filter(None, (_option_name(parameter), key)))
+
+    def assign(self, argument: str, value: object) -> str:
+        """The option that gives an argument a value."""
+        if flag := self._parameters.get(_FLAGS.get((argument, value), "") if isinstance(value, str) else ""):
+            return _option_name(flag)
+        if value is False and (flag := self._parameters.get(f"no_{argument}")):
+            return _option_name(flag)
+        parameter = self._find(argument)
+        if parameter is None:
+            return f"{argument}={value!r}"
+        if isinstance(value, bool) and parameter.is_flag:
+            names = parameter.opts if value else parameter.secondary_opts
+            return str(max(names, key=len)) if names else f"{argument}={value!r}"
+        return f"{self.name(argument)} {shlex.quote(str(value))}"
+
+    def _find(self, argument: str) -> Any:
+        return self._parameters.get(argument) or self._parameters.get(_OTHER_NAMES.get(argument, ""))
+
+
+def _option_name(parameter: Any) -> str:
+    """`--tau` of an option, `MODEL` of a positional argument."""
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar or parameter.name.upper())
+    return str(max(parameter.opts, key=len))
+
+
 def parse_options(given: list[str] | None) -> dict[str, Any]:
     """`key=value` pairs, the values as JSON where they are JSON and as text where not."""
     options: dict[str, Any] = {}
@@ -253,7 +301,7 @@ def import_modules(names: list[str] | None) -> None:
             ) from error
 
 
-def device_of(name: str) -> str:
+def resolve_device(name: str) -> str:
     """The device to compute on, checked."""
     import torch
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbormax.cli import show
+from arbormax.cli import output
 from arbormax.cli.inputs import tell_skipped
-from arbormax.cli.options import Device, Imports, Json, TableOptions, device_of, import_modules, unfold
+from arbormax.cli.options import Device, Imports, InputOptions, Json, expand_options, import_modules, resolve_device
 from arbormax.cli.scoring import batches_of, decoding_of
 from arbormax.cli.writers import format_of, writer
 from arbormax.errors import InputError, OptionError, TableError, did_you_mean
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 ENGINES = ("local", "ray")
 
 
-@unfold
+@expand_options
 def predict(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model.")],
-    table: TableOptions,
+    table: InputOptions,
     files: Annotated[
         list[str] | None,
         typer.Argument(
@@ -80,14 +80,14 @@ def predict(
     if message is not None:
         if not message.strip():
             raise InputError("--message is empty: give it a text")
-        _tell_one(message, next(predictions(load_model(model, device_of(device)), [message], decoding)), json)
+        _tell_one(message, next(predictions(load_model(model, resolve_device(device)), [message], decoding)), json)
         return
     source = _source(file)
     batches, column = batches_of(source, table)
-    loaded = load_model(model, device_of(device))
+    loaded = load_model(model, resolve_device(device))
     skipped = Skipped(source, table.skip_bad_rows)
     count = 0
-    with writer(out, chosen) as write, show.bar("predicting") as advance:
+    with writer(out, chosen) as write, output.progress_bar("predicting") as advance:
         for row in scored(batches, column, loaded, decoding, batch_size, keep, skipped):
             write(row)
             count += 1
@@ -97,13 +97,13 @@ def predict(
             raise InputError(f"{skipped.name}: there are no texts in it")
     skipped.tell()
     if out is not None:
-        show.say(f"written: {out}, {count:,} rows")
+        output.print_status(f"written: {out}, {count:,} rows")
 
 
 def _with_ray(
     model: Path,
     files: list[str],
-    table: TableOptions,
+    table: InputOptions,
     message: str | None,
     out: Path,
     decoding: Decoding,
@@ -113,14 +113,14 @@ def _with_ray(
 ) -> None:
     if message is not None or not files or "-" in files:
         raise OptionError("--engine ray reads Parquet: give files, folders or patterns such as 'corpus/*.parquet'")
-    plain = TableOptions(text=table.text, input_format=table.input_format, skip_bad_rows=table.skip_bad_rows)
+    plain = InputOptions(text=table.text, input_format=table.input_format, skip_bad_rows=table.skip_bad_rows)
     if table != plain:
         raise OptionError("--delimiter, --no-header, --quoting and --encoding belong to CSV and TSV; Ray reads Parquet")
     import_modules(imports)
     from arbormax.integrations.ray import predict_parquet
 
     skipped = Skipped(files[0] if len(files) == 1 else f"{len(files)} inputs", table.skip_bad_rows)
-    with show.stages("predicting") as progress:
+    with output.stage_progress("predicting") as progress:
         count = predict_parquet(
             model,
             files,
@@ -135,7 +135,7 @@ def _with_ray(
             **options,
         )
     skipped.tell()
-    show.say(f"written: {out}, {count:,} rows")
+    output.print_status(f"written: {out}, {count:,} rows")
 
 
 def _parquet_out(out: Path | None, format: str | None, json: bool) -> Path:
@@ -193,9 +193,9 @@ def _tell_one(text: str, row: dict[str, Any], json: bool) -> None:
     if json:
         print(json_format.dumps({"text": text, **row}, ensure_ascii=False, indent=2))
         return
-    show.tell(show.path_tree(show.printable(text), row["path"], row["probabilities"]))
+    output.print_result(output.path_tree(output.printable(text), row["path"], row["probabilities"]))
     if not row["path"]:
-        show.tell("not sure enough of any class: the answer is the root of the tree")
+        output.print_result("not sure enough of any class: the answer is the root of the tree")
     if "top" in row:
-        best = [(show.printable(best["label"]), f"{best['probability']:.3f}") for best in row["top"]]
-        show.tell(show.table(("most probable classes", "probability"), best))
+        best = [(output.printable(best["label"]), f"{best['probability']:.3f}") for best in row["top"]]
+        output.print_result(output.table(("most probable classes", "probability"), best))

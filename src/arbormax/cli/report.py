@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from arbormax.cli import show
+from arbormax.cli import output
 
 NoTexts = Annotated[
     bool,
@@ -40,6 +40,6 @@ def report(
     """
     from arbormax.report.html import write_report
 
-    with show.bar("writing the report", unit="runs"):
+    with output.progress_bar("writing the report", unit="runs"):
         written = write_report(runs, out, title=title, max_nodes=max_nodes)
-    show.tell(f"The report is in {written} ({written.stat().st_size / 1e6:.1f} MB): open it in a browser.")
+    output.print_result(f"The report is in {written} ({written.stat().st_size / 1e6:.1f} MB): open it in a browser.")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from arbormax.cli import show
+from arbormax.cli import output
 from arbormax.errors import InputError
 
 RUNNER = "run.py"
@@ -35,7 +35,7 @@ def reproduce(
     if not script.is_file():
         found = "does not exist" if not study.exists() else f"contains no {RUNNER}"
         raise InputError(f"{study} {found}: expected the folder of a study, such as experiments/paper")
-    show.say(f"running {script}")
+    output.print_status(f"running {script}")
     arguments = sys.argv
     sys.argv = [str(script), *(options or [])]
     try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arbormax.cli.options import TableOptions
+from arbormax.cli.options import InputOptions
 from arbormax.errors import OptionError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def decoding_of(decoder: str | None, tau: float | None, top_k: int) -> Decoding:
     return Decoding(decoder, 0.5 if tau is None else tau, top_k)
 
 
-def batches_of(source: Path | str, table: TableOptions) -> tuple[Iterator[RowBatch], str | int]:
+def batches_of(source: Path | str, table: InputOptions) -> tuple[Iterator[RowBatch], str | int]:
     """Batches of the rows of a file or of the standard input, and the column of their texts."""
     from arbormax.data import iter_rows
     from arbormax.model.predict import ROWS

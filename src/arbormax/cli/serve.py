@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arbormax.cli import show
-from arbormax.cli.options import Device, Imports, device_of, import_modules
+from arbormax.cli import output
+from arbormax.cli.options import Device, Imports, import_modules, resolve_device
 from arbormax.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
@@ -129,9 +129,9 @@ def serve(
             told = f"{model} with {workers} processes"
             started = partial(_tell, told, settings=settings)
             if not supervise(answer, workers, listener, settings.grace, started):
-                show.say("stopped, and not every request that was accepted is answered")
+                output.print_status("stopped, and not every request that was accepted is answered")
                 raise typer.Exit(1)
-    show.say("stopped; every request that was accepted is answered")
+    output.print_status("stopped; every request that was accepted is answered")
 
 
 def _shared_out(threads: int | None, device: str) -> tuple[int, int | None]:
@@ -150,7 +150,7 @@ def _is_cpu(device: str) -> bool:
     """Whether it will compute on one; without a look at torch, which takes seconds and memory, where that is clear."""
     if device == "auto" and sys.platform == "linux" and not any(Path("/dev", name).exists() for name in _GPUS):
         return True
-    return device == "cpu" or (device == "auto" and device_of(device) == "cpu")
+    return device == "cpu" or (device == "auto" and resolve_device(device) == "cpu")
 
 
 def _answer(
@@ -174,15 +174,17 @@ def _answer(
     import_modules(imports)
     if threads is not None or (workers > 1 and "OMP_NUM_THREADS" not in os.environ):
         torch.set_num_threads(threads or max(1, torch.get_num_threads() // workers))
-    app = create_app(load_model(model, device_of(device)), settings, name or model.resolve().name)
+    app = create_app(load_model(model, resolve_device(device)), settings, name or model.resolve().name)
     _log_at(log_level)
     run(app, settings, started, listener)
 
 
 def _tell(what: Path | str, address: str, settings: Settings) -> None:
-    show.say(f"serving {what} at {address} (Ctrl-C stops it)")
+    output.print_status(f"serving {what} at {address} (Ctrl-C stops it)")
     if not settings.is_local and settings.api_key is None:
-        show.say("arbormax: warning: anyone who reaches this machine can use it: --api-key keeps others out", "yellow")
+        output.print_status(
+            "arbormax: warning: anyone who reaches this machine can use it: --api-key keeps others out", "yellow"
+        )
 
 
 def _told(error: ValidationError) -> str:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from arbormax.cli import show, trouble
+from arbormax.cli import errors, output
 from arbormax.cli.inputs import is_dataset, read_labelled
-from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions, TableOptions, unfold
+from arbormax.cli.options import InputOptions, Json, LabelOptions, MachineOptions, ModelOptions, expand_options
 from arbormax.cli.report import NoTexts
 from arbormax.errors import OptionError, did_you_mean
 
@@ -39,12 +39,12 @@ EpochsFrom = Annotated[
 SHOWN = ("accuracy", "macro_f1", "hf", "mistake_severity", "tree_distance", "nll", "seconds")
 
 
-@unfold
+@expand_options
 def crossval(
     ctx: typer.Context,
     data: Data,
     model: ModelOptions,
-    table: TableOptions,
+    table: InputOptions,
     labels: LabelOptions,
     machine: MachineOptions,
     taxonomy: Tree = None,
@@ -62,7 +62,7 @@ def crossval(
     texts = read_labelled(data, table, labels, taxonomy)
     from arbormax.studies.crossval import crossval as run
 
-    with show.stages("cross-validation") as progress, trouble.going_on(out, trouble.command_line(ctx)):
+    with output.stage_progress("cross-validation") as progress, errors.resume_hint(out, errors.command_line(ctx)):
         result = run(
             config,
             texts.taxonomy,
@@ -76,27 +76,29 @@ def crossval(
     told = result.to_dict()
     keep(out, told)
     if json:
-        show.tell_json(told)
+        output.print_json(told)
         return
     names = [name for name in SHOWN if name in told["mean"]]
     rows = [
-        (name, *(show.number(fold[name]) for fold in told["folds"]), _spread(told["mean"], told["std"], name))
+        (name, *(output.format_number(fold[name]) for fold in told["folds"]), _spread(told["mean"], told["std"], name))
         for name in names
     ]
     columns = ("measure", *(f"fold {number + 1}" for number in range(folds)), "mean ± std")
-    show.tell(show.table(columns, rows, f"{data}, {config.encoder}, {config.head}"))
+    output.print_result(output.table(columns, rows, f"{data}, {config.encoder}, {config.head}"))
     if told.get("never_validated"):
-        show.tell(f"{told['never_validated']:,} texts are the only one of their label: trained on, never measured.")
+        output.print_result(
+            f"{told['never_validated']:,} texts are the only one of their label: trained on, never measured."
+        )
     if out is not None:
-        show.say(f"written: {out}")
+        output.print_status(f"written: {out}")
 
 
-@unfold
+@expand_options
 def compare(
     ctx: typer.Context,
     data: Data,
     model: ModelOptions,
-    table: TableOptions,
+    table: InputOptions,
     labels: LabelOptions,
     machine: MachineOptions,
     taxonomy: Tree = None,
@@ -130,7 +132,7 @@ def compare(
     texts = read_labelled(data, table, labels, taxonomy, test=test)
     from arbormax.studies.compare import compare as run
 
-    with show.stages("comparison") as progress, trouble.going_on(out, trouble.command_line(ctx)):
+    with output.stage_progress("comparison") as progress, errors.resume_hint(out, errors.command_line(ctx)):
         result = run(
             config,
             texts.taxonomy,
@@ -149,10 +151,10 @@ def compare(
     told = result.to_dict()
     if out is not None:
         measured_on = texts.test if texts.test is not None and result.measured_on == "test" else texts.train
-        details = _details(result, measured_on, texts.taxonomy, trouble.command_line(ctx), quote=not no_texts)
+        details = _details(result, measured_on, texts.taxonomy, errors.command_line(ctx), quote=not no_texts)
         keep(out, {**told, "data": texts.about}, details)
     if json:
-        show.tell_json(told)
+        output.print_json(told)
         return
     rows = result.table()
     names = [name for name in (*SHOWN, "parameters") if all(name in row for row in rows.values())]
@@ -161,19 +163,19 @@ def compare(
         for name in names
     ]
     where = f"test, seeds {seeds}" if result.measured_on == "test" else f"{folds} folds, seeds {seeds}"
-    show.tell(show.table(("measure", *rows), body, f"{data}, {config.encoder}, {where}"))
+    output.print_result(output.table(("measure", *rows), body, f"{data}, {config.encoder}, {where}"))
     for difference in result.differences:
-        show.tell(difference.sentence)
+        output.print_result(difference.sentence)
     if out is not None:
-        show.say(f"written: {out}")
+        output.print_status(f"written: {out}")
 
 
-@unfold
+@expand_options
 def search(
     ctx: typer.Context,
     data: Data,
     model: ModelOptions,
-    table: TableOptions,
+    table: InputOptions,
     labels: LabelOptions,
     machine: MachineOptions,
     taxonomy: Tree = None,
@@ -199,7 +201,7 @@ def search(
     from arbormax.studies.search import search as run
 
     tried = SearchSpace.make(**_space(space, model))
-    with show.stages("search") as progress, trouble.going_on(storage, trouble.command_line(ctx)):
+    with output.stage_progress("search") as progress, errors.resume_hint(storage, errors.command_line(ctx)):
         result = run(
             config,
             texts.taxonomy,
@@ -216,14 +218,18 @@ def search(
         )
     told = result.to_dict()
     if json:
-        show.tell_json(told)
+        output.print_json(told)
         return
     order = sorted(told["trials"], key=lambda trial: -1.0 if trial["value"] is None else trial["value"], reverse=True)
-    rows = [(_settings(t["params"]), str(t["number"]), t["state"], show.number(t["value"])) for t in order[:10]]
-    show.tell(show.table(("settings", "trial", "state", "macro-F1"), rows, f"{data}, best {len(rows)} trials"))
+    rows = [
+        (_settings(t["params"]), str(t["number"]), t["state"], output.format_number(t["value"])) for t in order[:10]
+    ]
+    output.print_result(
+        output.table(("settings", "trial", "state", "macro-F1"), rows, f"{data}, best {len(rows)} trials")
+    )
     others = f"{result.complete} complete, {result.pruned} pruned, {result.failed} failed"
-    show.tell(f"{others}. The best macro-F1 is that of the texts it was chosen by: a little too good.")
-    show.tell(f"Next: {_train_command(data, result.config, model.preset, taxonomy, table, labels)}")
+    output.print_result(f"{others}. The best macro-F1 is that of the texts it was chosen by: a little too good.")
+    output.print_result(f"Next: {_train_command(data, result.config, model.preset, taxonomy, table, labels)}")
 
 
 def keep(folder: Path | None, told: dict[str, Any], details: dict[str, Any] | None = None) -> None:
@@ -232,7 +238,7 @@ def keep(folder: Path | None, told: dict[str, Any], details: dict[str, Any] | No
         from arbormax._files import write_file
         from arbormax.studies.record import to_json
 
-        whole = {**show.plain(told), **({} if details is None else {"details": details})}
+        whole = {**output.to_plain(told), **({} if details is None else {"details": details})}
         write_file(folder / "results.json", to_json(whole).encode())
 
 

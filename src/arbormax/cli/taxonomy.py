@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbormax.cli import show
+from arbormax.cli import output
 from arbormax.cli.edit import EditOptions, edit_file, edit_model, tell
-from arbormax.cli.options import FILE, Imports, Json, LabelOptions, TableOptions, import_modules, unfold
-from arbormax.cli.trouble import BAD_INPUT, spoken
+from arbormax.cli.errors import BAD_INPUT
+from arbormax.cli.options import FILE, Imports, InputOptions, Json, LabelOptions, expand_options, import_modules
 from arbormax.errors import InputError, OptionError, TaxonomyError, did_you_mean
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class TreeOptions:
 
 
 @taxonomy.command("show")
-@unfold
+@expand_options
 def show_tree(
     source: Annotated[str, typer.Argument(metavar="FILE|DATASET", help="A file, a dataset or a model's folder.")],
     options: TreeOptions,
@@ -114,13 +114,13 @@ def show_tree(
             write_drawing(file, draw(tax, max_leaves=max_leaves, depth=depth, max_children=max_children))
     if json:
         counted = {} if examples is None else {"examples": _by_path(tax, examples)}
-        show.tell_json({**show.size_of(tax), "tree": tax.to_nested(), **counted})
+        output.print_json({**output.taxonomy_size(tax), "tree": tax.to_nested(), **counted})
     else:
-        show.tell(taxonomy_tree(tax, depth, max_children or 20, max_lines, examples))
+        output.print_result(taxonomy_tree(tax, depth, max_children or 20, max_lines, examples))
 
 
 @taxonomy.command()
-@unfold
+@expand_options
 def check(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file of a tree.")],
     options: TreeOptions,
@@ -134,35 +134,37 @@ def check(
         tax = options.read(file)
     except TaxonomyError as error:
         if json:
-            show.tell_json({"file": file, "ok": False, "problems": list(error.problems)})
+            output.print_json({"file": file, "ok": False, "problems": list(error.problems)})
         else:
-            show.say(f"arbormax: {file}: {len(error.problems)} defect{'s' * (len(error.problems) != 1)}", style="red")
+            output.print_status(
+                f"arbormax: {file}: {len(error.problems)} defect{'s' * (len(error.problems) != 1)}", style="red"
+            )
             for problem in error.problems:
-                show.say(f"  - {spoken(problem)}")
+                output.print_status(f"  - {problem}")
         raise typer.Exit(BAD_INPUT) from None
     repeated = sum(count > 1 for count in Counter(tax.names[1:]).values())
     told = {
         "file": file,
         "ok": True,
-        **show.size_of(tax),
+        **output.taxonomy_size(tax),
         "parents": tax.num_parents,
         "only_children": int((tax.num_children == 1).sum()),
         "repeated_names": repeated,
     }
     if json:
-        show.tell_json(told)
+        output.print_json(told)
         return
-    show.tell(
-        show.table(
+    output.print_result(
+        output.table(
             ("property", "value"),
-            [(name.replace("_", " "), show.number(v)) for name, v in told.items() if name != "ok"],
+            [(name.replace("_", " "), output.format_number(v)) for name, v in told.items() if name != "ok"],
         )
     )
-    show.tell("No defects.")
+    output.print_result("No defects.")
 
 
 @taxonomy.command()
-@unfold
+@expand_options
 def convert(
     source: Annotated[str, typer.Argument(metavar="IN", help="A file, a dataset or a model's folder.")],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="A file: .json .yaml .csv .tsv .txt .nwk …")],
@@ -178,11 +180,11 @@ def convert(
     if target.parent != Path() and not target.parent.is_dir():
         raise OptionError(f"{target}: there is no folder {target.parent} to write it in")
     tax.save(target, format=output_format, lossy=lossy)
-    show.say(f"written: {target}, {tax.num_leaves:,} classes, {tax.num_nodes:,} nodes, depth {tax.depth}")
+    output.print_status(f"written: {target}, {tax.num_leaves:,} classes, {tax.num_nodes:,} nodes, depth {tax.depth}")
 
 
 @taxonomy.command("edit")
-@unfold
+@expand_options
 def edit_tree(
     source: Annotated[str, typer.Argument(metavar="MODEL|FILE", help="A model's folder, a file or a dataset.")],
     edits: EditOptions,
@@ -216,7 +218,7 @@ def _counts(tax: Taxonomy, data: str, text: str, label: str) -> np.ndarray:
     if is_dataset(data):
         from arbormax.data import load
 
-        with show.bar(f"reading {data}"):
+        with output.progress_bar(f"reading {data}"):
             dataset = load(data)
         own = dataset.taxonomy
         if own != tax:
@@ -226,7 +228,7 @@ def _counts(tax: Taxonomy, data: str, text: str, label: str) -> np.ndarray:
             )
         nodes = np.concatenate([part.nodes for part in (dataset.train, dataset.test) if part is not None])
     else:
-        examples, _ = read_file(Path(data), TableOptions(text=text), LabelOptions(label=label), tax)
+        examples, _ = read_file(Path(data), InputOptions(text=text), LabelOptions(label=label), tax)
         nodes = examples.nodes
     counts = np.bincount(nodes, minlength=tax.num_nodes)
     for level in range(tax.depth, 0, -1):

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbormax.cli import show, trouble
+from arbormax.cli import errors, output
 from arbormax.cli.inputs import Labelled, read_labelled
-from arbormax.cli.options import MACHINE, Json, LabelOptions, MachineOptions, ModelOptions, TableOptions, unfold
+from arbormax.cli.options import MACHINE, InputOptions, Json, LabelOptions, MachineOptions, ModelOptions, expand_options
 from arbormax.cli.report import NoTexts
 from arbormax.errors import OptionError
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 SHOWN = ("items", "accuracy", "macro_f1", "hf", "mistake_severity", "tree_distance", "nll")
 
 
-@unfold
+@expand_options
 def train(
     ctx: typer.Context,
     data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset (`arbormax data list`) or a file of yours.")],
     model: ModelOptions,
-    table: TableOptions,
+    table: InputOptions,
     labels: LabelOptions,
     machine: MachineOptions,
     taxonomy: Annotated[
@@ -68,9 +68,9 @@ def train(
     if is_finished(folder, config, resume, overwrite):
         if not leads:
             return
-        show.say(f"The model in {folder} is finished already: nothing to resume.")
+        output.print_status(f"The model in {folder} is finished already: nothing to resume.")
         if json:
-            show.tell_json({"model": str(folder), "finished": True})
+            output.print_json({"model": str(folder), "finished": True})
         return
 
     from arbormax._files import write_file
@@ -87,24 +87,24 @@ def train(
         return
     texts = read_labelled(data, table, labels, taxonomy, valid, test)
     if resume and not (folder / "checkpoints" / "last.ckpt").exists():
-        show.say(f"There is nothing to resume in {folder}: training from the beginning.")
+        output.print_status(f"There is nothing to resume in {folder}: training from the beginning.")
     if overwrite:
         remove_state(folder)
-    again = trouble.command_line(ctx, without=("--overwrite",), extra=("--resume",))
-    with trouble.going_on(folder, again), _losing(again):
-        progress = show.on_terminal()
+    again = errors.command_line(ctx, without=("--overwrite",), extra=("--resume",))
+    with errors.resume_hint(folder, again), _losing(again):
+        progress = output.is_terminal()
         run = fit(config, texts.taxonomy, texts.train, texts.valid, folder=folder, progress=progress, **options)
-        command = trouble.command_line(ctx)
+        command = errors.command_line(ctx)
         metrics, details = measure(run, texts, command, quote=not no_texts)
         save_model(run.model, folder, metrics)
         if details is not None:
             write_file(folder / "metrics.json", to_json({**metrics, "details": details}).encode())
     remove_state(folder)
     if json:
-        show.tell_json({"model": str(folder), **metrics})
+        output.print_json({"model": str(folder), **metrics})
     else:
         tested = data if test is None and texts.test is not None else test
-        show.tell(_tree_line(texts))
+        output.print_result(_tree_line(texts))
         _print(run, metrics, folder, tested, [] if test is None else _columns(table, labels))
 
 
@@ -129,7 +129,7 @@ def _losing(again: str) -> Iterator[None]:
         yield
     except WorkerLost as error:
         told, kept, _ = str(error).partition(";")
-        trouble.stop(f"{told}{kept and f'; go on with: {again}'}", trouble.BROKEN)
+        errors.exit_with(f"{told}{kept and f'; resume with: {again}'}", errors.FAILED)
 
 
 def _tree_line(texts: Labelled) -> str:
@@ -189,9 +189,9 @@ def measure(
     details = None
     if texts.test is not None:
         recorder = Recorder(run.model.taxonomy)
-        with show.bar("measuring on the test texts", len(texts.test)) as advance:
+        with output.progress_bar("measuring on the test texts", len(texts.test)) as advance:
             found = evaluate(run.model, texts.test, progress=advance, recorder=recorder)
-        metrics["test"] = show.plain(found.metrics)
+        metrics["test"] = output.to_plain(found.metrics)
         told = recorder.details(texts.test, found.predicted, texts=quote)
         details = {**origin(command, run.model.config), **told}
     metrics["training"] = {
@@ -211,30 +211,32 @@ def measure(
     return metrics, details
 
 
-def _columns(table: TableOptions, labels: LabelOptions) -> list[str]:
+def _columns(table: InputOptions, labels: LabelOptions) -> list[str]:
     """The options that name the columns, where they are not the usual ones."""
-    named = (("--text", table.text, TableOptions.text), ("--label", labels.label, LabelOptions.label))
+    named = (("--text", table.text, InputOptions.text), ("--label", labels.label, LabelOptions.label))
     return [word for flag, value, usual in named if value != usual for word in (flag, str(value))]
 
 
 def _print(run: Run, metrics: dict[str, Any], folder: Path, tested_on: Path | str | None, columns: list[str]) -> None:
     trained = metrics["training"]
     if "test" in metrics:
-        show.tell(show.measures({name: metrics["test"][name] for name in SHOWN if name in metrics["test"]}, "Test"))
+        output.print_result(
+            output.measure_table({name: metrics["test"][name] for name in SHOWN if name in metrics["test"]}, "Test")
+        )
     best = (
         ""
         if run.best_epoch is None
         else f", the best one {run.best_epoch} (macro-F1 {run.valid_macro_f1:.4f} held out)"
     )
     epochs = f"{run.epochs} epoch{'s' * (run.epochs != 1)}"
-    show.tell(f"{epochs}{best}, {trained['seconds']:.1f} s, {trained['parameters']:,} parameters.")
+    output.print_result(f"{epochs}{best}, {trained['seconds']:.1f} s, {trained['parameters']:,} parameters.")
     if "test" not in metrics:
-        show.tell("No test texts were given (--test FILE), so how good it is was not measured.")
-    show.tell(f"The model is in {folder}")
+        output.print_result("No test texts were given (--test FILE), so how good it is was not measured.")
+    output.print_result(f"The model is in {folder}")
     import shlex
 
     quoted = shlex.quote(str(folder))
-    show.tell(f"Next: arbormax predict {quoted} --message 'a text of yours'")
+    output.print_result(f"Next: arbormax predict {quoted} --message 'a text of yours'")
     if tested_on is not None:
-        show.tell(f"      arbormax evaluate {quoted} {shlex.join([str(tested_on), *columns])}")
-        show.tell(f"      arbormax report {quoted}")
+        output.print_result(f"      arbormax evaluate {quoted} {shlex.join([str(tested_on), *columns])}")
+        output.print_result(f"      arbormax report {quoted}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PLAIN_WIDTH = 120  # columns where there is no terminal to ask
 
 
-def on_terminal() -> bool:
+def is_terminal() -> bool:
     """Whether someone watches stderr, where progress is shown."""
     return sys.stderr.isatty()
 
@@ -29,29 +29,29 @@ def console(stderr: bool = False) -> Console:
     return Console(stderr=stderr, width=None if terminal else PLAIN_WIDTH, highlight=False, markup=False)
 
 
-def say(message: str, style: str | None = None) -> None:
+def print_status(message: str, style: str | None = None) -> None:
     """A message for people, on stderr; never wrapped, so that a path or a command can be copied."""
     console(stderr=True).print(message, style=style, soft_wrap=True)
 
 
-def tell(renderable: RenderableType) -> None:
+def print_result(renderable: RenderableType) -> None:
     """A result for people, on stdout."""
     console().print(renderable, soft_wrap=isinstance(renderable, str))
 
 
-def tell_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """A result for scripts, on stdout; what is not a number in JSON becomes null."""
-    print(json.dumps(plain(value), ensure_ascii=False, indent=2))
+    print(json.dumps(to_plain(value), ensure_ascii=False, indent=2))
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """The value with nothing in it but what JSON knows."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set)):
-        return [plain(item) for item in value]
+        return [to_plain(item) for item in value]
     if hasattr(value, "tolist"):  # numpy and torch
-        return plain(value.tolist())
+        return to_plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
@@ -72,7 +72,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | No
     return drawn if title is None else Group(Text(title, style="bold"), drawn)
 
 
-def number(value: Any) -> str:
+def format_number(value: Any) -> str:
     """A measure as a table shows it."""
     if value is None:
         return "–"
@@ -81,14 +81,14 @@ def number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 
-def measures(values: Mapping[str, Any], title: str | None = None) -> RenderableType:
+def measure_table(values: Mapping[str, Any], title: str | None = None) -> RenderableType:
     """Every measure, one a row; one given level by level has a row for each."""
     rows: list[tuple[str, str]] = []
     for name, value in values.items():
         if isinstance(value, (list, tuple)):
-            rows += [(f"{name} {level}", number(part)) for level, part in enumerate(value, start=1)]
+            rows += [(f"{name} {level}", format_number(part)) for level, part in enumerate(value, start=1)]
         else:
-            rows.append((name, number(value)))
+            rows.append((name, format_number(value)))
     return table(("measure", "value"), rows, title)
 
 
@@ -109,30 +109,30 @@ def printable(name: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
 
 
-def size_of(tax: Taxonomy) -> dict[str, Any]:
+def taxonomy_size(tax: Taxonomy) -> dict[str, Any]:
     """A taxonomy in a few numbers."""
     return {"classes": tax.num_leaves, "nodes": tax.num_nodes, "depth": tax.depth, "fingerprint": tax.fingerprint}
 
 
 @contextmanager
-def bar(description: str, total: int | None = None, unit: str = "texts") -> Iterator[Callable[[int], None]]:
+def progress_bar(description: str, total: int | None = None, unit: str = "texts") -> Iterator[Callable[[int], None]]:
     """A progress bar on stderr, if that is a terminal; gives the function that moves it on."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     count = "{task.completed:,.0f}" + ("/{task.total:,.0f}" if total is not None else "") + f" {unit}"
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(count), TimeElapsedColumn())
     last = (TimeRemainingColumn(),) if total is not None else ()
-    with Progress(*columns, *last, console=console(stderr=True), transient=True, disable=not on_terminal()) as shown:
+    with Progress(*columns, *last, console=console(stderr=True), transient=True, disable=not is_terminal()) as shown:
         task = shown.add_task(description, total=total)
         yield lambda count: shown.advance(task, count)
 
 
 @contextmanager
-def stages(description: str) -> Iterator[Callable[[str, int, int], None]]:
+def stage_progress(description: str) -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar on stderr for a library function that tells (stage, done, total)."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console(stderr=True), transient=True, disable=not on_terminal()) as shown:
+    with Progress(*columns, console=console(stderr=True), transient=True, disable=not is_terminal()) as shown:
         task = shown.add_task(description, total=None)
         yield lambda stage, done, total: shown.update(task, description=stage, completed=done, total=total)
