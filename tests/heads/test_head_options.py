@@ -1,5 +1,6 @@
 """What a head is made with, and what its loss takes and refuses."""
 
+import numpy as np
 import pytest
 import torch
 from many_heads import HEADS, TREE, C, D, N, features, make, targets
@@ -82,19 +83,19 @@ def test_an_unknown_initialisation_is_refused(kind):
 @every_head
 @pytest.mark.parametrize("bias", ["no", torch.zeros(C), 1])
 def test_a_bias_is_wanted_or_not(kind, bias):
-    with pytest.raises(OptionError, match="bias is True or False"):
+    with pytest.raises(OptionError, match="bias: expected True or False"):
         kind(D, TREE, bias=bias)
 
 
 @every_head
 def test_what_is_no_taxonomy_is_refused(kind):
-    with pytest.raises(InputError, match=r"an arbormax\.Taxonomy, not dict"):
+    with pytest.raises(InputError, match=r"expected an arbormax\.Taxonomy, found dict"):
         kind(D, {"a": ["x", "y"]})
 
 
 @every_head
 def test_a_head_without_features_is_refused(kind):
-    with pytest.raises(InputError, match="in_features is at least 1, not 0"):
+    with pytest.raises(InputError, match="in_features: expected at least 1 feature, found 0"):
         kind(0, TREE)
 
 
@@ -143,8 +144,10 @@ def test_an_unknown_keyword_is_a_type_error(kind):
     [{"gamma": 2.0}, {"tau": 1}, {"node_weights": NODE_WEIGHTS}],
     ids=lambda options: next(iter(options)),
 )
-def test_options_that_speak_of_siblings_need_sibling_softmaxes(kind, options):
-    with pytest.raises(OptionError, match=f"{next(iter(options))}: options that speak of siblings.*{kind.__name__}"):
+def test_options_that_act_on_sibling_groups_need_sibling_groups(kind, options):
+    with pytest.raises(
+        OptionError, match=f"{next(iter(options))}: this option acts on sibling groups, which {kind.__name__} does not have"
+    ):
         make(kind).loss(features(2), targets("class", 2), **options)
 
 
@@ -221,6 +224,26 @@ def test_tau_needs_no_priors_where_no_group_has_siblings():
 def test_priors_of_another_number_of_classes_are_refused():
     with pytest.raises(InputError, match=f"each of {C} classes"):
         make(am.HierarchicalSoftmax).set_priors([1, 2, 3])
+
+
+@pytest.mark.parametrize("make_counts", [list, np.array, torch.tensor, lambda counts: torch.tensor(counts).bfloat16()])
+def test_priors_are_set_from_lists_arrays_and_tensors(make_counts):
+    head, other = make(am.HierarchicalSoftmax), make(am.HierarchicalSoftmax)
+    head.set_priors(make_counts(COUNTS))
+    other.set_priors(COUNTS)
+    assert torch.equal(head.log_priors, other.log_priors)
+
+
+@over_leaves
+def test_heads_without_sibling_groups_refuse_priors(kind):
+    with pytest.raises(OptionError, match=f"{kind.__name__} has no sibling priors"):
+        make(kind).set_priors(COUNTS)
+
+
+@over_leaves
+def test_an_unknown_argument_names_the_head_and_the_argument(kind):
+    with pytest.raises(OptionError, match=f"sparse: {kind.__name__} does not take this argument"):
+        kind(D, TREE, sparse=True)
 
 
 def test_resetting_the_parameters_forgets_the_priors():

@@ -127,7 +127,7 @@ def test_ties_go_by_class_order(kind):
 @every_head
 @pytest.mark.parametrize("k", [0, -1, C + 1])
 def test_a_k_that_is_no_number_of_classes_is_refused(kind, k):
-    with pytest.raises(am.errors.OptionError, match=f"between 1 and the {C} classes, not {k}"):
+    with pytest.raises(am.errors.OptionError, match=f"k: expected 1 to {C}, the number of classes, found {k}"):
         make(kind).topk(features(2), k)
 
 

@@ -55,7 +55,7 @@ def test_settings_come_back_from_json():
         ({"learning_rate": -1.0}, "learning_rate: .*greater than 0"),
         ({"learning_rate": float("nan")}, "learning_rate: .*finite"),
         ({"learning_rate": float("inf")}, "learning_rate: .*finite"),
-        ({"head": "flatt"}, "head: .*'hierarchical', 'flat' or 'shared', found 'flatt'"),
+        ({"head": "flatt"}, "head: unknown head 'flatt'; did you mean 'flat'"),
         ({"validation": 1.0}, "validation: .*less than 1"),
         ({"seed": -1}, "seed: "),
         ({"precision": "8-bit"}, "precision: .*'32-true'"),

@@ -115,3 +115,34 @@ def path_cross_entropy(
     smoothed_BK = mean_BK if label_smoothing else None
     loss_BK = step_losses(logp_BK, smoothed_BK, nodes_BK, label_smoothing, gamma, node_weights)
     return reduced(loss_BK.sum(1), item_weights(row_B, target_kind, weight, index), counted_B, reduction, batch)
+
+
+def path_log_probs(
+    h: Tensor, rows: Tensor, bias: Tensor | None, nodes: Tensor, tax: Taxonomy, impl: kernels.Impl = "auto"
+) -> Tensor:
+    """Return the log-probability of each node on the path to the given nodes, without scoring other nodes.
+
+    Args:
+        h: (..., D) features.
+        rows: (M, D) weights, one row per non-root node.
+        bias: (M,) or None.
+        nodes: (...,) node ids.
+        tax: the taxonomy.
+        impl: as in `path_cross_entropy`.
+
+    Returns:
+        (..., K) log-probabilities, where K is the depth of the tree; 0 past the end of a path.
+    """
+    nodes_B = check_nodes(nodes, h.shape[:-1], tax)
+    tree, features = path_tree(tax, h.device), h.reshape(-1, h.shape[-1])
+    chosen = kernels.choose(impl, features, rows, tree)
+    cond_BK: Tensor = path_steps(features, rows, bias, None, nodes_B, tree.tensors, tree.sizes, False, chosen)[0]
+    depth_B1 = tree_index(tax, h.device).node_depth[nodes_B].unsqueeze(1)
+    past_end_BK = torch.arange(cond_BK.shape[1], device=h.device) >= depth_B1
+    return cond_BK.cumsum(1).masked_fill(past_end_BK, 0.0).view(*nodes.shape, cond_BK.shape[1])
+
+
+def check_nodes(nodes: Tensor, batch: torch.Size, tax: Taxonomy) -> Tensor:
+    """Return the nodes as one row of int64, or raise if one is not a node of the taxonomy."""
+    row_B, _ = mask_target(check_target(nodes, batch, "node"), tax.num_nodes, "node", -100)
+    return row_B

@@ -56,7 +56,7 @@ def hxe_weights(tax: Taxonomy, alpha: float) -> Tensor:
     return _as_tensor(values)
 
 
-def sibling_log_priors(class_counts: ArrayLike, tax: Taxonomy, smoothing: float = 0.0) -> Tensor:
+def sibling_log_priors(class_counts: ArrayLike | Tensor, tax: Taxonomy, smoothing: float = 0.0) -> Tensor:
     """(M,) log of each non-root node's share of its parent's training items, for logit adjustment.
 
     `class_counts` is (C,), the training items of each class; `smoothing` is added to every count. A class without
@@ -66,6 +66,8 @@ def sibling_log_priors(class_counts: ArrayLike, tax: Taxonomy, smoothing: float 
     >>> sibling_log_priors([1, 3, 4], tax).exp()
     tensor([0.5000, 0.5000, 0.2500, 0.7500, 1.0000], dtype=torch.float64)
     """
+    if isinstance(class_counts, Tensor):
+        class_counts = class_counts.detach().cpu().double().numpy()
     counts = np.asarray(class_counts, np.float64)
     if counts.shape != (tax.num_leaves,) or not np.isfinite(counts).all() or (counts < 0).any() or not smoothing >= 0:
         raise InputError(

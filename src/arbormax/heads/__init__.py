@@ -1,9 +1,44 @@
-"""Heads: thin modules that turn features into log-probabilities on a tree."""
+"""Heads: the last layer of a network, from features to log-probabilities on a tree.
 
-from arbormax.heads.base import TreeHead
-from arbormax.heads.flat import FlatSoftmax
-from arbormax.heads.hierarchical import HierarchicalSoftmax
-from arbormax.heads.replace import replace_head
-from arbormax.heads.shared import SharedSoftmax
+A new head is one class derived from `TreeHead` and one line here.
+"""
 
-__all__ = ["FlatSoftmax", "HierarchicalSoftmax", "SharedSoftmax", "TreeHead", "replace_head"]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from arbormax._registry import Registry
+
+if TYPE_CHECKING:
+    from arbormax.heads.base import TreeHead
+    from arbormax.heads.flat import FlatSoftmax
+    from arbormax.heads.hierarchical import HierarchicalSoftmax
+    from arbormax.heads.replace import replace_head
+    from arbormax.heads.shared import SharedSoftmax
+
+__all__ = ["HEADS", "FlatSoftmax", "HierarchicalSoftmax", "SharedSoftmax", "TreeHead", "replace_head"]
+
+HEADS: Registry[type[TreeHead]] = Registry("head")
+HEADS.add("hierarchical", "arbormax.heads.hierarchical:HierarchicalSoftmax", "one softmax per parent")
+HEADS.add("flat", "arbormax.heads.flat:FlatSoftmax", "one softmax over all classes")
+HEADS.add("shared", "arbormax.heads.shared:SharedSoftmax", "one softmax, whose logits are sums along the path")
+
+_MODULES = {
+    "FlatSoftmax": "arbormax.heads.flat",
+    "HierarchicalSoftmax": "arbormax.heads.hierarchical",
+    "SharedSoftmax": "arbormax.heads.shared",
+    "TreeHead": "arbormax.heads.base",
+    "replace_head": "arbormax.heads.replace",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

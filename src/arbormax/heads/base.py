@@ -1,19 +1,21 @@
-"""What every head shares: parameters, the taxonomy's fingerprint, and the questions asked of leaf log-probabilities."""
+"""The base classes of all heads."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from operator import index
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from arbormax.errors import InputError, OptionError, TaxonomyError
+from arbormax.errors import InputError, OptionError, TaxonomyError, did_you_mean
 from arbormax.functional import flat_cross_entropy, flat_node_log_probs
 from arbormax.functional.best import top_classes
 from arbormax.functional.checks import Reduction, TargetKind, check_choice, check_width
-from arbormax.functional.index import tree_index
+from arbormax.functional.index import path_nodes, tree_index
+from arbormax.functional.paths import check_nodes
 from arbormax.functional.threshold import check_tau, level_best, stop_level
 from arbormax.taxonomy import Taxonomy
 
@@ -21,35 +23,54 @@ Init = Literal["zeros", "paper", "torch"]
 
 
 class TreeHead(nn.Module, ABC):
-    """A network's last layer that knows the class taxonomy; takes the place of an `nn.Linear` with C outputs.
+    """The last layer of a network, which knows the taxonomy; it replaces an `nn.Linear` with C outputs.
 
-    Calling it gives (..., C) leaf log-probabilities, which are normalised: `F.cross_entropy(head(h), y)` equals
-    `head.loss(h, y)`.
+    Calling a head returns (..., C) leaf log-probabilities. They are normalised, so `F.cross_entropy(head(h), y)`
+    equals `head.loss(h, y)`.
+
+    A subclass implements `num_rows`, `forward`, `node_log_probs` and `loss`.
+
+    Args:
+        in_features: D, the size of the features.
+        tax: the taxonomy.
+        bias: whether the layer has a bias.
+        init: how the parameters start: `"zeros"`, `"paper"` (weights uniform in ±0.1, bias zero) or `"torch"` (as
+            `nn.Linear`).
+        device: where the parameters are created.
+        dtype: their type.
     """
+
+    sibling_options: ClassVar[bool] = False  # whether `loss` takes gamma, node_weights and tau
+    supports_sparse: ClassVar[bool] = False  # whether the constructor takes sparse=True
 
     weight: nn.Parameter
     bias: nn.Parameter | None
     fingerprint: Tensor
-    _verified: tuple[Tensor]  # the fingerprint that was last found to be this taxonomy's
+    _verified: tuple[Tensor]  # the fingerprint tensor that was last found to match the taxonomy
 
     def __init__(
         self,
         in_features: int,
         tax: Taxonomy,
-        rows: int,
         bias: bool = True,
+        *,
         init: Init = "paper",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        **unknown: Any,
     ) -> None:
         super().__init__()
+        for name in unknown:
+            hint = did_you_mean(name, ("bias", "init", "device", "dtype"))
+            raise OptionError(f"{type(self).__name__} does not take this argument{hint}", argument=name)
         if in_features < 1:
-            raise InputError(f"in_features is at least 1, not {in_features}")
+            raise InputError(f"expected at least 1 feature, found {in_features}", argument="in_features")
         check_choice("init", init, get_args(Init))
         if not isinstance(bias, bool):
-            raise OptionError("bias is True or False; to start from values of your own, copy them into head.bias")
+            raise OptionError("expected True or False; to set initial values, copy them to head.bias", argument="bias")
+        rows = self.num_rows(check_taxonomy(tax))
         self.in_features = in_features
-        self.out_features = tax.num_leaves  # kept: a compiler would read it off the taxonomy's numpy arrays
+        self.out_features = tax.num_leaves  # stored, because a compiler cannot trace the taxonomy's numpy arrays
         self.taxonomy = tax
         self.init = init
         self.weight = nn.Parameter(torch.empty(rows, in_features, device=device, dtype=dtype))
@@ -60,100 +81,149 @@ class TreeHead(nn.Module, ABC):
         self.register_buffer("fingerprint", torch.empty(0))
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Start anew: `zeros`, `paper` (uniform in ±0.1, no bias, as the paper's code) or `torch` (as `nn.Linear`)."""
-        bound = {"zeros": 0.0, "paper": 0.1, "torch": self.in_features**-0.5}[self.init]
-        nn.init.uniform_(self.weight, -bound, bound) if bound else nn.init.zeros_(self.weight)
-        if self.bias is not None:
-            nn.init.uniform_(self.bias, -bound, bound) if self.init == "torch" else nn.init.zeros_(self.bias)
-        self._sign()
+    @staticmethod
+    @abstractmethod
+    def num_rows(tax: Taxonomy) -> int:
+        """Return the number of rows of the weight for this taxonomy."""
 
     @abstractmethod
     def forward(self, h: Tensor) -> Tensor:
-        """(..., C) leaf log-probabilities in class order, from (..., D) features."""
+        """Return (..., C) leaf log-probabilities in class order, from (..., D) features."""
 
     @abstractmethod
     def node_log_probs(self, h: Tensor) -> Tensor:
-        """(..., N) log-probability of every node, from (..., D) features."""
+        """Return (..., N) log-probabilities of all nodes, from (..., D) features."""
+
+    @abstractmethod
+    def loss(
+        self,
+        h: Tensor,
+        target: Tensor,
+        reduction: Reduction = "mean",
+        ignore_index: int = -100,
+        *,
+        target_kind: TargetKind = "class",
+        weight: Tensor | None = None,
+        label_smoothing: float = 0.0,
+        gamma: float = 0.0,
+        node_weights: Tensor | None = None,
+        tau: float = 0.0,
+    ) -> Tensor:
+        """Return the negative log-probability of the targets, class ids or node ids.
+
+        `gamma`, `node_weights` and `tau` act on sibling groups; a head without them raises an `OptionError`.
+        """
+
+    def set_priors(self, class_counts: ArrayLike | Tensor, smoothing: float = 0.0) -> None:
+        """Store the number of training items of each class, for the `tau` of the loss."""
+        del class_counts, smoothing
+        raise OptionError(f"{type(self).__name__} has no sibling priors; only HierarchicalSoftmax has")
+
+    def path_log_probs(self, h: Tensor, nodes: Tensor) -> Tensor:
+        """Return the log-probability of each node on the path to the given nodes.
+
+        Args:
+            h: (..., D) features.
+            nodes: (...,) node ids.
+
+        Returns:
+            (..., K) log-probabilities, where K is the depth of the tree; 0 past the end of a path.
+        """
+        nodes_B = check_nodes(nodes, h.shape[:-1], self.taxonomy)
+        logp_BN = self.node_log_probs(h).reshape(-1, self.taxonomy.num_nodes)
+        path_BK = torch.stack(path_nodes(tree_index(self.taxonomy, nodes.device), nodes_B), dim=-1)
+        # past the end of a path stands the root, whose log-probability is 0
+        return logp_BN.gather(1, path_BK).view(*nodes.shape, path_BK.shape[1])
 
     def predict(self, h: Tensor) -> Tensor:
-        """(...,) the class of the most probable leaf over the whole tree."""
+        """Return the class of the most probable leaf, (...,)."""
         return self.forward(h).argmax(-1)
 
     def predict_nodes(self, h: Tensor, tau: float = 0.5) -> Tensor:
-        """(...,) the deepest node with P > tau: `decode.threshold` of `node_log_probs`."""
+        """Return the deepest node with P > tau, (...,): `decode.threshold` applied to `node_log_probs`."""
         tau = check_tau(tau)
         best_BL, nodes_BL = level_best(self.node_log_probs(h), self.taxonomy)
         return nodes_BL.gather(-1, stop_level(best_BL, tau).unsqueeze(-1)).squeeze(-1)
 
     @property
     def searches(self) -> bool:
-        """Whether the tree is so large that `predict`, `predict_nodes` and `topk` leave most of it out."""
+        """Whether `predict`, `predict_nodes` and `topk` search the tree instead of scoring all nodes."""
         return False
 
     def topk(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """(..., k) log-probabilities of the k most probable leaves, falling, and their classes; ties by class order."""
-        return top_classes(self.forward(h), self._checked_k(k))
+        """Return the k most probable classes.
 
-    def _checked_k(self, k: Any) -> int:
+        Returns:
+            (..., k) log-probabilities in descending order and (..., k) classes; ties are in class order.
+        """
+        return top_classes(self.forward(h), self._check_k(k))
+
+    def reset_parameters(self) -> None:
+        """Initialise the parameters again, as `init` says."""
+        bound = {"zeros": 0.0, "paper": 0.1, "torch": self.in_features**-0.5}[self.init]
+        nn.init.uniform_(self.weight, -bound, bound) if bound else nn.init.zeros_(self.weight)
+        if self.bias is not None:
+            nn.init.uniform_(self.bias, -bound, bound) if self.init == "torch" else nn.init.zeros_(self.bias)
+        self._write_fingerprint()
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, taxonomy={self.taxonomy!r}, bias={self.bias is not None}"
+
+    def _check_k(self, k: Any) -> int:
         try:
             number = index(k)
         except TypeError:
-            raise OptionError(f"k is a whole number, not {k!r}") from None
+            raise OptionError(f"expected an integer, found {k!r}", argument="k") from None
         if not 1 <= number <= self.out_features:
-            raise OptionError(f"k lies between 1 and the {self.out_features} classes, not {k}")
+            raise OptionError(f"expected 1 to {self.out_features}, the number of classes, found {k}", argument="k")
         return number
 
     def _check_features(self, h: Tensor) -> None:
-        check_width(h, self.in_features, "the features that this head was made for")
-        self._verify()
+        check_width(h, self.in_features, "the in_features of this head")
+        self._check_fingerprint()
 
-    def _verify(self) -> None:
-        # Loaders that set tensors directly go past load_state_dict, so a new tensor is looked at once.
-        if self._verified[0] is not self._buffers["fingerprint"] and not torch.compiler.is_compiling():
-            self._refuse_foreign(self.fingerprint)
+    def _check_fingerprint(self) -> None:
+        # Some loaders set tensors without load_state_dict, so a new tensor is checked when it is first used.
+        if self._verified[0] is not self.fingerprint and not torch.compiler.is_compiling():
+            self._refuse_other_taxonomy(self.fingerprint)
             self._verified = (self.fingerprint,)
 
-    def _sign(self) -> None:
-        """Mark the weights as this taxonomy's, and have its index ready where they are."""
+    def _write_fingerprint(self) -> None:
+        """Store the taxonomy's fingerprint beside the weights, and build its index on their device."""
         own = torch.tensor(list(bytes.fromhex(self.taxonomy.fingerprint)), dtype=torch.uint8, device="cpu")
         self.fingerprint = own.to(self.weight.device)
         self._verified = (self.fingerprint,)
         if self.weight.device.type != "meta":
             tree_index(self.taxonomy, self.weight.device)
 
-    def _refuse_foreign(self, found: Tensor) -> None:
-        if found.device.type == "meta":
+    def _refuse_other_taxonomy(self, fingerprint: Tensor) -> None:
+        if fingerprint.device.type == "meta":
             return
-        theirs = bytes(found.flatten().tolist()).hex()
-        if theirs != self.taxonomy.fingerprint:
+        found = bytes(fingerprint.flatten().tolist()).hex()
+        if found != self.taxonomy.fingerprint:
             raise TaxonomyError(
-                f"these weights belong to another taxonomy: its fingerprint is {theirs[:12]}…, this head's "
-                f"{self.taxonomy.fingerprint[:12]}…; build the head with the taxonomy that was saved beside them"
+                f"these weights belong to another taxonomy: its fingerprint is {found[:12]}…, this head's is "
+                f"{self.taxonomy.fingerprint[:12]}…; build the head with the taxonomy that was saved with the weights"
             )
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         if (found := state_dict.get(prefix + "fingerprint")) is not None:
-            self._refuse_foreign(found)
+            self._refuse_other_taxonomy(found)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def _apply(self, fn: Any, recurse: bool = True) -> TreeHead:
-        self._verify()
+        self._check_fingerprint()
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        # `to_empty` leaves garbage behind; the fingerprint is known.
-        self._sign()
+        self._write_fingerprint()  # `to_empty` leaves the buffer uninitialised
         return self
-
-    def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, taxonomy={self.taxonomy!r}, bias={self.bias is not None}"
 
 
 class SoftmaxOverLeaves(TreeHead):
-    """A head with one softmax over all classes; node probabilities are sums over leaves."""
+    """A head with one softmax over all classes; the probability of a node is the sum over its leaves."""
 
     @abstractmethod
     def leaf_logits(self, h: Tensor) -> Tensor:
-        """(..., C) logits of the softmax, from (..., D) features."""
+        """Return the (..., C) logits of the softmax, from (..., D) features."""
 
     def forward(self, h: Tensor) -> Tensor:
         logits = self.leaf_logits(h)
@@ -172,10 +242,12 @@ class SoftmaxOverLeaves(TreeHead):
         target_kind: TargetKind = "class",
         weight: Tensor | None = None,
         label_smoothing: float = 0.0,
-        **sibling_options: Any,
+        gamma: float = 0.0,
+        node_weights: Tensor | None = None,
+        tau: float = 0.0,
     ) -> Tensor:
-        """The negative log-probability of each target: see `arbormax.functional.flat_cross_entropy`."""
-        refuse_sibling_options(type(self).__name__, sibling_options)
+        """Return the negative log-probability of the targets: see `arbormax.functional.flat_cross_entropy`."""
+        refuse_sibling_options(self, gamma=gamma, node_weights=node_weights, tau=tau)
         return flat_cross_entropy(
             self._training_logits(h),
             target,
@@ -193,19 +265,15 @@ class SoftmaxOverLeaves(TreeHead):
 
 def check_taxonomy(tax: Taxonomy) -> Taxonomy:
     if not isinstance(tax, Taxonomy):
-        raise InputError(f"the taxonomy is an arbormax.Taxonomy, not {type(tax).__name__}")
+        raise InputError(f"expected an arbormax.Taxonomy, found {type(tax).__name__}", argument="tax")
     return tax
 
 
-def refuse_sibling_options(head: str, options: dict[str, Any]) -> None:
-    known = {"gamma", "node_weights", "tau"}
-    for name in options:
-        if name not in known:
-            raise TypeError(f"{head}.loss() got an unexpected keyword argument {name!r}")
-    given = [name for name, value in options.items() if value is not None and not isinstance(value, (int, float))]
-    given += [name for name, value in options.items() if isinstance(value, (int, float)) and value]
-    if given:
+def refuse_sibling_options(head: TreeHead, **options: Tensor | float | None) -> None:
+    """Raise if an option that acts on sibling groups is set for a head without them."""
+    used = [name for name, value in options.items() if isinstance(value, Tensor) or value]
+    if used and not head.sibling_options:
         raise OptionError(
-            f"{', '.join(sorted(given))}: options that speak of siblings need a softmax per sibling group, so "
-            f"HierarchicalSoftmax; with {head} use F.cross_entropy(head(h), y, …) for torch's own options"
+            f"{', '.join(sorted(used))}: this option acts on sibling groups, which {type(head).__name__} does not "
+            "have; use HierarchicalSoftmax"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -22,9 +22,9 @@ from arbormax.functional.index import tree_index
 from arbormax.functional.linear import linear
 from arbormax.functional.losses import usual_loss
 from arbormax.functional.path_tree import path_tree
-from arbormax.functional.paths import path_cross_entropy, prefers_paths, prefers_search
+from arbormax.functional.paths import path_cross_entropy, path_log_probs, prefers_paths, prefers_search
 from arbormax.functional.threshold import check_tau
-from arbormax.heads.base import TreeHead, check_taxonomy
+from arbormax.heads.base import TreeHead
 from arbormax.taxonomy import Taxonomy
 
 _DEEP = 50  # classes for each of the k asked for, below which a search has little to leave out
@@ -50,6 +50,9 @@ class HierarchicalSoftmax(TreeHead):
     1.039...
     """
 
+    sibling_options: ClassVar[bool] = True
+    supports_sparse: ClassVar[bool] = True
+
     log_priors: Tensor
 
     def __init__(
@@ -64,8 +67,12 @@ class HierarchicalSoftmax(TreeHead):
         self.sparse = sparse
         check_choice("impl", impl, ("auto", "torch", "triton"))
         self.impl = impl
-        super().__init__(in_features, tax, check_taxonomy(tax).num_nodes - 1, bias, **options)
+        super().__init__(in_features, tax, bias, **options)
         self.register_buffer("log_priors", torch.zeros_like(self.weight[:, 0]).detach())
+
+    @staticmethod
+    def num_rows(tax: Taxonomy) -> int:
+        return tax.num_nodes - 1
 
     _is_small: bool  # whether the loss has a quicker way on this tree and device
 
@@ -136,13 +143,19 @@ class HierarchicalSoftmax(TreeHead):
         except (AttributeError, KeyError, RuntimeError, TypeError):
             return None
 
+    def path_log_probs(self, h: Tensor, nodes: Tensor) -> Tensor:
+        if h.layout != torch.strided or not self._searches(h):
+            return super().path_log_probs(h, nodes)
+        self._check_features(h)
+        return path_log_probs(h, self.weight, self.bias, nodes, self.taxonomy, impl=self.impl)
+
     def topk(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """(..., k) log-probabilities of the k most probable leaves, falling, and their classes; ties by class order.
 
         On a large tree only the branches that may hold one of them are looked at, and the answer has no gradients.
         """
         self._check_features(h)
-        k = self._checked_k(k)
+        k = self._check_k(k)
         if h.layout == torch.strided and not torch.compiler.is_compiling():
             features = h.reshape(-1, h.shape[-1])
             if len(features) and k * _DEEP <= self.out_features and self._searches(h):
@@ -193,7 +206,7 @@ class HierarchicalSoftmax(TreeHead):
     def searches(self) -> bool:
         return prefers_search(tree_index(self.taxonomy, self.weight.device))
 
-    def set_priors(self, class_counts: ArrayLike, smoothing: float = 0.0) -> None:
+    def set_priors(self, class_counts: ArrayLike | Tensor, smoothing: float = 0.0) -> None:
         """Remember each class's number of training items, for the `tau` of the loss; saved with the weights."""
         priors = sibling_log_priors(class_counts, self.taxonomy, smoothing)
         self.log_priors.copy_(priors)
@@ -207,8 +220,8 @@ class HierarchicalSoftmax(TreeHead):
     def extra_repr(self) -> str:
         return super().extra_repr() + (", sparse=True" if self.sparse else "")
 
-    def _sign(self) -> None:
-        super()._sign()
+    def _write_fingerprint(self) -> None:
+        super()._write_fingerprint()
         device = self.weight.device
         is_free = device.type == "cpu" and not self._insists
         self._is_small = is_free and tree_index(self.taxonomy, device).class_levels is not None

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from arbormax.errors import InputError, OptionError, did_you_mean
+from arbormax.heads import HEADS
 from arbormax.heads.base import TreeHead, check_taxonomy
-from arbormax.heads.flat import FlatSoftmax
-from arbormax.heads.hierarchical import HierarchicalSoftmax
-from arbormax.heads.shared import SharedSoftmax
 from arbormax.taxonomy import Taxonomy
-
-HeadKind = Literal["hierarchical", "flat", "shared"]
-_KINDS: dict[str, Callable[..., TreeHead]] = {
-    "hierarchical": HierarchicalSoftmax,
-    "flat": FlatSoftmax,
-    "shared": SharedSoftmax,
-}
 
 _OPTIONS = ("init",)
 
@@ -29,7 +19,7 @@ _OPTIONS = ("init",)
 def replace_head(
     model: nn.Module,
     tax: Taxonomy,
-    head: HeadKind = "hierarchical",
+    head: str = "hierarchical",
     *,
     name: str | None = None,
     keep_rows: bool = True,
@@ -43,7 +33,7 @@ def replace_head(
     Args:
         model: any module; a bare `nn.Linear` too.
         tax: the taxonomy, its classes in the order of the layer's outputs.
-        head: `"hierarchical"`, `"flat"` or `"shared"`.
+        head: the name of a head in `arbormax.heads.HEADS`.
         name: which layer to swap, as `model.named_modules()` calls it, where the last one cannot be told; a model
             with `get_classifier`, as timm's have, tells it.
         keep_rows: whether the leaves start from the old layer's rows.
@@ -55,10 +45,7 @@ def replace_head(
     >>> type(model[2]).__name__
     'HierarchicalSoftmax'
     """
-    if head not in _KINDS:
-        raise OptionError(
-            f"head is one of {', '.join(map(repr, _KINDS))}, not {head!r}{did_you_mean(str(head), _KINDS)}"
-        )
+    HEADS.check(head)
     for option in options:
         if option not in _OPTIONS:
             hint = did_you_mean(option, (*_OPTIONS, "head", "name", "keep_rows"))
@@ -66,7 +53,7 @@ def replace_head(
     if keep_rows:
         options.setdefault("init", "zeros")
     name, old = _choose(model, check_taxonomy(tax), name)
-    new = _KINDS[head](
+    new = HEADS[head](
         old.in_features, tax, bias=old.bias is not None, device=old.weight.device, dtype=old.weight.dtype, **options
     )
     if keep_rows:

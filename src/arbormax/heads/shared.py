@@ -1,8 +1,6 @@
-"""A softmax over all classes whose logits are sums along the path, so that siblings share what is common to them."""
+"""One softmax over all classes, whose logits are sums along the path."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,25 +9,26 @@ from arbormax.functional import shared_leaf_logits
 from arbormax.functional.index import tree_index
 from arbormax.functional.linear import linear
 from arbormax.functional.probabilities import leaf_rows, small_paths
-from arbormax.heads.base import SoftmaxOverLeaves, check_taxonomy
+from arbormax.heads.base import SoftmaxOverLeaves
 from arbormax.taxonomy import Taxonomy
 
 
 class SharedSoftmax(SoftmaxOverLeaves):
-    """A class's logit is the sum of the logits of its ancestors and its own; (C + P - 1)(D + 1) parameters.
+    """A softmax in which siblings share parameters: the logit of a class is the sum of the logits on its path.
 
-    Row j of the weight belongs to node j + 1.
+    Row j of the weight belongs to node j + 1; (C + P - 1)(D + 1) parameters. The arguments are those of `TreeHead`.
     """
 
-    def __init__(self, in_features: int, tax: Taxonomy, bias: bool = True, **options: Any) -> None:
-        super().__init__(in_features, tax, check_taxonomy(tax).num_nodes - 1, bias, **options)
+    @staticmethod
+    def num_rows(tax: Taxonomy) -> int:
+        return tax.num_nodes - 1
 
     def leaf_logits(self, h: Tensor) -> Tensor:
         self._check_features(h)
         return shared_leaf_logits(linear(h, self.weight, self.bias), self.taxonomy)
 
     def _training_logits(self, h: Tensor) -> Tensor:
-        # The rows are summed before the product: one pass over the weights instead of one over every item's logits.
+        # The rows are summed before the product: one pass over the weights, not one over the logits of each item.
         self._check_features(h)
         index = tree_index(self.taxonomy, self.weight.device)
         if (matrix_CM := small_paths(self.weight, index)) is not None and h.layout is torch.strided:

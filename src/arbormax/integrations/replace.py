@@ -9,7 +9,6 @@ from typing import Any
 from torch import nn
 
 from arbormax.heads import replace_head as swap_head
-from arbormax.heads.replace import HeadKind
 from arbormax.taxonomy import Taxonomy
 
 
@@ -17,7 +16,7 @@ from arbormax.taxonomy import Taxonomy
 def replace_head(
     model: nn.Module,
     tax: Taxonomy,
-    head: HeadKind = "hierarchical",
+    head: str = "hierarchical",
     *,
     name: str | None = None,
     keep_rows: bool = True,

@@ -21,7 +21,6 @@ from arbormax.errors import ArbormaxError, InputError, MissingDependencyError, O
 from arbormax.functional import flat_cross_entropy, flat_node_log_probs, hierarchical_cross_entropy
 from arbormax.functional.checks import TargetKind, check_choice
 from arbormax.heads.base import TreeHead, check_taxonomy, refuse_sibling_options
-from arbormax.heads.replace import HeadKind
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy._draft import Draft, assemble
 from arbormax.taxonomy.formats import _json, _own
@@ -42,7 +41,7 @@ _WHERE = ("cache_dir", "force_download", "local_files_only", "proxies", "revisio
 def replace_head(
     model: transformers.PreTrainedModel,
     tax: Taxonomy,
-    head: HeadKind = "hierarchical",
+    head: str = "hierarchical",
     *,
     name: str | None = None,
     **options: Any,
@@ -134,9 +133,8 @@ def trainer_loss(
     head = found[0]
     check_choice("target_kind", target_kind, get_args(TargetKind))
     siblings: dict[str, Any] = {"gamma": gamma, "node_weights": node_weights, "tau": tau}
-    if not isinstance(head, heads.HierarchicalSoftmax):
-        refuse_sibling_options(type(head).__name__, siblings)
-    elif tau and not bool(head.log_priors.any()):
+    refuse_sibling_options(head, **siblings)
+    if isinstance(head, heads.HierarchicalSoftmax) and tau and not bool(head.log_priors.any()):
         raise OptionError("tau needs the training frequencies: call head.set_priors(class_counts) first")
     tax = head.taxonomy
 

@@ -17,16 +17,10 @@ from arbormax.data.batching import Batches, Inputs
 from arbormax.data.ragged import Ragged
 from arbormax.encoders import Encoder, encoder_kind
 from arbormax.errors import InputError, OptionError
-from arbormax.heads import FlatSoftmax, HierarchicalSoftmax, SharedSoftmax
-from arbormax.heads.base import TreeHead
+from arbormax.heads import HEADS, TreeHead
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
 
-HEADS: dict[str, type[TreeHead]] = {
-    "hierarchical": HierarchicalSoftmax,
-    "flat": FlatSoftmax,
-    "shared": SharedSoftmax,
-}
 _CHUNK = 4096  # texts that are sorted by length together, so that a stream needs no more memory than this
 
 
@@ -37,7 +31,7 @@ class Model(nn.Module):
         super().__init__()
         self.encoder = encoder
         options = {"sparse": True} if config.sparse_head else {}
-        self.head: TreeHead = HEADS[config.head](encoder.out_features, taxonomy, **options)  # type: ignore[arg-type]
+        self.head: TreeHead = HEADS[config.head](encoder.out_features, taxonomy, **options)
         self.config = config
 
     @classmethod

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from arbormax.encoders import EncoderOptions, encoder_kind
 from arbormax.errors import OptionError, did_you_mean
+from arbormax.heads import HEADS
 
 M = TypeVar("M", bound=BaseModel)
-HeadName = Literal["hierarchical", "flat", "shared"]
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "paper": {
@@ -49,7 +49,7 @@ class TrainConfig(BaseModel):
 
     encoder: str = Field("bag", description="name of a registered encoder")
     encoder_options: dict[str, Any] = Field(default_factory=dict, description="the encoder's own settings")
-    head: HeadName = Field("hierarchical", description="hierarchical, flat or shared")
+    head: Annotated[str, AfterValidator(HEADS.check)] = Field("hierarchical", description=", ".join(HEADS.names))
     seed: int = Field(0, ge=0, lt=2**32, description="of weights, order and dropout")
     epochs: int | None = Field(None, ge=1, description="passes over the training texts, at most")
     batch_size: int | None = Field(None, ge=1, description="texts per step and device")
@@ -115,11 +115,15 @@ class TrainConfig(BaseModel):
     def check(self) -> None:
         """Raise for what no single field can tell."""
         self.options  # noqa: B018 - raises
-        if self.sparse_head and (self.head != "hierarchical" or encoder_kind(self.encoder).gives_sparse):
-            is_head = self.head != "hierarchical"
-            found = f"head='{self.head}'" if is_head else f"encoder='{self.encoder}', whose features are sparse"
+        head = HEADS[self.head]
+        if self.sparse_head and (not head.supports_sparse or encoder_kind(self.encoder).gives_sparse):
+            found = (
+                f"encoder={self.encoder!r}, whose features are sparse"
+                if head.supports_sparse
+                else f"head={self.head!r}"
+            )
             raise OptionError(f"sparse_head needs head='hierarchical' and dense features; found {found}")
-        if self.head != "hierarchical" and (spoken := sibling_options(self)):
+        if not head.sibling_options and (spoken := sibling_options(self)):
             speak, need = ("speaks", "needs") if len(spoken) == 1 else ("speak", "need")
             raise OptionError(f"{', '.join(spoken)} {speak} of siblings and {need} head='hierarchical'")
 
@@ -150,6 +154,8 @@ def _told(error: ValidationError, kind: type[BaseModel], what: str) -> str:
             lines.append(f"{what} needs the option {name!r}" + (f": {about}" if about else ""))
         elif problem["type"] == "value_error" and isinstance(problem["input"], Mapping):  # of a whole model
             lines.append(": ".join(filter(None, (name, str(problem["ctx"]["error"])))))
+        elif isinstance(raised := problem.get("ctx", {}).get("error"), OptionError):
+            lines.append(f"{name}: {raised.message}")
         else:
             lines.append(f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}")
     return "\n".join(lines)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from arbormax.data.examples import Examples
-from arbormax.errors import OptionError, did_you_mean
+from arbormax.errors import OptionError
+from arbormax.heads import HEADS
 from arbormax.metrics.bootstrap import MEASURES, Interval, check_options, paired_differences
-from arbormax.model.network import HEADS
 from arbormax.model.settings import TrainConfig, sibling_options
 from arbormax.studies.crossval import (
     EpochsFrom,
@@ -222,14 +222,13 @@ def _settings(
 ) -> dict[tuple[str, int], TrainConfig]:
     """The settings of every training, seed by seed; raises for whatever one of them would meet."""
     for head in heads:
-        if head not in HEADS:
-            raise OptionError(f"heads are {', '.join(HEADS)}; found {head!r}{did_you_mean(head, HEADS)}")
+        HEADS.check(head, argument="heads")
     for what, values in (("head", heads), ("seed", seeds)):
         if not values or len(set(values)) != len(values):
             raise OptionError(f"a comparison needs one {what} or more, each once; found {tuple(values)}")
     if any(not isinstance(seed, int) or not 0 <= seed < 2**32 for seed in seeds):
         raise OptionError(f"seeds are whole numbers from 0, found {tuple(seeds)}")
-    spoken, refusing = sibling_options(config), [head for head in heads if head != "hierarchical"]
+    spoken, refusing = sibling_options(config), [head for head in heads if not HEADS[head].sibling_options]
     if spoken and refusing:
         speak, these = ("speaks", "this option") if len(spoken) == 1 else ("speak", "these options")
         know = "knows" if len(refusing) == 1 else "know"

@@ -10,17 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 import pytorch_lightning as pl
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from arbormax.data.examples import Examples
 from arbormax.data.folds import fold_of, held_out
 from arbormax.encoders import ENCODERS, encoder_kind
 from arbormax.errors import ArbormaxError, MissingDependencyError, OptionError, did_you_mean
-from arbormax.model.settings import HeadName, TrainConfig
+from arbormax.heads import HEADS
+from arbormax.model.settings import TrainConfig
 from arbormax.model.settings import checked as checked
 from arbormax.studies.crossval import Progress, silent
 from arbormax.taxonomy import Taxonomy
@@ -46,8 +47,8 @@ class SearchSpace(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     encoders: tuple[str, ...] = Field(default_factory=_default_encoders, min_length=1, description="encoders by name")
-    heads: tuple[HeadName, ...] = Field(
-        default=("hierarchical", "flat", "shared"), min_length=1, description="heads by name"
+    heads: tuple[Annotated[str, AfterValidator(HEADS.check)], ...] = Field(
+        default=HEADS.names, min_length=1, description="heads by name"
     )
     width: tuple[int, int] | None = Field(
         default=(32, 512), description="hidden or dim, where the encoder has one; log scale"

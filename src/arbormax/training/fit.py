@@ -205,7 +205,7 @@ def fit(
     labels = train.nodes if valid is None else np.concatenate([train.nodes, valid.nodes])
     kind: TargetKind = "class" if (taxonomy.class_of[labels] >= 0).all() else "node"
     if config.tau:
-        model.head.set_priors(class_counts(train.nodes, taxonomy), smoothing=1.0)  # type: ignore[operator]
+        model.head.set_priors(class_counts(train.nodes, taxonomy), smoothing=1.0)
     module = TrainingModule(model, kind, class_weights(config, train.nodes, taxonomy))
     data = TextData(model, kind, train, valid)
     active: list[pl.Callback] = [*callbacks, Clock()]

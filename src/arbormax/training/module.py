@@ -121,7 +121,7 @@ class TrainingModule(pl.LightningModule):
     def _loss(self, features: Tensor, target: Tensor) -> Tensor:
         # A mean that divides by the batch's own weights would take them out again, most of all in small batches.
         reduction = "mean" if self.class_weight is None else "none"
-        loss: Tensor = self.model.head.loss(  # type: ignore[operator]
+        loss: Tensor = self.model.head.loss(
             features, target, reduction, target_kind=self.kind, weight=self.class_weight, **self.loss_options
         )
         return loss if self.class_weight is None else loss.mean()
