@@ -10,7 +10,10 @@ import pytest
 
 import arbormax as am
 from arbormax.data import datasets
-from arbormax.data.datasets import icd10cm, paper
+from arbormax.data.datasets import DATASETS, icd10cm, paper
+from arbormax.data.datasets.base import SPLITS
+from arbormax.data.datasets.icd10cm import ICD10CM
+from arbormax.data.datasets.text_files import rows_digest
 from arbormax.data.datasets.trees import COMMODITIES, R52, deep_r52, tree
 from arbormax.errors import InputError, MissingDependencyError, OptionError
 
@@ -27,7 +30,7 @@ REAL = Path(os.environ.get("ARBORMAX_DATA") or "no-such-folder")
 
 def real(name):
     """The folder of the real data, or a skip where this dataset is not in it."""
-    if not all(paper.SOURCES[name].find(REAL, split) for split in paper.SPLITS):
+    if not all(paper.SOURCES[name].find(REAL, split) for split in SPLITS):
         pytest.skip(f"ARBORMAX_DATA names no folder with {name}")
     return REAL
 
@@ -88,23 +91,21 @@ def test_the_real_files_have_the_published_rows_and_labels(name):
 
 @pytest.mark.parametrize("name", PAPER)
 def test_the_real_files_have_the_known_digests(name):
-    from arbormax.data.download import FILES
-
-    for split, remote in zip(paper.SPLITS, FILES[name], strict=True):
-        path = paper.SOURCES[name].find(real(name), split)
-        assert paper.rows_digest(paper.SOURCES[name], path) == remote.rows
+    for remote in paper.SOURCES[name].remote_files:
+        path = paper.SOURCES[name].find(real(name), remote.split)
+        assert rows_digest(remote.read_rows(path)) == remote.rows_sha256
 
 
 def test_the_real_trec_rows_written_as_published_have_the_published_sums(tmp_path):
-    from arbormax.data.download import FILES, fetch
+    from arbormax.data import fetch
 
-    source = paper.SOURCES["trec"]
-    for split, remote in zip(paper.SPLITS, FILES["trec"], strict=True):
-        rows = paper.read_rows(source, source.find(real("trec"), split))
+    remotes = paper.TREC.remote_files
+    for remote in remotes:
+        rows = remote.read_rows(paper.TREC.find(real("trec"), remote.split))
         written = "".join(f"{label} {text}\n" for label, text in rows).encode("iso-8859-1")
         assert hashlib.sha256(written).hexdigest() == remote.sha256
         put(tmp_path, "trec", remote.name, written)
-    assert fetch("trec", tmp_path) == [tmp_path / "trec" / remote.name for remote in FILES["trec"]]
+    assert fetch("trec", tmp_path) == [tmp_path / "trec" / remote.name for remote in remotes]
     assert datasets.load("trec", tmp_path).train.inputs == datasets.load("trec", REAL).train.inputs
 
 
@@ -137,8 +138,9 @@ def test_the_published_trec_files_and_the_tables_give_equal_rows(tmp_path):
     one, other = datasets.load("trec", tmp_path / "original"), datasets.load("trec", tmp_path / "table")
     assert one.train.inputs == other.train.inputs == [text for _, text in rows]
     np.testing.assert_array_equal(one.test.nodes, other.test.nodes)
-    source = paper.SOURCES["trec"]
-    digests = {paper.rows_digest(source, source.find(tmp_path / kind, "train")) for kind in ("original", "table")}
+    train = paper.TREC.remote_files[0]
+    found = [paper.TREC.find(tmp_path / kind, "train") for kind in ("original", "table")]
+    digests = {rows_digest(train.read_rows(path)) for path in found}
     assert len(digests) == 1
 
 
@@ -241,17 +243,15 @@ def test_both_splits_by_themselves_are_those_of_the_whole(tmp_path):
     put(tmp_path, "r8", "train.tsv", "earn\tone\nacq\ttwo\n")
     put(tmp_path, "r8", "r8-test-all-terms.txt", "ship\tthree\n")
     whole = datasets.load("r8", tmp_path)
-    for split in paper.SPLITS:
+    for split in SPLITS:
         alone = datasets.load_split("r8", split, tmp_path)
         assert alone.digest() == getattr(whole, split).digest()
 
 
 def test_a_split_that_cannot_be_is_told():
-    with pytest.raises(OptionError, match="splits are read by themselves of trec, 20ng, r8, r52; found 'icd10cm'"):
-        datasets.load_split("icd10cm", "train")
     with pytest.raises(OptionError, match="did you mean 'r52'"):
         datasets.load_split("r53", "train")
-    with pytest.raises(OptionError, match="split is one of train, test, found 'valid'"):
+    with pytest.raises(OptionError, match="split: expected one of train, test, found 'valid'"):
         datasets.load_split("r8", "valid")
 
 
@@ -270,14 +270,14 @@ def test_the_listing_tells_what_is_there_and_what_is_missing(tmp_path):
     put(tmp_path, "r8", "r8-train-all-terms.txt", "earn\tx\nearn\ty\r\n\n")
     put(tmp_path, "r8", "test.tsv", "earn\tx")
     statuses = {status.name: status for status in datasets.available(tmp_path)}
-    assert tuple(statuses) == datasets.NAMES
+    assert tuple(statuses) == DATASETS.names
     r8, r52 = statuses["r8"], statuses["r52"]
-    assert (r8.there, r8.train, r8.test, r8.missing) == (True, 2, 1, ())
+    assert (r8.available, r8.train, r8.test, r8.missing) == (True, 2, 1, ())
     assert r8.found == (str(tmp_path / "r8" / "r8-train-all-terms.txt"), str(tmp_path / "r8" / "test.tsv"))
-    assert (r52.there, r52.train, len(r52.missing)) == (False, None, 2)
+    assert (r52.available, r52.train, len(r52.missing)) == (False, None, 2)
     assert str(tmp_path / "r52" / "r52-train-all-terms.txt") in r52.missing[0]
     assert r52.hint == "arbormax data fetch r52"
-    assert statuses["icd10cm"].there
+    assert statuses["icd10cm"].available
 
 
 def test_the_data_folder_is_the_named_one_else_in_the_users_cache(monkeypatch, tmp_path):
@@ -308,7 +308,7 @@ def test_the_data_folder_follows_the_custom_of_macos_and_windows(monkeypatch, tm
 
 def test_load_looks_in_the_named_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("ARBORMAX_DATA", str(tmp_path))
-    for split in paper.SPLITS:
+    for split in SPLITS:
         put(tmp_path, "r8", f"{split}.tsv", "earn\tx\n")
     assert len(datasets.load("r8").train) == 1
 
@@ -367,21 +367,21 @@ def test_known_texts_of_icd10cm_carry_their_category(icd):
 
 
 def test_the_listing_of_icd10cm_tells_the_rows_that_loading_gives(icd, monkeypatch):
-    status = icd10cm.status()
-    assert (status.there, status.train, status.test) == (True, len(icd.train), len(icd.test))
+    status = ICD10CM.status()
+    assert (status.available, status.train, status.test) == (True, len(icd.train), len(icd.test))
     monkeypatch.setattr(icd10cm, "SIZES", {})
-    assert icd10cm.status() == status
+    assert ICD10CM.status() == status
 
 
 def test_icd10cm_names_its_edition(icd):
     assert icd.source.startswith("ICD-10-CM, release of ")
-    assert icd.source.endswith(icd10cm.status().found[0])
+    assert icd.source.endswith(ICD10CM.status().found[0])
 
 
 def test_icd10cm_without_its_package_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "simple_icd_10_cm", None)
     with pytest.raises(MissingDependencyError, match=r"arbormax\[text\]"):
         datasets.load("icd10cm")
-    status = icd10cm.status()
-    assert not status.there
+    status = ICD10CM.status()
+    assert not status.available
     assert "simple-icd-10-cm" in status.missing[0]

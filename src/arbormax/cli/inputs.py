@@ -28,17 +28,19 @@ class Labelled:
 
 
 def is_dataset(data: str) -> bool:
-    from arbormax.data.datasets import NAMES
+    from arbormax.data.datasets import DATASETS
 
-    return data in NAMES
+    return data in DATASETS
 
 
 def check_exists(data: str) -> None:
     """Raise for what is neither a dataset nor a file."""
-    from arbormax.data.datasets import NAMES
+    from arbormax.data.datasets import DATASETS
 
     if not is_dataset(data) and not Path(data).exists() and not Path(data).suffix:
-        raise InputError(f"{data!r} is neither a dataset ({', '.join(NAMES)}) nor a file{did_you_mean(data, NAMES)}")
+        raise InputError(
+            f"{data!r} is neither a dataset ({', '.join(DATASETS)}) nor a file{did_you_mean(data, DATASETS)}"
+        )
 
 
 def read_labelled(

@@ -57,7 +57,7 @@ class TreeOptions:
 
     def read(self, source: str) -> Taxonomy:
         """The tree of a dataset, a model or a file."""
-        from arbormax.data.datasets import NAMES
+        from arbormax.data.datasets import DATASETS, load_taxonomy
         from arbormax.taxonomy import Taxonomy
 
         given = {name: getattr(self, name) for name in ("layout", "delimiter", "header", "root", "encoding")}
@@ -67,14 +67,14 @@ class TreeOptions:
         if self.separator is not None:
             options["sep"] = self.separator
         path = Path(source)
-        if source in NAMES:
+        if source in DATASETS:
             if self != TreeOptions():
                 raise OptionError(f"options such as --layout belong to files, and {source} is a dataset")
-            return _of_dataset(source)
+            return load_taxonomy(source)
         if path.is_dir() and (path / "taxonomy.json").is_file():
             path /= "taxonomy.json"  # a model's own
         if not path.exists() and not path.suffix:
-            told = f"neither a dataset ({', '.join(NAMES)}) nor a file{did_you_mean(source, NAMES)}"
+            told = f"neither a dataset ({', '.join(DATASETS)}) nor a file{did_you_mean(source, DATASETS)}"
             raise InputError(f"{source!r} is {told}")
         return Taxonomy.load(path, format=self.input_format, inner_classes=self.inner_classes, **options)  # type: ignore[arg-type]
 
@@ -239,11 +239,3 @@ def _counts(tax: Taxonomy, data: str, text: str, label: str) -> np.ndarray:
 
 def _by_path(tax: Taxonomy, counts: np.ndarray) -> list[dict[str, Any]]:
     return [{"path": tax.path(node), "examples": count} for node, count in enumerate(counts.tolist())]
-
-
-def _of_dataset(name: str) -> Taxonomy:
-    from arbormax.data import load
-    from arbormax.data.datasets.paper import SOURCES
-    from arbormax.data.datasets.trees import tree
-
-    return tree(name) if name in SOURCES else load(name).taxonomy  # the paper's trees need no files

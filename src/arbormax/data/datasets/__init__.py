@@ -1,46 +1,75 @@
-"""Datasets by name: a taxonomy with training and test texts, read from files or an installed package, never the net."""
+"""Datasets by name: a taxonomy with training and test texts, read from files or an installed package.
+
+Nothing here uses the network; `arbormax.data.fetch` downloads.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from arbormax.data.datasets import icd10cm, paper
-from arbormax.data.datasets.base import Dataset, MissingDataError, Status, data_root, folder_of
+from arbormax.data.datasets.base import (
+    SPLITS,
+    Dataset,
+    DatasetSource,
+    MissingDataError,
+    RemoteFile,
+    Split,
+    Status,
+    data_root,
+    resolve_root,
+)
+from arbormax.data.datasets.registry import DATASETS
 from arbormax.data.examples import Examples
-from arbormax.errors import OptionError, did_you_mean
+from arbormax.errors import OptionError
+from arbormax.taxonomy import Taxonomy
 
-__all__ = ["NAMES", "Dataset", "MissingDataError", "Status", "available", "data_root", "load", "load_split"]
-
-NAMES = (icd10cm.NAME, *paper.SOURCES)
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "DatasetSource",
+    "MissingDataError",
+    "RemoteFile",
+    "Status",
+    "available",
+    "data_root",
+    "load",
+    "load_split",
+    "load_taxonomy",
+]
 
 
 def load(name: str, root: Path | str | None = None) -> Dataset:
-    """The dataset of this name, one of `NAMES`; its files lie in `root`, which is `data_root()` unless given.
+    """The dataset of this name, one of `DATASETS`; its files are in `root`, by default `data_root()`.
 
-    `icd10cm` comes out of an installed package and needs no files.
+    `icd10cm` is part of an installed package and needs no files.
     """
-    if name == icd10cm.NAME:
-        return icd10cm.load()
-    if name in paper.SOURCES:
-        return paper.load(paper.SOURCES[name], folder_of(root))
-    raise OptionError(f"no dataset is named {name!r}, expected one of {', '.join(NAMES)}{did_you_mean(name, NAMES)}")
+    return _source(name).load(resolve_root(root))
 
 
-def load_split(name: str, split: Literal["train", "test"], root: Path | str | None = None) -> Examples:
-    """The training or the test texts of one of the paper's datasets, with the nodes of its tree; no look at the other.
+def load_split(name: str, split: Split, root: Path | str | None = None) -> Examples:
+    """The training or the test examples of a dataset. Where they are files, the other file is not opened."""
+    if split not in SPLITS:
+        raise OptionError(f"expected one of {', '.join(SPLITS)}, found {split!r}", argument="split")
+    return _source(name).load_split(resolve_root(root), split)
 
-    `arbormax.data.datasets.trees.tree(name)` is the tree.
-    """
-    if name not in paper.SOURCES:
-        near = did_you_mean(name, paper.SOURCES)
-        raise OptionError(f"splits are read by themselves of {', '.join(paper.SOURCES)}; found {name!r}{near}")
-    if split not in paper.SPLITS:
-        raise OptionError(f"split is one of {', '.join(paper.SPLITS)}, found {split!r}")
-    return paper.load_split(paper.SOURCES[name], folder_of(root), split)
+
+def load_taxonomy(name: str, root: Path | str | None = None) -> Taxonomy:
+    """The tree of a dataset; the trees of `trec`, `20ng`, `r8` and `r52` need no files."""
+    return _source(name).taxonomy(resolve_root(root))
 
 
 def available(root: Path | str | None = None) -> list[Status]:
-    """What is there of every dataset: its rows and where it was found, or what is missing and how to get it."""
-    folder = folder_of(root)
-    return [icd10cm.status(), *(paper.status(source, folder) for source in paper.SOURCES.values())]
+    """The status of every dataset: its rows and where it was found, or what is missing and how to get it."""
+    folder = resolve_root(root)
+    return [DATASETS[name].status(folder) for name in DATASETS]
+
+
+def _source(name: str) -> DatasetSource:
+    return DATASETS[DATASETS.check(name, argument="name")]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "NAMES":
+        return DATASETS.names
+    raise AttributeError(f"module 'arbormax.data.datasets' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The trees of Schuurmans & Frasincar (2020): each category and its classes, in class order."""
+"""The trees of Schuurmans & Frasincar (2020): categories and their classes, in class order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ R52 = {
     "monetary": "money-fx interest money-supply reserves instal-debt dlr",
 }
 
-# The paper's authors sorted the commodities further; its tree has them in this order.
+# A third level of the commodities, in the order of the paper's tree.
 COMMODITIES = {
     "oil": "crude nat-gas pet-chem gas heat fuel jet",
     "food": "grain sugar coffee cocoa veg-oil orange livestock carcass meal-feed potato tea",
@@ -67,12 +67,12 @@ def deep_r52() -> Taxonomy:
 
 @cache
 def tree(name: str) -> Taxonomy:
-    """The paper's tree of a dataset; its classes are the labels as they stand in the files.
+    """The paper's tree of a dataset; its classes are the labels in the files.
 
     >>> tree("trec").path(tree("trec").find("NUM:date"))
     ('NUM', 'NUM:date')
     """
-    if name == "trec":  # fine names repeat under several coarse ones, so the label is the whole of COARSE:fine
+    if name == "trec":  # fine names repeat, so a label is COARSE:fine
         return Taxonomy.from_nested({top: [f"{top}:{fine}" for fine in below.split()] for top, below in TREC.items()})
     table = {"20ng": NEWSGROUPS, "r8": R8, "r52": R52}[name]
     return Taxonomy.from_nested({top: below.split() for top, below in table.items()})

@@ -1,0 +1,181 @@
+"""Datasets in text files of one example per line: `label<TAB>text` tables, or the files as they were published."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from arbormax.data.datasets.base import SPLITS, Dataset, DatasetSource, MissingDataError, RemoteFile, Split, Status
+from arbormax.data.examples import Examples
+from arbormax.errors import InputError, TableError, did_you_mean
+from arbormax.taxonomy import Taxonomy
+
+_BLANKS = " \t\r\f\v"  # str.rstrip() would also remove the no-break space of ISO-8859-1
+
+
+@dataclass(frozen=True)
+class RemoteTable(RemoteFile):
+    """A published file with a label and a text per line.
+
+    A file is accepted if its bytes have the SHA-256 `sha256`, or if its rows, written as a table of label, tab and
+    text, have `rows_sha256`. Published copies differ in blanks at line ends, which the latter ignores.
+    """
+
+    rows_sha256: str | None = None
+    split: Split = "train"
+    encoding: str = "utf-8"
+    separator: str = "\t"
+
+    @property
+    def local_names(self) -> tuple[str, ...]:
+        return self.name, f"{self.split}.tsv"
+
+    def find_mismatch(self, path: Path) -> str | None:
+        problem = super().find_mismatch(path) if self.sha256 else ""
+        if problem is None or self.rows_sha256 is None:
+            return problem
+        try:
+            found = rows_digest(self.read_rows(path))
+        except InputError as error:
+            found = str(error)
+        return None if found == self.rows_sha256 else f"expected rows with SHA-256 {self.rows_sha256}, found {found}"
+
+    def read_rows(self, path: Path) -> list[tuple[str, str]]:
+        """Label and text of every line; a `.tsv` file is a table, any other file is as published."""
+        return read_rows(path) if path.suffix == ".tsv" else read_rows(path, self.encoding, self.separator)
+
+
+class TextFiles(DatasetSource):
+    """A dataset in one file for each split: the published file, or the table `train.tsv` or `test.tsv`.
+
+    `tree` is the taxonomy, or the name of a taxonomy file in the folder of the dataset. Labels are names of leaves.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        licence: str,
+        source: str,
+        tree: Callable[[], Taxonomy] | str,
+        remote_files: tuple[RemoteTable, ...] = (),
+    ) -> None:
+        self.name, self.description, self.licence, self.source = name, description, licence, source
+        self.tree = tree
+        self.remote_files: tuple[RemoteTable, ...] = remote_files
+
+    def load(self, folder: Path) -> Dataset:
+        train, test = self._read(folder, SPLITS)
+        return Dataset(self.name, self.taxonomy(folder), train, test, self.description, self.licence, self.source)
+
+    def load_split(self, folder: Path, split: Split) -> Examples:
+        return self._read(folder, (split,))[0]
+
+    def taxonomy(self, folder: Path) -> Taxonomy:
+        if callable(self.tree):
+            return self.tree()
+        self._require(self._missing(folder, ()))
+        return Taxonomy.load(folder / self.name / self.tree)
+
+    def status(self, folder: Path) -> Status:
+        paths = [path for split in SPLITS if (path := self.find(folder, split))]
+        found = tuple(map(str, paths))
+        if missing := self._missing(folder):
+            return Status(self.name, False, self.description, found=found, missing=missing, hint=self._hint())
+        train, test = (sum(1 for line in path.read_bytes().split(b"\n") if line.strip()) for path in paths)
+        return Status(self.name, True, self.description, train, test, found)
+
+    def find(self, folder: Path, split: Split) -> Path | None:
+        """The file of a split: the published one if it exists, else the table, else None."""
+        return next((path for path in self._candidates(folder, split) if path.is_file()), None)
+
+    def _candidates(self, folder: Path, split: Split) -> list[Path]:
+        names = [name for remote in self.remote_files if remote.split == split for name in remote.local_names]
+        return [folder / self.name / name for name in names or [f"{split}.tsv"]]
+
+    def _missing(self, folder: Path, splits: tuple[Split, ...] = SPLITS) -> tuple[str, ...]:
+        missing = []
+        for split in splits:
+            if self.find(folder, split) is None:
+                first, *others = self._candidates(folder, split)
+                missing.append(f"{first} (or {others[0].name} beside it)" if others else str(first))
+        if isinstance(self.tree, str) and not (folder / self.name / self.tree).is_file():
+            missing.append(str(folder / self.name / self.tree))
+        return tuple(missing)
+
+    def _hint(self) -> str:
+        return f"arbormax data fetch {self.name}" if self.remote_files else "copy the missing files there"
+
+    def _require(self, missing: tuple[str, ...]) -> None:
+        if missing:
+            listed = "".join(f"\n  - {path}" for path in missing)
+            how = f"`arbormax data fetch {self.name}` downloads them, or copy" if self.remote_files else "copy"
+            raise MissingDataError(
+                f"files of the dataset {self.name} are missing:{listed}\n{how} the files there; "
+                "ARBORMAX_DATA or root= names another folder"
+            )
+
+    def _read(self, folder: Path, splits: tuple[Split, ...]) -> list[Examples]:
+        self._require(self._missing(folder, splits))
+        taxonomy = self.taxonomy(folder)
+        node_of = {taxonomy.names[node]: node for node in taxonomy.leaves.tolist()}
+        problems: list[str] = []
+        parts = [self._read_split(folder, split, node_of, problems) for split in splits]
+        if problems:
+            expected = f"every line of the files of {self.name} must have one label and one text"
+            message = f"{problems[0]}; {expected}" if len(problems) == 1 else f"{expected}:"
+            raise TableError(message, problems)
+        return parts
+
+    def _read_split(self, folder: Path, split: Split, node_of: dict[str, int], problems: list[str]) -> Examples:
+        """The rows of one file; its defects are added to `problems`."""
+        path = self.find(folder, split)
+        assert path is not None
+        remote = next((remote for remote in self.remote_files if remote.split == split), None)
+        rows = remote.read_rows(path) if remote else read_rows(path)
+        if not rows:
+            problems.append(f"{path}: no rows")
+        unknown: dict[str, list[int]] = defaultdict(list)
+        for line, (label, text) in enumerate(rows, start=1):
+            if not label.strip() or not text.strip():
+                problems.append(f"{path}, line {line}: no {'text' if label.strip() else 'label'}")
+            elif label not in node_of:
+                unknown[label].append(line)
+        for label, lines in unknown.items():
+            problems.append(f"{path}, {_lines(lines)}: unknown label {label!r}{did_you_mean(label, node_of)}")
+        nodes = np.fromiter((node_of.get(label, -1) for label, _ in rows), np.int64, len(rows))
+        return Examples([text for _, text in rows], nodes)
+
+
+def read_rows(path: Path, encoding: str = "utf-8-sig", separator: str = "\t") -> list[tuple[str, str]]:
+    """Label and text of every line, in order, without blanks at line ends and blank lines at the end of the file."""
+    raw = path.read_bytes()
+    try:
+        lines = raw.decode(encoding).split("\n")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{path}, line {line}: expected {encoding} text, found the byte 0x{raw[error.start]:02x}; "
+            "save the file in that encoding"
+        ) from None
+    while lines and not lines[-1].strip(_BLANKS):
+        lines.pop()
+    rows = [line.rstrip(_BLANKS).partition(separator) for line in lines]
+    return [(label, text) for label, _, text in rows]
+
+
+def rows_digest(rows: list[tuple[str, str]]) -> str:
+    """The SHA-256 of the rows as a table: UTF-8, label, tab, text, line feed. Equal rows have equal digests."""
+    table = "".join(f"{label}\t{text}\n" for label, text in rows)
+    return hashlib.sha256(table.encode("utf-8")).hexdigest()
+
+
+def _lines(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:5]))
+    more = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
+    return f"{'lines' if len(numbers) > 1 else 'line'} {shown}{more}"
