@@ -6,6 +6,10 @@ import urllib.request
 import pytest
 from cli_tools import SMALL
 
+from arbormax import Taxonomy
+from arbormax.data.datasets import DATASETS
+from arbormax.data.datasets.text_files import TextFiles
+
 TREE = "news/sport\nnews/weather\nshop/shoes\n"
 FAST = [*SMALL, "--epochs", "1"]
 
@@ -141,18 +145,34 @@ def test_the_datasets_are_listed(run, here):
     assert "arbormax data fetch trec" in told.out
     found = json.loads(run("data", "list", "--json").out)
     assert found["folder"] == str(here / "data")
-    assert {status["name"] for status in found["datasets"]} == {"icd10cm", "trec", "20ng", "r8", "r52"}
+    assert [status["name"] for status in found["datasets"]] == list(DATASETS)
+
+
+def test_a_registered_dataset_is_listed_and_loaded(run, here):
+    source = TextFiles("toy", "two toys", "none", "this test", lambda: Taxonomy.from_nested({"toy": ["ball", "kite"]}))
+    (here / "data" / "toy").mkdir(parents=True)
+    for split in ("train", "test"):
+        (here / "data" / "toy" / f"{split}.tsv").write_text("ball\tround\nkite\tflies\n")
+    DATASETS.add("toy", source, "two toys")
+    try:
+        assert "two toys" in run("data", "list").out
+        status = json.loads(run("data", "list", "--json").out)["datasets"][-1]
+        assert (status["name"], status["available"], status["train"]) == ("toy", True, 2)
+        assert "kite" in run("taxonomy", "show", "toy").out
+        assert "'toy' has no download" in run("data", "fetch", "toy").err
+    finally:
+        DATASETS.remove("toy")
 
 
 @pytest.fixture
 def offline(monkeypatch):
-    def no_net(*_, **__):
-        raise urllib.error.URLError(ConnectionRefusedError("no net in tests"))
+    def no_network(*_, **__):
+        raise urllib.error.URLError(ConnectionRefusedError("no network in tests"))
 
-    monkeypatch.setattr(urllib.request.OpenerDirector, "open", no_net)
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", no_network)
 
 
-def test_without_a_net_it_tells_which_file_goes_where(run, here, offline):
+def test_without_a_network_the_error_names_each_file_and_its_path(run, here, offline):
     told = run("data", "fetch", "trec", "r8")
     assert told.code == 2
     assert "Traceback" not in told.err
@@ -160,12 +180,12 @@ def test_without_a_net_it_tells_which_file_goes_where(run, here, offline):
         assert str(here / "data" / name) in told.err
 
 
-def test_all_are_the_datasets(run, here, offline):
+def test_fetch_all_downloads_every_dataset(run, here, offline):
     failed = json.loads(run("data", "fetch", "all", "--json").out)["failed"]
     assert set(failed) == {"trec", "20ng", "r8", "r52"}
 
 
-def test_files_that_came_are_told(run, here, monkeypatch):
+def test_downloaded_files_are_printed(run, here, monkeypatch):
     def fetched(name, progress):
         progress(5, 10)
         progress(10, None)
@@ -175,7 +195,7 @@ def test_files_that_came_are_told(run, here, monkeypatch):
     assert run("data", "fetch", "trec").out == f"trec: {here / 'trec'}\n"
 
 
-def test_a_wrong_name_is_refused_before_anything_is_fetched(refused, here):
+def test_a_wrong_name_is_refused_before_any_download(refused, here):
     assert "did you mean 'trec'" in refused("data", "fetch", "r8", "trce")
     assert "pip install" in refused("data", "fetch", "icd10cm")
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -385,3 +386,29 @@ def test_icd10cm_without_its_package_says_what_to_install(monkeypatch):
     status = ICD10CM.status()
     assert not status.available
     assert "simple-icd-10-cm" in status.missing[0]
+
+
+def test_soc2020_reads_its_tree_from_the_folder(tmp_path):
+    put(tmp_path, "soc2020", "train.tsv", "1111\tChief executive\n")
+    put(tmp_path, "soc2020", "test.tsv", "1112\tSenator\n")
+    with pytest.raises(datasets.MissingDataError, match=r"taxonomy\.json"):
+        datasets.load("soc2020", tmp_path)
+    put(tmp_path, "soc2020", "taxonomy.json", '{"1": {"11": {"111": ["1111", "1112"]}}}')
+    dataset = datasets.load("soc2020", tmp_path)
+    assert dataset.taxonomy.path(dataset.test.nodes[0]) == ("1", "11", "111", "1112")
+
+
+def test_the_real_soc2020_has_four_levels():
+    if not (REAL / "soc2020").is_dir():
+        pytest.skip("ARBORMAX_DATA names no folder with soc2020")
+    dataset = datasets.load("soc2020", REAL)
+    assert (len(dataset.train), len(dataset.test)) == (25_676, 6_287)
+    assert (dataset.taxonomy.num_leaves, dataset.taxonomy.depth) == (412, 4)
+
+
+def test_the_registry_of_datasets_needs_no_torch():
+    code = (
+        "import sys; sys.modules['torch'] = None; from arbormax.data.datasets import available; print(len(available()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == len(DATASETS)

@@ -70,8 +70,7 @@ def _dataset_files(name: str) -> tuple[RemoteFile, ...]:
             argument="name",
         )
     if not DATASETS[name].remote_files:
-        hint = DATASETS[name].status(resolve_root(None)).hint
-        raise OptionError(f"the dataset {name!r} has no download{f': {hint}' if hint else ''}", argument="name")
+        raise OptionError(f"the dataset {name!r} has no download: {DATASETS[name].hint}", argument="name")
     return DATASETS[name].remote_files
 
 

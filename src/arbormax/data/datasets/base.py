@@ -81,6 +81,7 @@ class DatasetSource(ABC):
 
     name: str
     description: str
+    hint: str = ""  # how to get the dataset if it is missing
     remote_files: tuple[RemoteFile, ...] = ()  # what `fetch` downloads
 
     @abstractmethod

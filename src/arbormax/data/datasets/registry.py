@@ -15,6 +15,4 @@ DATASETS.add("trec", "arbormax.data.datasets.paper:TREC", "questions and the kin
 DATASETS.add("20ng", "arbormax.data.datasets.paper:NEWSGROUPS", "Usenet posts and their newsgroup")
 DATASETS.add("r8", "arbormax.data.datasets.paper:R8", "Reuters news of 1987 and their topic, 8 topics")
 DATASETS.add("r52", "arbormax.data.datasets.paper:R52", "Reuters news of 1987 and their topic, 52 topics")
-DATASETS.add(
-    "soc2020", "arbormax.data.datasets.soc2020:SOC2020", "job titles and their group in the UK's SOC 2020"
-)
+DATASETS.add("soc2020", "arbormax.data.datasets.soc2020:SOC2020", "job titles and their group in the UK's SOC 2020")

@@ -67,6 +67,7 @@ class TextFiles(DatasetSource):
     ) -> None:
         self.name, self.description, self.licence, self.source = name, description, licence, source
         self.tree = tree
+        self.hint = f"arbormax data fetch {name}" if remote_files else "copy its files into the data folder"
         self.remote_files: tuple[RemoteTable, ...] = remote_files
 
     def load(self, folder: Path) -> Dataset:
@@ -86,7 +87,7 @@ class TextFiles(DatasetSource):
         paths = [path for split in SPLITS if (path := self.find(folder, split))]
         found = tuple(map(str, paths))
         if missing := self._missing(folder):
-            return Status(self.name, False, self.description, found=found, missing=missing, hint=self._hint())
+            return Status(self.name, False, self.description, found=found, missing=missing, hint=self.hint)
         train, test = (sum(1 for line in path.read_bytes().split(b"\n") if line.strip()) for path in paths)
         return Status(self.name, True, self.description, train, test, found)
 
@@ -107,9 +108,6 @@ class TextFiles(DatasetSource):
         if isinstance(self.tree, str) and not (folder / self.name / self.tree).is_file():
             missing.append(str(folder / self.name / self.tree))
         return tuple(missing)
-
-    def _hint(self) -> str:
-        return f"arbormax data fetch {self.name}" if self.remote_files else "copy the missing files there"
 
     def _require(self, missing: tuple[str, ...]) -> None:
         if missing:
