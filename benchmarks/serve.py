@@ -39,7 +39,7 @@ import torch
 
 from arbormax.data import Dataset, load
 from arbormax.model import Model, TrainConfig, save_model
-from arbormax.model.predict import Decoding, predictions
+from arbormax.model.predict import predict
 from common import append, circumstances
 from export import transformer
 
@@ -164,7 +164,7 @@ def bare(model: Model, texts: list[str], size: int, seconds: float) -> float:
     count, at, begin = 0, 0, time.perf_counter()
     while (spent := time.perf_counter() - begin) < seconds:
         part = texts[at : at + size]
-        for _ in predictions(model, part, Decoding(top_k=TOP_K), size):
+        for _ in predict(model, part, top_k=TOP_K, batch_size=size):
             count += 1
         at = (at + size) % max(1, len(texts) - size)
     return count / spent

@@ -17,7 +17,8 @@ from arbormax import Taxonomy
 from arbormax.cli.options import InputOptions
 from arbormax.cli.scoring import batches_of
 from arbormax.model import load_model
-from arbormax.model.predict import ROWS, Decoding, Names, scored
+from arbormax.model.predict import NodeNames
+from arbormax.model.rows import ROWS, predict_rows
 
 LABELS = {"sport", "weather", "shoes", "hats"}
 
@@ -253,7 +254,7 @@ def test_rows_are_read_only_as_they_are_needed(model):
             return len(chunk)
 
     batches, column = batches_of(io.BufferedReader(Endless()), InputOptions(input_format="txt"))
-    found = scored(batches, column, load_model(model), Decoding(), 64, False, lambda problems: None)
+    found = predict_rows(load_model(model), batches, column, batch_size=64, on_bad_rows=lambda problems: None)
     for _ in range(ROWS + 5):
         assert next(found)["label"] == "sport"
     assert read < 10 * 4 * ROWS + (1 << 20)
@@ -293,7 +294,7 @@ def test_a_killed_run_leaves_nothing_under_the_final_name(model, tmp_path):
 
 def test_labels_of_nodes_are_found_again():
     tax = Taxonomy.from_nested({"a": {"x": ["1", "2"], "z": ["q"]}, "b": {"x": ["1"], "y": ["a/c"]}})
-    names = Names(tax)
+    names = NodeNames(tax)
     assert names.label(0) == ""
     for node in range(1, tax.num_nodes):
         assert tax.find(names.label(node)) == node

@@ -132,12 +132,12 @@ def test_the_top_classes_are_a_stable_sort(logp, k):
 def test_the_answer_is_the_first_of_the_best_also_when_all_are_alike():
     from arbormax.model import TrainConfig
     from arbormax.model.network import Model
-    from arbormax.model.predict import Decoding, predictions
+    from arbormax.model.predict import predict
 
     tax = Taxonomy.from_parents([-1, *(0 for _ in range(40))])
     model = Model.new(["some words"], tax, TrainConfig.make(encoder="bag"))
     with torch.no_grad():
         model.head.weight.zero_()
         model.head.bias.zero_()
-    (row,) = predictions(model, ["words"], Decoding(top_k=3))
-    assert row["label"] == row["top"][0]["label"]
+    (found,) = predict(model, ["words"], top_k=3)
+    assert found.label == found.alternatives[0][0]

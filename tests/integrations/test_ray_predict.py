@@ -19,7 +19,7 @@ from arbormax.data import Examples, iter_rows
 from arbormax.encoders.bag import BagEncoder
 from arbormax.integrations import _corpus
 from arbormax.model import TrainConfig, save_model
-from arbormax.model.predict import ROWS
+from arbormax.model.rows import ROWS
 from arbormax.training import fit
 
 pytest.importorskip("ray.data", reason="needs arbormax[ray]")

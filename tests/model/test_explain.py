@@ -57,7 +57,7 @@ def trained() -> Model:
 def test_the_relevant_part_is_true_to_the_model(tax, head, siblings, tau, data):
     model = untrained(tax, head=head)
     node = data.draw(st.none() | st.integers(0, tax.num_nodes - 1))
-    decoding = Decoding("threshold", tau)
+    decoding = Decoding.choose(tau=tau)
     found = explain(model, TEXTS[0], decoding=decoding, siblings=siblings, node=node, words=False)
     logp = logs(model, TEXTS[:1])
     answer = int(decoding.nodes(torch.from_numpy(logp), tax)) if node is None else node
@@ -115,7 +115,7 @@ def test_an_answer_off_the_best_leafs_path_is_gone_through():
 
 
 def test_the_root_as_an_answer_has_no_path():
-    found = explain(untrained(), TEXTS[0], decoding=Decoding("threshold", 0.999999))
+    found = explain(untrained(), TEXTS[0], decoding=Decoding.choose(tau=0.999999))
     assert (found["label"], found["path"], found["stopped_at"], found["probability"]) == ("", [], 0, 1.0)
     assert found["steps"]
 

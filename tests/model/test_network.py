@@ -48,7 +48,7 @@ def test_no_texts_give_nothing():
 
 def test_a_batch_of_nothing_is_refused():
     for encoder in ("bag", "bilstm"):
-        with pytest.raises(OptionError, match="at least one text, not 0"):
+        with pytest.raises(OptionError, match="at least 1, found 0"):
             next(untrained(encoder).features(["a"], batch_size=0))
 
 

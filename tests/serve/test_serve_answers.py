@@ -13,7 +13,7 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from arbormax import Taxonomy
-from arbormax.model.predict import Names
+from arbormax.model.predict import NodeNames
 from arbormax.serve import create_app, schemas
 from arbormax.serve.taxonomy import Tree
 
@@ -145,7 +145,7 @@ def test_a_search_gives_the_best_matches_first():
         "Rückgabe",
     ]
     tax = Taxonomy.from_nested(names)
-    tree = Tree(tax, Names(tax), "names")
+    tree = Tree(tax, NodeNames(tax), "names")
 
     def found(words):
         return [match["name"] for match in tree.search(words, 0, 50)["matches"]]
@@ -163,7 +163,7 @@ def test_a_search_agrees_with_looking_at_every_name():
     draw = np.random.default_rng(0)
     names = sorted({"".join(draw.choice(list("ab é"), size=draw.integers(1, 7))).strip() or "x" for _ in range(300)})
     tax = Taxonomy.from_nested(names)
-    tree = Tree(tax, Names(tax), "names")
+    tree = Tree(tax, NodeNames(tax), "names")
     for word in ("a", "b", "é", "ab", "ba", "éa", "aab", "zz"):
         found = [match["name"] for match in tree.search(word, 0, 500)["matches"]]
         assert sorted(found) == [name for name in names if word in name]

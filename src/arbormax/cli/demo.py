@@ -111,12 +111,12 @@ def _trained(
 
 def _examples(model: Model, test: Examples) -> list[dict[str, Any]]:
     """Some test texts with what is predicted for them and what is true."""
-    from arbormax.model.predict import Decoding, Names, predictions
+    from arbormax.model.predict import NodeNames, predict
 
     chosen = test.take([int(share * len(test)) for share in TEXTS])
-    rows = predictions(model, chosen.inputs, Decoding())
-    names = Names(model.taxonomy)
+    found = predict(model, chosen.inputs)
+    names = NodeNames(model.taxonomy)
     return [
-        {"text": text, **row, "truth": names.label(node), "truth_path": list(names.path(node))}
-        for text, node, row in zip(chosen.inputs, chosen.nodes.tolist(), rows, strict=True)
+        {"text": text, **prediction.to_dict(), "truth": names.label(node), "truth_path": list(names.path(node))}
+        for text, node, prediction in zip(chosen.inputs, chosen.nodes.tolist(), found, strict=True)
     ]

@@ -105,9 +105,9 @@ def _read(data: str, split: str, table: InputOptions, labels: LabelOptions, tree
 
 def _write_predictions(path: Path, examples: Examples, predicted: list[int], tree: Taxonomy) -> None:
     from arbormax.cli.writers import writer
-    from arbormax.model.predict import Names
+    from arbormax.model.predict import NodeNames
 
-    names = Names(tree)
+    names = NodeNames(tree)
     with writer(path, None) as write:
         rows = zip(examples.inputs, examples.nodes.tolist(), predicted, strict=True)
         for text, true, node in rows:

@@ -75,12 +75,15 @@ def predict(
     chosen = format_of(out, "jsonl" if json and out is None else format)
     import_modules(imports)
     from arbormax.model import load_model
-    from arbormax.model.predict import predictions, scored
+    from arbormax.model.predict import predict as predict_texts
+    from arbormax.model.rows import predict_rows
 
     if message is not None:
         if not message.strip():
             raise InputError("--message is empty: give it a text")
-        _tell_one(message, next(predictions(load_model(model, resolve_device(device)), [message], decoding)), json)
+        loaded = load_model(model, resolve_device(device))
+        (found,) = predict_texts(loaded, [message], **vars(decoding))
+        _tell_one(message, found.to_dict(), json)
         return
     source = _source(file)
     batches, column = batches_of(source, table)
@@ -88,7 +91,9 @@ def predict(
     skipped = Skipped(source, table.skip_bad_rows)
     count = 0
     with writer(out, chosen) as write, output.progress_bar("predicting") as advance:
-        for row in scored(batches, column, loaded, decoding, batch_size, keep, skipped):
+        for row in predict_rows(
+            loaded, batches, column, decoding, batch_size=batch_size, keep=keep, on_bad_rows=skipped
+        ):
             write(row)
             count += 1
             if not count % 256:

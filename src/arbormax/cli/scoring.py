@@ -13,28 +13,18 @@ if TYPE_CHECKING:
     from arbormax.data import RowBatch
     from arbormax.model.predict import Decoding
 
-DECODERS = ("leaf", "greedy", "threshold")
-
 
 def decoding_of(decoder: str | None, tau: float | None, top_k: int) -> Decoding:
     """The choice, checked: a tau asks for the threshold decoder."""
-    if decoder is None:
-        decoder = "leaf" if tau is None else "threshold"
-    if decoder not in DECODERS:
-        raise OptionError(f"--decoder is one of {', '.join(DECODERS)}; found {decoder!r}")
-    if tau is not None and decoder != "threshold":
-        raise OptionError(f"--tau belongs to --decoder threshold, not {decoder}")
-    if tau is not None and not 0 <= tau < 1:
-        raise OptionError(f"--tau is a probability from 0 to below 1, found {tau}")
     from arbormax.model.predict import Decoding
 
-    return Decoding(decoder, 0.5 if tau is None else tau, top_k)
+    return Decoding.choose(decoder, tau, top_k)
 
 
 def batches_of(source: Path | str, table: InputOptions) -> tuple[Iterator[RowBatch], str | int]:
     """Batches of the rows of a file or of the standard input, and the column of their texts."""
     from arbormax.data import iter_rows
-    from arbormax.model.predict import ROWS
+    from arbormax.model.rows import ROWS
 
     name = str(source)
     plain = table.input_format == "txt" or (

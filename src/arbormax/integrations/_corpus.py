@@ -14,7 +14,8 @@ from typing import Any
 from arbormax.data.tables import iter_rows
 from arbormax.data.tables.writing import GROUP, arrow, schema_of
 from arbormax.errors import InputError, OptionError, TableError
-from arbormax.model.predict import ROWS, Decoding, prefix_of
+from arbormax.model.predict import Decoding
+from arbormax.model.rows import ROWS, column_prefix
 
 MOST = 32 * ROWS  # rows of a piece: what is done again when a worker dies
 EACH = 8  # pieces for a worker at least, so that none waits long for the last one
@@ -67,7 +68,7 @@ class Corpus:
         row: dict[str, Any] = {"label": "a", "path": ["a"], "probabilities": [1.0]}
         if decoding.top_k:
             row["top"] = [{"label": "a", "probability": 1.0}]
-        prefix = prefix_of(own) if keep else ""
+        prefix = column_prefix(own) if keep else ""
         named = schema_of([{prefix + name: value for name, value in row.items()}])
         pa, _ = arrow()
         return pa.schema([*schema_of(own), *named])

@@ -26,7 +26,8 @@ from arbormax.errors import ArbormaxError, InputError, MissingDependencyError, O
 from arbormax.integrations._corpus import Piece, open_corpus
 from arbormax.model import Model, load_model
 from arbormax.model.folder import read_record
-from arbormax.model.predict import ROWS, Decoding, scored
+from arbormax.model.predict import Decoding
+from arbormax.model.rows import ROWS, predict_rows
 
 TRIES = 4  # workers that may die on one piece
 GROUP_ROWS, GROUP_BYTES = 65_536, 64 << 20  # a row group of the output is written when it has so much
@@ -151,7 +152,15 @@ class Scorer:
             batches = iter_rows(path, [job.text], ROWS, required=[job.text], span=(piece.first, piece.stop), **how)
             for part, batch in enumerate(batches):
                 problems: list[str] = []
-                rows = scored([batch], job.text, self.model, job.decoding, job.batch_size, job.keep, problems.extend)
+                rows = predict_rows(
+                    self.model,
+                    [batch],
+                    job.text,
+                    job.decoding,
+                    batch_size=job.batch_size,
+                    keep=job.keep,
+                    on_bad_rows=problems.extend,
+                )
                 named = ({"file": piece.file, **row} for row in rows) if job.named else rows
                 table = table_of(list(named), job.schema)
                 yield _record(piece.at, part, tried, problems, table)

@@ -16,7 +16,7 @@ import torch
 from arbormax.errors import InputError, OptionError
 from arbormax.model.contributions import contributions
 from arbormax.model.network import Model
-from arbormax.model.predict import Decoding, Names
+from arbormax.model.predict import Decoding, NodeNames
 from arbormax.taxonomy import Taxonomy
 
 
@@ -46,7 +46,7 @@ def explain(
     logp_1N = next(iter(model.node_log_probs([text]))).cpu()
     answer = int(decoding.nodes(logp_1N, tax)) if node is None else node
     logp_N = logp_1N[0].double().numpy()
-    names = Names(tax)
+    names = NodeNames(tax)
     steps = names.steps(_best_leaf(logp_N, tax, answer))
     tokens, values_ST, method = contributions(model, text, steps) if words else ([], np.zeros((len(steps), 0)), None)
     return {
@@ -85,7 +85,7 @@ def _best_leaf(logp_N: np.ndarray, tax: Taxonomy, node: int) -> int:
     return int(below[np.argmax(logp_N[below])])
 
 
-def _relevant(logp_N: np.ndarray, names: Names, steps: list[int], siblings: int) -> Iterator[dict[str, Any]]:
+def _relevant(logp_N: np.ndarray, names: NodeNames, steps: list[int], siblings: int) -> Iterator[dict[str, Any]]:
     """The root, and the best children of the root and of every step, the next step always among them."""
     tax, path = names.taxonomy, [0, *steps]
     shown = {parent: _shown(logp_N, tax, parent, step, siblings) for parent, step in pairwise(path)}

@@ -1,13 +1,14 @@
-"""A trained text classifier: encoder, head and taxonomy, from texts to log-probabilities of every node.
+"""A classifier: an encoder and a head, from texts or feature matrices to log-probabilities of every node.
 
 B batch, N nodes, C classes, D features.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,11 +22,12 @@ from arbormax.heads import HEADS, TreeHead
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
 
-_CHUNK = 4096  # texts that are sorted by length together, so that a stream needs no more memory than this
+ModelInputs = Any  # an iterable of texts, or a feature matrix: a float32 array or a scipy matrix in CSR form
+_CHUNK = 4096  # texts that are sorted by length together, which bounds the memory that a stream needs
 
 
 class Model(nn.Module):
-    """An encoder with a head on it, and the settings that made them."""
+    """An encoder, a head on top of it, and the settings they were trained with."""
 
     def __init__(self, encoder: Encoder, taxonomy: Taxonomy, config: TrainConfig) -> None:
         super().__init__()
@@ -35,10 +37,10 @@ class Model(nn.Module):
         self.config = config
 
     @classmethod
-    def new(cls, texts: Sequence[str], taxonomy: Taxonomy, config: TrainConfig) -> Model:
-        """An untrained model for these texts; the same seed gives the same weights."""
+    def new(cls, inputs: ModelInputs, taxonomy: Taxonomy, config: TrainConfig) -> Model:
+        """An untrained model for these training inputs; the same seed gives the same weights."""
         with seeded(config.seed):
-            encoder = encoder_kind(config.encoder).fit(texts, config.options)
+            encoder = encoder_kind(config.encoder).fit(inputs, config.options)
             return cls(encoder, taxonomy, config)
 
     @property
@@ -57,44 +59,58 @@ class Model(nn.Module):
         """(B, C) leaf log-probabilities of one collated batch."""
         return self.head(self.encoder(*inputs))  # type: ignore[no-any-return]
 
-    def features(self, texts: Iterable[str], batch_size: int = 256) -> Iterator[Tensor]:
-        """(B, D) features of the texts in their order, some at a time; the texts may be a stream without end."""
+    def features(self, inputs: ModelInputs, batch_size: int = 256) -> Iterator[Tensor]:
+        """(B, D) features of the inputs in their order, a batch at a time.
+
+        The inputs are texts, possibly an infinite stream, or a feature matrix.
+        """
         if batch_size < 1:
-            raise OptionError(f"a batch has at least one text, not {batch_size}")
-        if isinstance(texts, str):
-            raise InputError("expected many texts, found a single str: give a list of texts")
-        stream = iter(texts)
+            raise OptionError(f"expected at least 1, found {batch_size}", argument="batch_size")
+        if isinstance(inputs, str):
+            raise InputError("expected a list of texts, found a single string")
         sort = self.encoder.sorts_by_length
-        while chunk := list(islice(stream, _CHUNK if sort else batch_size)):
+        for chunk in _chunks(inputs, _CHUNK if sort else batch_size):
             with evaluating(self.encoder):
                 rows = self.encoder.encode(chunk)
-                parts = self._sorted(rows, batch_size) if sort else [self._encoded(self.encoder.collate(rows))]
+                parts = (
+                    self._sorted_features(rows, batch_size) if sort else [self._features(self.encoder.collate(rows))]
+                )
             yield from parts
 
-    def _sorted(self, rows: Ragged, batch_size: int) -> Sequence[Tensor]:
-        """The features of rows that share their batches with others of their length, in the order of the rows."""
+    def _sorted_features(self, rows: Ragged, batch_size: int) -> Sequence[Tensor]:
+        """The features in the order of the rows, computed in batches of rows of similar length."""
         batches = Batches(rows, np.arange(len(rows)), self.encoder.collate, batch_size, sort=True)
-        parts = [(self._encoded(inputs), place) for inputs, place in batches]
+        parts = [(self._features(batch), place) for batch, place in batches]
         features, place = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
         return torch.split(features[place.argsort().to(self.device)], batch_size)
 
-    def _encoded(self, inputs: Inputs) -> Tensor:
-        features: Tensor = self.encoder(*(part.to(self.device) for part in inputs))
+    def _features(self, batch: Inputs) -> Tensor:
+        features: Tensor = self.encoder(*(part.to(self.device) for part in batch))
         return features
 
-    def node_log_probs(self, texts: Iterable[str], batch_size: int = 256) -> Iterator[Tensor]:
-        """(B, N) log-probabilities of every node, a batch at a time, in the order of the texts."""
-        for features_BD in self.features(texts, batch_size):
+    def node_log_probs(self, inputs: ModelInputs, batch_size: int = 256) -> Iterator[Tensor]:
+        """(B, N) log-probabilities of every node, a batch at a time, in the order of the inputs."""
+        for features_BD in self.features(inputs, batch_size):
             with evaluating(self.head):
                 logp_BN = self.head.node_log_probs(features_BD)
             yield logp_BN
 
 
+def _chunks(inputs: ModelInputs, size: int) -> Iterator[Any]:
+    """The inputs, some at a time."""
+    if hasattr(inputs, "shape") and len(inputs.shape) == 2:
+        yield from (inputs[start : start + size] for start in range(0, inputs.shape[0], size))
+        return
+    stream = iter(inputs)
+    while chunk := list(islice(stream, size)):
+        yield chunk
+
+
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """No gradients and no dropout inside, the former mode afterwards."""
+    """Disable gradients and dropout inside the block, and restore the mode afterwards."""
     was_training = model.training
-    is_mixed = was_training or any(module.training for module in model.modules())  # to set a mode takes longer
+    is_mixed = was_training or any(module.training for module in model.modules())  # setting the mode takes longer
     if is_mixed:
         model.eval()
     try:
@@ -107,7 +123,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Torch draws from this seed inside, and goes on afterwards as if nothing had been."""
-    with torch.random.fork_rng(range(torch.cuda.device_count())):  # named: torch warns where there are several
+    """Seed torch's random numbers inside the block, and restore their state afterwards."""
+    with torch.random.fork_rng(range(torch.cuda.device_count())):  # torch warns without a list of several devices
         torch.manual_seed(seed)
         yield

@@ -1,30 +1,253 @@
-"""Predictions as rows: label, path, the probability of every node on it, and the most probable classes.
+"""From features to predictions: the one result type that the command line, the service, estimators and Ray render.
 
-B batch, N nodes, C classes, K steps of the longest path.
+B batch, D features, N nodes, C classes, K steps of the longest path, k alternatives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from arbormax import decode
-from arbormax.data.tables import Column, RowBatch
-from arbormax.errors import LabelError, OptionError
+from arbormax.errors import ArbormaxError, OptionError, did_you_mean
 from arbormax.functional.best import top_classes
-from arbormax.model.network import Model
+from arbormax.functional.path_ops import path_steps
+from arbormax.functional.path_tree import path_tree
+from arbormax.heads.base import TreeHead
+from arbormax.model.network import Model, ModelInputs, evaluating
 from arbormax.taxonomy import Taxonomy
+from arbormax.taxonomy.labels import join_path
 
-ROWS = 2048  # of the input that are in memory together
+Decoder = Callable[..., Tensor]  # (logp_BN, tax, **options) -> nodes_B
+
+DIGITS = 6  # decimals of a probability; the ones after them depend on how items are grouped into batches
+_CELLS = 2**24  # log-probabilities of nodes that are in memory together
+_SEARCHED = 50  # classes for each alternative, below which a head scores all classes instead of searching
 
 
-class Names:
-    """Labels and paths of nodes, each made once."""
+class PredictionError(ArbormaxError, ArithmeticError):
+    """The model computes NaN probabilities."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The predicted node of one item, its path and the probability of each node on the path.
+
+    The probabilities are rounded to six decimals. The root has an empty label and an empty path.
+    """
+
+    node: int
+    label: str  # what `Taxonomy.find` accepts for this node
+    path: tuple[str, ...]
+    probabilities: tuple[float, ...]  # one for each name of the path
+    alternatives: tuple[tuple[str, float], ...] = ()  # the most probable classes: label and probability, descending
+
+    @property
+    def probability(self) -> float:
+        """The probability of the predicted node."""
+        return self.probabilities[-1] if self.probabilities else 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The prediction as plain values for JSON and tables; `top` is present if alternatives were requested."""
+        row: dict[str, Any] = {
+            "label": self.label,
+            "path": list(self.path),
+            "probabilities": list(self.probabilities),
+        }
+        if self.alternatives:
+            row["top"] = [{"label": label, "probability": p} for label, p in self.alternatives]
+        return row
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """A decoder, its options, and the number of alternatives: all that a prediction needs besides the model.
+
+    `decoder` is a name from `arbormax.decode.DECODERS` or a function `(logp, tax, **options) -> nodes`.
+    """
+
+    decoder: str | Decoder = "leaf"
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    top_k: int = 0
+
+    def __post_init__(self) -> None:
+        if not callable(self.decoder):
+            decode.DECODERS.check(self.decoder, argument="decoder")
+        known = list(inspect.signature(self.function).parameters)[2:]
+        for name in self.options:
+            if name not in known:
+                what = f"decoder {self.decoder!r}" if isinstance(self.decoder, str) else "this decoder"
+                raise OptionError(f"{what} does not have this option{did_you_mean(name, known)}", argument=name)
+        if isinstance(self.top_k, bool) or not isinstance(self.top_k, int) or self.top_k < 0:
+            raise OptionError(f"expected a whole number of at least 0, found {self.top_k!r}", argument="top_k")
+
+    @classmethod
+    def choose(cls, decoder: str | None = None, tau: float | None = None, top_k: int = 0) -> Decoding:
+        """The decoding for optional arguments: without a decoder `leaf`, or `threshold` if `tau` is given."""
+        name = decoder or ("leaf" if tau is None else "threshold")
+        return cls(name, {} if tau is None else {"tau": tau}, top_k)
+
+    @property
+    def function(self) -> Decoder:
+        return self.decoder if callable(self.decoder) else decode.DECODERS[self.decoder]
+
+    def check(self, tax: Taxonomy) -> None:
+        """Raise for an option with a wrong value, and for more alternatives than the taxonomy has classes."""
+        if self.top_k > tax.num_leaves:
+            raise OptionError(
+                f"expected at most {tax.num_leaves:,}, the number of classes, found {self.top_k:,}", argument="top_k"
+            )
+        self.function(torch.zeros(0, tax.num_nodes), tax, **self.options)
+
+    def nodes(self, logp_BN: Tensor, tax: Taxonomy) -> Tensor:
+        """(B,) the predicted nodes, from (B, N) node log-probabilities."""
+        return self.function(logp_BN, tax, **self.options)
+
+
+class Decoded(NamedTuple):
+    """The predictions of one batch as tensors on the CPU."""
+
+    nodes: Tensor  # (B,) int64
+    path_logp: Tensor  # (B, K) log-probability of each node on the path, from below the root; zeros behind its end
+    top_logp: Tensor  # (B, k) descending
+    top_classes: Tensor  # (B, k)
+
+
+def predict(
+    model: Model,
+    inputs: ModelInputs,
+    *,
+    decoder: str | Decoder = "leaf",
+    options: Mapping[str, Any] | None = None,
+    top_k: int = 0,
+    batch_size: int = 256,
+) -> Iterator[Prediction]:
+    """Predictions in the order of the inputs, which are texts, possibly an infinite stream, or a feature matrix.
+
+    `decoder` is a name from `arbormax.decode.DECODERS` or a function, `options` are its keyword arguments, and `top_k`
+    is the number of alternatives.
+    """
+    decoding = Decoding(decoder, options or {}, top_k)
+    batches, names = decode_batches(model, inputs, decoding, batch_size), NodeNames(model.taxonomy)
+    return (prediction for batch in batches for prediction in render(batch, names))
+
+
+def decode_batches(model: Model, inputs: ModelInputs, decoding: Decoding, batch_size: int = 256) -> Iterator[Decoded]:
+    """The predictions of each batch as tensors; a large tree is searched, so that (B, N) is never in memory."""
+    decoding.check(model.taxonomy)
+    size = batch_size if _can_search(model, decoding) else bounded_batch(model.taxonomy, batch_size)
+    return (decode_features(model.head, h_BD, decoding) for h_BD in model.features(inputs, size))
+
+
+def bounded_batch(tax: Taxonomy, batch_size: int = 256) -> int:
+    """The number of items whose log-probabilities of all nodes fit into a fixed amount of memory."""
+    return max(1, min(batch_size, _CELLS // tax.num_nodes)) if batch_size > 0 else batch_size
+
+
+def _can_search(model: Model, decoding: Decoding) -> bool:
+    return (
+        model.head.searches
+        and decoding.function in _SEARCHES
+        and not model.encoder.gives_sparse
+        and decoding.top_k * _SEARCHED <= model.taxonomy.num_leaves
+    )
+
+
+def decode_features(head: TreeHead, h_BD: Tensor, decoding: Decoding) -> Decoded:
+    """The predictions for the features of one batch."""
+    with evaluating(head):
+        if head.searches and h_BD.layout == torch.strided and decoding.function in _SEARCHES:
+            found = _search(head, h_BD, decoding)
+        else:
+            found = _score(head, h_BD, decoding)
+    if bool(found.path_logp.isnan().any()):
+        raise PredictionError("the model computes NaN probabilities: its weights are damaged")
+    return found
+
+
+def _score(head: TreeHead, h_BD: Tensor, decoding: Decoding) -> Decoded:
+    """Score every node, then decode."""
+    tax = head.taxonomy
+    logp_BN = head.node_log_probs(h_BD).cpu()
+    nodes_B = decoding.nodes(logp_BN, tax)
+    path_logp_BK = logp_BN.gather(1, _path_nodes(nodes_B, tax))
+    if not decoding.top_k:
+        return Decoded(nodes_B, path_logp_BK, *_no_alternatives(len(nodes_B)))
+    return Decoded(nodes_B, path_logp_BK, *top_classes(logp_BN[:, torch.tensor(tax.leaves)], decoding.top_k))
+
+
+def _path_nodes(nodes_B: Tensor, tax: Taxonomy) -> Tensor:
+    """(B, K) the nodes of each path from below the root; behind the end of a path the root, whose log P is 0."""
+    nodes_BK = tax.ancestor_at(nodes_B.numpy()[:, None], np.arange(1, tax.depth + 1))
+    return torch.from_numpy(nodes_BK.clip(min=0))
+
+
+def _search(head: TreeHead, h_BD: Tensor, decoding: Decoding) -> Decoded:
+    """Look only at the branches of a large tree that may hold the result."""
+    nodes_B, top_logp, classes = _SEARCHES[decoding.function](head, h_BD, decoding)
+    path_logp_BK = _path_log_probs(head, h_BD, nodes_B)
+    return Decoded(nodes_B.cpu(), path_logp_BK.cpu(), top_logp.cpu(), classes.cpu())
+
+
+def _path_log_probs(head: TreeHead, h_BD: Tensor, nodes_B: Tensor) -> Tensor:
+    """(B, K) log-probability of each node on the paths down to these nodes."""
+    tree = path_tree(head.taxonomy, h_BD.device)
+    steps = path_steps(h_BD, head.weight, head.bias, None, nodes_B, tree.tensors, tree.sizes, False, "torch")
+    return steps[0].cumsum(1)
+
+
+def _search_leaf(head: TreeHead, h_BD: Tensor, decoding: Decoding) -> tuple[Tensor, Tensor, Tensor]:
+    logp_Bk, classes_Bk = head.topk(h_BD, max(1, decoding.top_k))
+    leaves_C = torch.tensor(head.taxonomy.leaves, device=classes_Bk.device)
+    nodes_B = leaves_C[classes_Bk[:, 0]]
+    return nodes_B, logp_Bk[:, : decoding.top_k], classes_Bk[:, : decoding.top_k]
+
+
+def _search_threshold(head: TreeHead, h_BD: Tensor, decoding: Decoding) -> tuple[Tensor, Tensor, Tensor]:
+    nodes_B = head.predict_nodes(h_BD, **decoding.options)
+    if not decoding.top_k:
+        return nodes_B, *_no_alternatives(len(nodes_B))
+    return nodes_B, *head.topk(h_BD, decoding.top_k)
+
+
+# Decoders for which a head can search a large tree.
+_SEARCHES = {decode.leaf: _search_leaf, decode.threshold: _search_threshold}
+
+
+def _no_alternatives(items: int) -> tuple[Tensor, Tensor]:
+    return torch.zeros(items, 0), torch.zeros(items, 0, dtype=torch.int64)
+
+
+def render(batch: Decoded, names: NodeNames) -> Iterator[Prediction]:
+    """The predictions of a batch with labels, paths and rounded probabilities."""
+    classes = names.taxonomy.classes
+    rows = zip(
+        batch.nodes.tolist(),
+        batch.path_logp.exp().tolist(),
+        batch.top_logp.exp().tolist(),
+        batch.top_classes.tolist(),
+        strict=True,
+    )
+    for node, steps, top, best in rows:
+        path = names.path(node)
+        yield Prediction(
+            node,
+            names.label(node),
+            path,
+            tuple(round(p, DIGITS) for p in steps[: len(path)]),
+            tuple((classes[c], round(p, DIGITS)) for c, p in zip(best, top, strict=True)),
+        )
+
+
+class NodeNames:
+    """Labels and paths of the nodes of a taxonomy, cached."""
 
     def __init__(self, taxonomy: Taxonomy) -> None:
         self.taxonomy = taxonomy
@@ -37,97 +260,11 @@ class Names:
         return [*self.taxonomy.ancestors(node)[1:].tolist(), node] if node else []
 
     def _label(self, node: int) -> str:
-        """What `Taxonomy.find` takes for this node; nothing for the root."""
+        """A string that `Taxonomy.find` accepts for this node; empty for the root."""
         tax = self.taxonomy
         if node == 0:
             return ""
         if tax.class_of[node] >= 0:
             return str(tax.classes[tax.class_of[node]])
-        try:
-            if tax.find(tax.names[node]) == node:
-                return tax.names[node]
-        except LabelError:
-            pass
-        from arbormax.taxonomy.labels import join_path
-
-        return join_path(tax.path(node))
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """How log-probabilities become a prediction, and how many of the best classes to tell."""
-
-    decoder: str = "leaf"
-    tau: float = 0.5
-    top_k: int = 0
-
-    def nodes(self, logp_BN: Tensor, tax: Taxonomy) -> Tensor:
-        """(B,) the predicted node of each text."""
-        if self.decoder == "threshold":
-            return decode.threshold(logp_BN, tax, self.tau)
-        return (decode.leaf if self.decoder == "leaf" else decode.greedy)(logp_BN, tax)
-
-
-def predictions(
-    model: Model, texts: Iterable[str], decoding: Decoding, batch_size: int = 256
-) -> Iterator[dict[str, Any]]:
-    """One row for each text, in their order; the texts may be a stream without end."""
-    tax, names = model.taxonomy, Names(model.taxonomy)
-    leaves_C = torch.tensor(tax.leaves)
-    for logp_BN in model.node_log_probs(texts, batch_size):
-        logp_BN = logp_BN.cpu()
-        node_B = decoding.nodes(logp_BN, tax).tolist()
-        top = top_classes(logp_BN[:, leaves_C], min(decoding.top_k, len(leaves_C))) if decoding.top_k else None
-        steps_BK = [names.steps(node) + [0] * (tax.depth - len(names.steps(node))) for node in node_B]
-        chances_BK = logp_BN.gather(1, torch.tensor(steps_BK, dtype=torch.int64)).exp().tolist()
-        for item, node in enumerate(node_B):
-            path = names.path(node)
-            row: dict[str, Any] = {
-                "label": names.label(node),
-                "path": list(path),
-                "probabilities": [round(p, 6) for p in chances_BK[item][: len(path)]],
-            }
-            if top is not None:
-                best = zip(top[1][item].tolist(), top[0][item].exp().tolist(), strict=True)
-                row["top"] = [{"label": tax.classes[c], "probability": round(p, 6)} for c, p in best]
-            yield row
-
-
-def scored(
-    batches: Iterable[RowBatch],
-    column: Column,
-    model: Model,
-    decoding: Decoding,
-    batch_size: int,
-    keep: bool,
-    on_problems: Callable[[list[str]], None],
-) -> Iterator[dict[str, Any]]:
-    """Each row of the input with its prediction; a batch of the input is in memory at a time."""
-    prefix: str | None = None
-    for batch in batches:
-        if batch.problems:
-            on_problems(batch.problems)
-        if not len(batch):
-            continue
-        if prefix is None:
-            prefix = prefix_of(batch.rows) if keep else ""
-        rows = predictions(model, batch[column], decoding, batch_size)
-        owns: list[dict[str, Any]] = batch.rows if keep else [{}] * len(batch)
-        for line, own, row in zip(batch.lines, owns, rows, strict=True):
-            named = {prefix + name: value for name, value in row.items()}
-            if not keep:
-                yield {"line": line, **named}
-                continue
-            own = {"text" if column == 0 and name == "0" else name: value for name, value in own.items()}
-            if named.keys() & own.keys():
-                both = ", ".join(sorted(named.keys() & own.keys()))
-                raise OptionError(
-                    f"line {line} has a column {both}, which a prediction would hide: rename it in the input"
-                )
-            yield {**own, **named}
-
-
-def prefix_of(rows: Iterable[dict[str, Any]]) -> str:
-    """What predictions are called beside columns of the same names."""
-    names = {"label", "path", "probabilities", "top"}
-    return "predicted_" if any(names & row.keys() for row in rows) else ""
+        name = tax.names[node]
+        return name if tax.find(name, missing=-1) == node else join_path(tax.path(node))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from arbormax.functional.best import top_classes
 from arbormax.model.network import Model
-from arbormax.model.predict import Decoding, Names
+from arbormax.model.predict import Decoding, NodeNames
 
 _CELLS = 2**24  # log-probabilities in memory at a time: batch times nodes
 
@@ -23,7 +24,7 @@ class Answers:
     """Predictions of one model as JSON objects, whose fixed parts are made once for each node."""
 
     def __init__(self, model: Model, batch_size: int) -> None:
-        self.model, self.taxonomy, self.names = model, model.taxonomy, Names(model.taxonomy)
+        self.model, self.taxonomy, self.names = model, model.taxonomy, NodeNames(model.taxonomy)
         self._batch = max(1, min(batch_size, _CELLS // self.taxonomy.num_nodes))
         self._leaves = self.taxonomy.leaves.tolist()
         self._leaves_C = torch.tensor(self._leaves)
@@ -72,9 +73,9 @@ class Answers:
 
     def _nodes(self, logp_BN: Tensor, decodings: Sequence[Decoding]) -> list[int]:
         """The answer to each text, decoded together with those that ask for the same."""
-        places: dict[tuple[str, float], list[int]] = {}
+        places: dict[Decoding, list[int]] = {}
         for place, asked in enumerate(decodings):
-            places.setdefault((asked.decoder, asked.tau), []).append(place)
+            places.setdefault(replace(asked, top_k=0), []).append(place)
         if len(places) == 1:
             return decodings[0].nodes(logp_BN, self.taxonomy).tolist()
         node_B = [0] * len(decodings)

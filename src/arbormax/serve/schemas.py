@@ -43,8 +43,7 @@ class Asked(BaseModel):
 
 @lru_cache(maxsize=1024)
 def _decoding(decoder: str | None, tau: float | None, top_k: int) -> Decoding:
-    decoder = decoder or ("leaf" if tau is None else "threshold")
-    return Decoding(decoder, 0.5 if tau is None else tau, top_k)
+    return Decoding.choose(decoder, tau, top_k)
 
 
 class PredictRequest(Asked):

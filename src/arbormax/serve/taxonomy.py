@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from arbormax.model.predict import Names
+from arbormax.model.predict import NodeNames
 from arbormax.taxonomy import Taxonomy
 
 _EXACT, _START, _WORD, _INSIDE = range(4)
@@ -17,7 +17,7 @@ _EXACT, _START, _WORD, _INSIDE = range(4)
 class Tree:
     """A taxonomy with an index of its names; either question takes milliseconds on a hundred thousand nodes."""
 
-    def __init__(self, taxonomy: Taxonomy, names: Names, title: str) -> None:
+    def __init__(self, taxonomy: Taxonomy, names: NodeNames, title: str) -> None:
         self.taxonomy, self.names = taxonomy, names
         self.about = {
             "name": title,

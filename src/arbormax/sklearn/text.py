@@ -213,7 +213,7 @@ class TextClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: ignore[m
         (text,) = texts_of([text])
         if isinstance(node, (str, tuple)):
             node = int(label_nodes([node], self.taxonomy_)[0])
-        decoding = Decoding() if tau is None else Decoding("threshold", tau)
+        decoding = Decoding.choose(tau=tau)
         return explain(self.model_, text, decoding=decoding, siblings=siblings, words=words, node=node)
 
     # -------------------------------------------------------------- evaluation
