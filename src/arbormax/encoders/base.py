@@ -86,11 +86,6 @@ class Encoder(nn.Module, ABC):
         """
         return None
 
-    @property
-    def gives_sparse(self) -> bool:
-        """Whether the features may be a sparse tensor."""
-        return False
-
     def sparse_parameters(self) -> list[nn.Parameter]:
         """The parameters whose gradients are sparse."""
         return []

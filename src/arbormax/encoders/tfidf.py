@@ -62,10 +62,6 @@ class TfidfEncoder(Encoder):
         self.register_buffer("num_texts", torch.zeros((), dtype=torch.int64))
         self._counter = _counter(options, vocabulary={term: column for column, term in enumerate(self.terms)})
 
-    @property
-    def gives_sparse(self) -> bool:
-        return True
-
     @classmethod
     def fit(cls, texts: Sequence[str], options: EncoderOptions) -> Self:
         assert isinstance(options, TfidfOptions)
