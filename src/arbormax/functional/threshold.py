@@ -43,9 +43,9 @@ def check_tau(tau: Any) -> float:
     try:
         value = float(tau)
     except (TypeError, ValueError) as error:
-        raise OptionError(f"tau is a probability, a number from 0 to 1, found {tau!r}") from error
+        raise OptionError(f"expected a probability from 0 to 1, found {tau!r}", argument="tau") from error
     if not 0 <= value <= 1:
-        raise OptionError(f"tau is a probability, a number from 0 to 1, found {tau!r}")
+        raise OptionError(f"expected a probability from 0 to 1, found {tau!r}", argument="tau")
     return value
 
 

@@ -18,9 +18,7 @@ from torch import Tensor
 from arbormax import decode
 from arbormax.errors import ArbormaxError, OptionError, did_you_mean
 from arbormax.functional.best import top_classes
-from arbormax.functional.path_ops import path_steps
-from arbormax.functional.path_tree import path_tree
-from arbormax.heads.base import TreeHead
+from arbormax.heads import TreeHead
 from arbormax.model.network import Model, ModelInputs, evaluating
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.labels import join_path
@@ -80,7 +78,7 @@ class Decoding:
     def __post_init__(self) -> None:
         if not callable(self.decoder):
             decode.DECODERS.check(self.decoder, argument="decoder")
-        known = list(inspect.signature(self.function).parameters)[2:]
+        known = self.option_names
         for name in self.options:
             if name not in known:
                 what = f"decoder {self.decoder!r}" if isinstance(self.decoder, str) else "this decoder"
@@ -97,6 +95,11 @@ class Decoding:
     @property
     def function(self) -> Decoder:
         return self.decoder if callable(self.decoder) else decode.DECODERS[self.decoder]
+
+    @property
+    def option_names(self) -> tuple[str, ...]:
+        """The keyword parameters of the decoder."""
+        return tuple(inspect.signature(self.function).parameters)[2:]
 
     def check(self, tax: Taxonomy) -> None:
         """Raise for an option with a wrong value, and for more alternatives than the taxonomy has classes."""
@@ -192,15 +195,8 @@ def _path_nodes(nodes_B: Tensor, tax: Taxonomy) -> Tensor:
 def _search(head: TreeHead, h_BD: Tensor, decoding: Decoding) -> Decoded:
     """Look only at the branches of a large tree that may hold the result."""
     nodes_B, top_logp, classes = _SEARCHES[decoding.function](head, h_BD, decoding)
-    path_logp_BK = _path_log_probs(head, h_BD, nodes_B)
+    path_logp_BK = head.path_log_probs(h_BD, nodes_B)
     return Decoded(nodes_B.cpu(), path_logp_BK.cpu(), top_logp.cpu(), classes.cpu())
-
-
-def _path_log_probs(head: TreeHead, h_BD: Tensor, nodes_B: Tensor) -> Tensor:
-    """(B, K) log-probability of each node on the paths down to these nodes."""
-    tree = path_tree(head.taxonomy, h_BD.device)
-    steps = path_steps(h_BD, head.weight, head.bias, None, nodes_B, tree.tensors, tree.sizes, False, "torch")
-    return steps[0].cumsum(1)
 
 
 def _search_leaf(head: TreeHead, h_BD: Tensor, decoding: Decoding) -> tuple[Tensor, Tensor, Tensor]:
