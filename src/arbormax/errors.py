@@ -36,10 +36,12 @@ class ArbormaxError(Exception):
         fix: Mapping[str, object] | None = None,
         parts: Iterable["ArbormaxError"] = (),
     ) -> None:
+        self.parts = tuple(parts)
+        if len(self.parts) == 1:
+            message, argument, fix = self.parts[0].message, self.parts[0].argument, self.parts[0].fix
         self.message = message
         self.argument = argument
         self.fix = dict(fix or {})
-        self.parts = tuple(parts)
         super().__init__(self.render())
 
     def render(
@@ -48,7 +50,7 @@ class ArbormaxError(Exception):
         assign: Callable[[str, object], str] = "{}={!r}".format,
     ) -> str:
         """The whole message, with `name` spelling the argument and `assign` each argument of the fix."""
-        if self.parts:
+        if len(self.parts) > 1:
             return "\n".join(part.render(name, assign) for part in self.parts)
         prefix = f"{name(self.argument)}: " if self.argument else ""
         hints = [

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from arbormax.data.datasets.paper import SOURCES
 from arbormax.errors import InputError, OptionError, did_you_mean
-from arbormax.model.settings import TrainConfig, checked
+from arbormax.model.settings import TrainConfig, validate
 from study.files import tree_named
 
 Point = Mapping[str, Any]  # the tried settings of one training: a dotted name and its value
@@ -137,7 +137,7 @@ class Study(BaseModel):
         if not isinstance(values, dict):
             raise InputError(f"{path} holds no JSON object")
         try:
-            return checked(cls, values, "a study")
+            return validate(cls, values, "a study")
         except OptionError as error:
             raise OptionError(f"{path}: {error}") from None
 

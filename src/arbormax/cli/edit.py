@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbormax.cli import output
+from arbormax.cli.groups import OptionGroup
 from arbormax.errors import OptionError, TaxonomyError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ EDITS = "Edits, made in this order"
 
 
 @dataclass(frozen=True)
-class EditOptions:
+class EditOptions(OptionGroup):
     """The edits; those of one kind are made in the order given."""
 
     add: Annotated[

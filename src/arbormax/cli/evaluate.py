@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arbormax.cli import errors, output
+from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import check_exists, is_dataset, on_tree, read_file
 from arbormax.cli.options import (
     Device,
@@ -15,7 +16,6 @@ from arbormax.cli.options import (
     InputOptions,
     Json,
     LabelOptions,
-    expand_options,
     import_modules,
     resolve_device,
 )

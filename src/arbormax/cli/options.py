@@ -8,82 +8,66 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
-from functools import wraps
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union, get_args, get_origin
 
 import typer
 
+from arbormax.cli.groups import NameOption, OptionGroup
 from arbormax.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
-    from arbormax.model import TrainConfig
+    from pydantic.fields import FieldInfo
+
+    from arbormax.model.settings import TrainConfig
     from arbormax.training import Hardware
 
-FILE, MODEL, TRAINING, MACHINE = "How the file is written", "The model", "Training", "The machine"
+FILE, MODEL, TRAINING, MACHINE = "Input file", "Model", "Training", "Hardware"  # titles of groups in the help
+_FILE: dict[str, Any] = {"rich_help_panel": FILE}
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for scripts.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Imports = Annotated[
     list[str] | None,
-    typer.Option("--import", metavar="MODULE", help="A module of yours that registers an encoder; runs its code."),
+    typer.Option(
+        "--import",
+        metavar="MODULE",
+        help="Import a Python module first, for example one that registers an encoder; runs its code.",
+    ),
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto: a GPU where there is one.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one.")]
+Decoder = Annotated[str | None, NameOption("arbormax.decode:DECODERS", "How to choose the predicted node")]
 
-
-def expand_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with every parameter that is a group of options replaced by the group's fields."""
-    hints = get_type_hints(command, include_extras=True)
-    parameters: list[inspect.Parameter] = []
-    groups: dict[str, Any] = {}
-    for name, parameter in inspect.signature(command).parameters.items():
-        if not is_dataclass(hints[name]):
-            parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        groups[name] = hints[name]
-        inner = get_type_hints(hints[name], include_extras=True)
-        parameters += [
-            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=inner[f.name])
-            for f in fields(hints[name])
-        ]
-
-    @wraps(command)
-    def run(**values: Any) -> None:
-        for name, group in groups.items():
-            values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
-        command(**values)
-
-    del run.__wrapped__
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
+_REGISTRIES = {"encoder": "arbormax.encoders:ENCODERS", "head": "arbormax.heads:HEADS"}
+_SENTENCES = {"encoder": "Encoder of the texts", "head": "Classifier head"}
 
 
 @dataclass(frozen=True)
-class InputOptions:
-    """How a user's table is written."""
+class InputOptions(OptionGroup):
+    """How to read a table of texts."""
 
     text: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Column of the texts, or its position from 0.", rich_help_panel=FILE)
+        str, typer.Option(metavar="COLUMN", help="Column of the texts: a name, or a position from 0.", **_FILE)
     ] = "text"
     delimiter: Annotated[
-        str | None, typer.Option(metavar="CHAR", help=r"Between the cells of CSV or TSV.", rich_help_panel=FILE)
+        str | None, typer.Option(metavar="CHAR", help="Character between the cells of CSV or TSV.", **_FILE)
     ] = None
     no_header: Annotated[
-        bool, typer.Option("--no-header", help="Columns have positions, not names.", rich_help_panel=FILE)
+        bool, typer.Option("--no-header", help="The first row is data; columns have positions, not names.", **_FILE)
     ] = False
-    quoting: Annotated[
-        bool | None, typer.Option(help='Whether " encloses cells of CSV or TSV.', rich_help_panel=FILE)
-    ] = None
-    encoding: Annotated[str, typer.Option(metavar="NAME", help="Such as latin-1.", rich_help_panel=FILE)] = "utf-8-sig"
+    quoting: Annotated[bool | None, typer.Option(help='Whether " encloses cells of CSV or TSV.', **_FILE)] = None
+    encoding: Annotated[str, typer.Option(metavar="NAME", help="Character encoding, such as latin-1.", **_FILE)] = (
+        "utf-8-sig"
+    )
     input_format: Annotated[
         str | None,
-        typer.Option(metavar="FORMAT", help="csv, tsv, jsonl or parquet, if not the suffix.", rich_help_panel=FILE),
+        typer.Option(metavar="FORMAT", help="csv, tsv, jsonl or parquet; by default the file's suffix.", **_FILE),
     ] = None
-    skip_bad_rows: Annotated[
-        bool, typer.Option("--skip-bad-rows", help="Leave out rows that cannot be read.", rich_help_panel=FILE)
-    ] = False
+    skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="Skip rows that cannot be read.", **_FILE)] = (
+        False
+    )
 
     def reader(self) -> dict[str, Any]:
         """The options of `iter_rows`."""
@@ -94,140 +78,140 @@ class InputOptions:
 
 
 @dataclass(frozen=True)
-class LabelOptions:
-    """How the labels in a user's table are written."""
+class LabelOptions(OptionGroup):
+    """How to read the labels of a table."""
 
     label: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Column of the labels, or its position from 0.", rich_help_panel=FILE)
+        str, typer.Option(metavar="COLUMN", help="Column of the labels: a name, or a position from 0.", **_FILE)
     ] = "label"
     separator: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Between the names of a label's path; else guessed.", rich_help_panel=FILE),
+        typer.Option(metavar="TEXT", help="Text between the names of a path; by default detected.", **_FILE),
     ] = None
 
 
 @dataclass(frozen=True)
-class ModelOptions:
-    """The settings of a model and its training; None stands for what the encoder does best with."""
+class ModelOptions(OptionGroup):
+    """The model and its training: the fields of `TrainConfig`, each as an option, and a few more."""
 
-    encoder: Annotated[
-        str | None, typer.Option(help="bag (the default), lstm, bilstm, tfidf, transformer …", rich_help_panel=MODEL)
-    ] = None
-    head: Annotated[
-        str | None, typer.Option(help="hierarchical (the default), flat or shared.", rich_help_panel=MODEL)
-    ] = None
     preset: Annotated[
-        str | None, typer.Option(help="paper: the settings of Schuurmans & Frasincar.", rich_help_panel=MODEL)
+        str | None, NameOption("arbormax.model.settings:PRESETS", "Published settings", rich_help_panel=MODEL)
     ] = None
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", "-o", metavar="KEY=VALUE", help="A setting of the encoder.", rich_help_panel=MODEL),
+        typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the encoder.", rich_help_panel=MODEL),
     ] = None
     vectors: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Word vectors to start from.", rich_help_panel=MODEL)
+        Path | None, typer.Option(metavar="FILE", help="Pretrained word vectors.", rich_help_panel=MODEL)
     ] = None
-    imports: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--import",
-            metavar="MODULE",
-            help="A module of yours that registers an encoder; runs its code.",
-            rich_help_panel=MODEL,
-        ),
-    ] = None
-    epochs: Annotated[int | None, typer.Option(help="At most so many.", rich_help_panel=TRAINING)] = None
-    batch_size: Annotated[int | None, typer.Option(help="Texts per step.", rich_help_panel=TRAINING)] = None
-    learning_rate: Annotated[float | None, typer.Option(help="Of the encoder.", rich_help_panel=TRAINING)] = None
-    head_learning_rate: Annotated[float | None, typer.Option(help="Of the head.", rich_help_panel=TRAINING)] = None
-    seed: Annotated[
-        int | None, typer.Option(help="Of weights, order and dropout; 0 by default.", rich_help_panel=TRAINING)
-    ] = None
-    precision: Annotated[
-        str | None, typer.Option(help="32-true, 16-mixed or bf16-mixed.", rich_help_panel=TRAINING)
-    ] = None
-    patience: Annotated[
-        int | None, typer.Option(help="Epochs without a better macro-F1; 0: never stop.", rich_help_panel=TRAINING)
-    ] = None
-    validation: Annotated[
-        float | None, typer.Option(help="Share held out to stop early; 0: none.", rich_help_panel=TRAINING)
-    ] = None
-    clip: Annotated[
-        float | None, typer.Option(help="Largest norm of the gradient; 0: any.", rich_help_panel=TRAINING)
-    ] = None
-    class_weight: Annotated[
-        str | None, typer.Option(help="balanced: rare classes count more.", rich_help_panel=TRAINING)
-    ] = None
-    label_smoothing: Annotated[
-        float | None,
-        typer.Option(
-            help="Such as 0.1, by default 0: among siblings; among all classes with another head.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = None
-    gamma: Annotated[float | None, typer.Option(help="Of the focal loss.", rich_help_panel=TRAINING)] = None
-    tau: Annotated[
-        float | None, typer.Option(help="Logit adjustment by sibling frequencies.", rich_help_panel=TRAINING)
-    ] = None
-    hxe_alpha: Annotated[float | None, typer.Option(help="Bertinetto's level weights.", rich_help_panel=TRAINING)] = (
-        None
-    )
-    sparse_head: Annotated[
-        bool | None,
-        typer.Option(
-            "--sparse-head",
-            help="Update the head's rows on the paths only.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = None
+    imports: Imports = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # the fields of TrainConfig that were given
+
+    @classmethod
+    def parameters(cls) -> list[inspect.Parameter]:
+        own = [parameter for parameter in super().parameters() if parameter.name != "settings"]
+        return [*setting_parameters(), *own]
+
+    @classmethod
+    def from_values(cls, values: dict[str, Any]) -> Self:
+        own = {f.name: values.pop(f.name) for f in fields(cls) if f.name != "settings"}
+        return cls(**own, settings={name: value for name, value in values.items() if value is not None})
 
     def config(self) -> TrainConfig:
-        """The settings, checked; what was not given is left to the encoder."""
+        """The settings, validated; the encoder chooses those that are not given."""
         import_modules(self.imports)
-        from arbormax.model import TrainConfig
+        from arbormax.model.settings import TrainConfig
 
-        given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
-        preset = given.pop("preset", None)
-        for name in ("option", "vectors", "imports"):
-            given.pop(name, None)
         options = parse_options(self.option)
         if self.vectors is not None:
             options["vectors"] = str(self.vectors)
-        if options:
-            given["encoder_options"] = options
-        none = {name: None for name in ("patience", "clip") if given.get(name) == 0}  # 0 says so on a command line
-        config = TrainConfig.make(preset, **{name: value for name, value in given.items() if name not in none})
-        config = config.model_copy(update=none)
+        given = {**self.settings, **({"encoder_options": options} if options else {})}
+        disabled = {name: None for name in given if given[name] == 0 and _can_disable(TrainConfig.model_fields[name])}
+        config = TrainConfig.make(self.preset, **{name: given[name] for name in given if name not in disabled})
+        config = config.model_copy(update=disabled)
         config.check()
         return config
 
 
-@dataclass(frozen=True)
-class MachineOptions:
-    """Where to train."""
+def setting_parameters() -> list[inspect.Parameter]:
+    """A parameter for every field of `TrainConfig` that has one value; None means not given."""
+    from arbormax.model.settings import TrainConfig
 
-    accelerator: Annotated[str, typer.Option(help="auto, cpu, gpu … of Lightning.", rich_help_panel=MACHINE)] = "auto"
-    devices: Annotated[str, typer.Option(help="How many, or which ones.", rich_help_panel=MACHINE)] = "1"
+    parameters = []
+    for name, setting in TrainConfig.model_fields.items():
+        if name == "encoder_options":  # --option
+            continue
+        kind, choices = _option_type(setting.annotation)
+        text = f"{setting.description or name}{_choices(choices)}{'; 0 disables it' * _can_disable(setting)}"
+        default = setting.default
+        about: dict[str, Any] = {"rich_help_panel": MODEL if name in _REGISTRIES else TRAINING}
+        about["show_default"] = False if default is None or default is False else str(default)
+        option: Any = (
+            NameOption(_REGISTRIES[name], _SENTENCES[name], **about)
+            if name in _REGISTRIES
+            else typer.Option(*_flag(name, kind), help=f"{text[0].upper()}{text[1:]}.", **about)
+        )
+        annotation = Annotated[kind | None, option]
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
+    return parameters
+
+
+def _flag(name: str, kind: type) -> tuple[str, ...]:
+    """The declaration of an option: a Boolean setting is a flag without a negation."""
+    return (f"--{name.replace('_', '-')}",) if kind is bool else ()
+
+
+def _option_type(annotation: Any) -> tuple[Any, tuple[str, ...]]:
+    """The type of a setting on the command line, and its choices if there are few."""
+    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    choices = tuple(str(choice) for kind in members if get_origin(kind) is Literal for choice in get_args(kind))
+    return next((kind for kind in (bool, int, float) if kind in members), str), choices
+
+
+def _choices(choices: tuple[str, ...]) -> str:
+    return f": {', '.join(choices)}" if choices else ""
+
+
+def _can_disable(setting: FieldInfo) -> bool:
+    """Whether None turns a setting off, so that 0 does on the command line."""
+    return setting.default is not None and type(None) in get_args(setting.annotation)
+
+
+@dataclass(frozen=True)
+class MachineOptions(OptionGroup):
+    """The hardware to train on."""
+
+    accelerator: Annotated[str, typer.Option(help="auto, cpu, gpu, … as in Lightning.", rich_help_panel=MACHINE)] = (
+        "auto"
+    )
+    devices: Annotated[str, typer.Option(help="Number of devices, or a list such as 0,1.", rich_help_panel=MACHINE)] = (
+        "1"
+    )
 
     def hardware(self) -> Hardware:
-        """Where to train, checked as far as that goes without the machine."""
+        """The hardware, validated as far as possible without using it."""
         from pytorch_lightning.accelerators import AcceleratorRegistry
 
         from arbormax.training import Hardware
 
         known = ("auto", "gpu", *AcceleratorRegistry.available_accelerators())
         if self.accelerator not in known:
-            near = did_you_mean(self.accelerator, known)
-            raise OptionError(f"--accelerator is one of {', '.join(known)}; found {self.accelerator!r}{near}")
+            hint = did_you_mean(self.accelerator, known)
+            raise OptionError(
+                f"expected one of {', '.join(known)}, found {self.accelerator!r}{hint}", argument="accelerator"
+            )
         count = self.devices.strip()
         if count.isdigit() and int(count):
             return Hardware(self.accelerator, int(count))
         if count == "0" or not re.fullmatch(r"auto|-1|\d+(,\d+)*,?", count):
-            raise OptionError(f"--devices is a number from 1, a list such as 0,1 or auto; found {self.devices!r}")
+            raise OptionError(
+                f"expected a number from 1, a list such as 0,1, or auto; found {self.devices!r}", argument="devices"
+            )
         return Hardware(self.accelerator, count)
 
 
 # Arguments of the library that are options of another name, or a flag for one value.
-_OTHER_NAMES = {"format": "input_format", "sep": "separator", "encoder_options": "option", "import": "imports"}
+_OTHER_NAMES = {"format": "input_format", "sep": "separator", "encoder_options": "option"}
 _FLAGS = {("on_bad_rows", "skip"): "skip_bad_rows"}
 
 
@@ -274,12 +258,12 @@ def _option_name(parameter: Any) -> str:
 
 
 def parse_options(given: list[str] | None) -> dict[str, Any]:
-    """`key=value` pairs, the values as JSON where they are JSON and as text where not."""
+    """The `KEY=VALUE` pairs as a dictionary; a value that is not JSON is text."""
     options: dict[str, Any] = {}
     for pair in given or ():
         name, sign, value = pair.partition("=")
         if not sign or not name.strip():
-            raise OptionError(f"-o takes KEY=VALUE such as -o dropout=0.3, found {pair!r}")
+            raise OptionError(f"expected KEY=VALUE, such as dropout=0.3, found {pair!r}", argument="option")
         try:
             options[name.strip()] = json.loads(value)
         except json.JSONDecodeError:
@@ -288,21 +272,21 @@ def parse_options(given: list[str] | None) -> dict[str, Any]:
 
 
 def import_modules(names: list[str] | None) -> None:
-    """Run the modules that the user named, also those that lie in the current folder."""
+    """Import the named modules, also from the current folder."""
     for name in names or ():
         if (here := str(Path.cwd())) not in sys.path:
             sys.path.append(here)
         try:
             importlib.import_module(name)
         except Exception as error:
-            told = " ".join(str(error).split())
+            reason = " ".join(str(error).split())
             raise OptionError(
-                f"--import {name}: the module cannot be imported: {type(error).__name__}: {told}"
+                f"cannot import {name!r}: {type(error).__name__}: {reason}", argument="imports"
             ) from error
 
 
 def resolve_device(name: str) -> str:
-    """The device to compute on, checked."""
+    """The name of a usable device."""
     import torch
 
     if name == "auto":
@@ -310,6 +294,6 @@ def resolve_device(name: str) -> str:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
-        told = str(error).splitlines()[0]
-        raise OptionError(f"--device {name}: cannot compute there ({told}); expected cpu, cuda or auto") from error
+        reason = str(error).splitlines()[0]
+        raise OptionError(f"cannot use {name!r} ({reason}); expected cpu, cuda or auto", argument="device") from error
     return name

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbormax.cli import output
+from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import tell_skipped
-from arbormax.cli.options import Device, Imports, InputOptions, Json, expand_options, import_modules, resolve_device
+from arbormax.cli.options import Device, Imports, InputOptions, Json, import_modules, resolve_device
 from arbormax.cli.scoring import batches_of, decoding_of
 from arbormax.cli.writers import format_of, writer
 from arbormax.errors import InputError, OptionError, TableError, did_you_mean

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from arbormax.cli import errors, output
+from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import is_dataset, read_labelled
-from arbormax.cli.options import InputOptions, Json, LabelOptions, MachineOptions, ModelOptions, expand_options
+from arbormax.cli.options import InputOptions, Json, LabelOptions, MachineOptions, ModelOptions, setting_parameters
 from arbormax.cli.report import NoTexts
 from arbormax.errors import OptionError, did_you_mean
 
@@ -118,7 +119,7 @@ def compare(
 
     Example: `arbormax compare trec --encoder bilstm --heads flat,hierarchical --seeds 0,1,2`
     """
-    if model.head is not None or model.seed is not None:
+    if {"head", "seed"} & model.settings.keys():
         raise OptionError("a comparison takes --heads and --seeds, not --head and --seed")
     config, hardware = model.config(), machine.hardware()
     chosen = [head.strip() for head in heads.split(",") if head.strip()]
@@ -257,12 +258,13 @@ def _details(result: Comparison, examples: Examples, tree: Taxonomy, command: st
 def _space(path: Path | None, model: ModelOptions) -> dict[str, Any]:
     """What to vary: the user's file, narrowed by what the command line fixes."""
     fixed: dict[str, Any] = {}
-    if model.encoder is not None:
-        fixed["encoders"] = [model.encoder]
-    if model.head is not None:
-        fixed["heads"] = [model.head]
-    if model.learning_rate is not None:
-        fixed["learning_rate"] = [model.learning_rate, model.learning_rate]
+    settings = model.settings
+    if "encoder" in settings:
+        fixed["encoders"] = [settings["encoder"]]
+    if "head" in settings:
+        fixed["heads"] = [settings["head"]]
+    if "learning_rate" in settings:
+        fixed["learning_rate"] = [settings["learning_rate"]] * 2
     return {**({} if path is None else _read_space(path)), **fixed}
 
 
@@ -286,12 +288,15 @@ def _train_command(data: str, config: TrainConfig, preset: str | None, taxonomy:
     words = ["arbormax", "train", data, *(["--preset", preset] if preset else [])]
     words += [] if taxonomy is None else ["--taxonomy", str(taxonomy)]
     usual = type(config).make()
-    for field in fields(ModelOptions):
-        value = getattr(config, field.name, None)
-        if field.name in ("encoder", "head") or value != getattr(usual, field.name, None):
-            words += [_flag(field.name), str(0 if value is None else value)]
-        elif field.name == "head_learning_rate" and preset:  # the preset has one, which the search did not use
-            words += [_flag(field.name), str(config.learning_rate)]
+    for parameter in setting_parameters():
+        name = parameter.name
+        value = getattr(config, name)
+        if value is True:
+            words.append(_flag(name))
+        elif name in ("encoder", "head") or value != getattr(usual, name):
+            words += [_flag(name), str(0 if value is None else value)]
+        elif name == "head_learning_rate" and preset:  # the preset has one, which the search did not use
+            words += [_flag(name), str(config.learning_rate)]
     for name, value in config.encoder_options.items():
         words += ["-o", f"{name}={value if isinstance(value, str) else json_format.dumps(value)}"]
     for group in groups:

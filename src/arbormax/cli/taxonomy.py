@@ -12,7 +12,8 @@ import typer
 from arbormax.cli import output
 from arbormax.cli.edit import EditOptions, edit_file, edit_model, tell
 from arbormax.cli.errors import BAD_INPUT
-from arbormax.cli.options import FILE, Imports, InputOptions, Json, LabelOptions, expand_options, import_modules
+from arbormax.cli.groups import OptionGroup, expand_options
+from arbormax.cli.options import FILE, Imports, InputOptions, Json, LabelOptions, import_modules
 from arbormax.errors import InputError, OptionError, TaxonomyError, did_you_mean
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ taxonomy = typer.Typer(
 
 
 @dataclass(frozen=True)
-class TreeOptions:
+class TreeOptions(OptionGroup):
     """How the file of a tree is written."""
 
     input_format: Annotated[

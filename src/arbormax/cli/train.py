@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbormax.cli import errors, output
+from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import Labelled, read_labelled
-from arbormax.cli.options import MACHINE, InputOptions, Json, LabelOptions, MachineOptions, ModelOptions, expand_options
+from arbormax.cli.options import MACHINE, InputOptions, Json, LabelOptions, MachineOptions, ModelOptions
 from arbormax.cli.report import NoTexts
 from arbormax.errors import OptionError
 

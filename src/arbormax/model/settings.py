@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from arbormax.encoders import EncoderOptions, encoder_kind
-from arbormax.errors import OptionError, did_you_mean
+from arbormax.encoders import encoder_kind
+from arbormax.errors import ArbormaxError, OptionError, did_you_mean
 from arbormax.heads import HEADS
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from arbormax.encoders import EncoderOptions
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -48,36 +53,57 @@ class TrainConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     encoder: str = Field("bag", description="name of a registered encoder")
-    encoder_options: dict[str, Any] = Field(default_factory=dict, description="the encoder's own settings")
-    head: Annotated[str, AfterValidator(HEADS.check)] = Field("hierarchical", description=", ".join(HEADS.names))
-    seed: int = Field(0, ge=0, lt=2**32, description="of weights, order and dropout")
-    epochs: int | None = Field(None, ge=1, description="passes over the training texts, at most")
+    encoder_options: dict[str, Any] = Field(default_factory=dict, description="options of the encoder")
+    head: Annotated[str, AfterValidator(HEADS.check)] = Field("hierarchical", description="name of a registered head")
+    seed: int = Field(0, ge=0, lt=2**32, description="random seed of the weights, the order of the texts and dropout")
+    epochs: int | None = Field(None, ge=1, description="maximum number of epochs")
     batch_size: int | None = Field(None, ge=1, description="texts per step and device")
-    learning_rate: float | None = Field(None, gt=0, description="of the encoder")
-    head_learning_rate: float | None = Field(None, gt=0, description="of the head; None: the encoder's")
-    schedule: Literal["linear", "constant"] | None = Field(None, description="linear falls to zero over the epochs")
-    warmup: float | None = Field(None, ge=0, lt=1, description="share of the steps in which the rate rises")
-    adam_epsilon: float | None = Field(None, gt=0, description="of Adam; larger is nearer to plain gradient descent")
-    weight_decay: float = Field(0.0, ge=0, description="of AdamW, on dense parameters")
-    clip: float | None = Field(5.0, gt=0, description="largest norm of the gradient; None: any")
-    validation: float = Field(0.1, ge=0, lt=1, description="share of the texts held out to stop early; 0: none")
-    patience: int | None = Field(3, ge=1, description="epochs without a better macro-F1 before stopping; None: never")
-    precision: Literal["32-true", "16-mixed", "bf16-mixed"] = Field("32-true", description="of Lightning")
-    class_weight: Literal["balanced"] | dict[str, float] | None = Field(None, description="weights of the classes")
-    label_smoothing: float = Field(0.0, ge=0, lt=1, description="among siblings; among all classes with one softmax")
-    gamma: float = Field(0.0, ge=0, description="focal loss at every step; hierarchical head only")
-    tau: float = Field(0.0, ge=0, description="logit adjustment by sibling frequencies; hierarchical head only")
-    hxe_alpha: float | None = Field(None, ge=0, description="Bertinetto's level weights; hierarchical head only")
+    learning_rate: float | None = Field(None, gt=0, description="learning rate of the encoder")
+    head_learning_rate: float | None = Field(
+        None, gt=0, description="learning rate of the head; by default the encoder's"
+    )
+    schedule: Literal["linear", "constant"] | None = Field(
+        None, description="learning rate over the epochs: linear decay to zero, or constant"
+    )
+    warmup: float | None = Field(
+        None, ge=0, lt=1, description="share of the steps during which the learning rate rises from zero"
+    )
+    adam_epsilon: float | None = Field(
+        None, gt=0, description="epsilon of Adam; larger values are closer to plain gradient descent"
+    )
+    weight_decay: float = Field(0.0, ge=0, description="weight decay of AdamW, on dense parameters")
+    clip: float | None = Field(5.0, gt=0, description="maximum norm of the gradient")
+    validation: float = Field(
+        0.1, ge=0, lt=1, description="share of the texts held out for early stopping; 0 holds out none"
+    )
+    patience: int | None = Field(3, ge=1, description="epochs without a better macro-F1 before training stops")
+    precision: Literal["32-true", "16-mixed", "bf16-mixed"] = Field(
+        "32-true", description="numerical precision, as Lightning names it"
+    )
+    class_weight: Literal["balanced"] | dict[str, float] | None = Field(
+        None, description="weights of the classes; balanced gives rare classes more weight"
+    )
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=1, description="label smoothing among siblings, or among all classes with another head"
+    )
+    gamma: float = Field(0.0, ge=0, description="gamma of the focal loss at every step; heads with sibling groups only")
+    tau: float = Field(
+        0.0, ge=0, description="strength of the logit adjustment by sibling frequencies; heads with sibling groups only"
+    )
+    hxe_alpha: float | None = Field(
+        None, ge=0, description="alpha of the level weights of Bertinetto et al.; heads with sibling groups only"
+    )
     sparse_head: bool = Field(
-        False, description="a step touches the head's rows on the paths only, for very many classes; hierarchical only"
+        False,
+        description="update only the head's rows on the paths of a batch; heads with sibling groups only",
     )
 
     @classmethod
     def make(cls, preset: str | None = None, **given: Any) -> Self:
         """The settings with a preset under those given; one error tells all that is wrong."""
         if preset is not None and preset not in PRESETS:
-            near = did_you_mean(str(preset), PRESETS)
-            raise OptionError(f"preset is one of {', '.join(PRESETS)}; found {preset!r}{near}")
+            hint = did_you_mean(str(preset), PRESETS)
+            raise OptionError(f"unknown preset {preset!r}{hint} (available: {', '.join(PRESETS)})", argument="preset")
         base = dict(PRESETS[preset]) if preset else {}
         if given.get("encoder", "") is None:
             del given["encoder"]
@@ -88,12 +114,13 @@ class TrainConfig(BaseModel):
             base.pop("encoder_options", None)
         none_says = {"clip", "patience"}  # where None is a setting; elsewhere it leaves the preset's alone
         base.update({n: value for n, value in given.items() if value is not None or n not in base or n in none_says})
-        return checked(cls, base)
+        return validate(cls, base)
 
     @property
     def options(self) -> EncoderOptions:
-        """The encoder's own settings, checked."""
-        return checked(encoder_kind(self.encoder).Options, self.encoder_options, f"encoder {self.encoder!r}")
+        """The options of the encoder, validated."""
+        kind = encoder_kind(self.encoder)
+        return validate(kind.Options, self.encoder_options, f"encoder {self.encoder!r}", "encoder_options")
 
     def resolved(self, items: int | None = None) -> Self:
         """These settings with every None filled in that the encoder has an opinion on.
@@ -113,56 +140,61 @@ class TrainConfig(BaseModel):
         return settings
 
     def check(self) -> None:
-        """Raise for what no single field can tell."""
+        """Raise an error for values that are wrong only in combination."""
         self.options  # noqa: B018 - raises
-        head = HEADS[self.head]
-        if self.sparse_head and (not head.supports_sparse or encoder_kind(self.encoder).gives_sparse):
-            found = (
-                f"encoder={self.encoder!r}, whose features are sparse"
-                if head.supports_sparse
-                else f"head={self.head!r}"
-            )
-            raise OptionError(f"sparse_head needs head='hierarchical' and dense features; found {found}")
-        if not head.sibling_options and (spoken := sibling_options(self)):
-            speak, need = ("speaks", "needs") if len(spoken) == 1 else ("speak", "need")
-            raise OptionError(f"{', '.join(spoken)} {speak} of siblings and {need} head='hierarchical'")
+        head, problems = HEADS[self.head], []
+        if self.sparse_head and not head.supports_sparse:
+            fix = {"head": tuple(name for name in HEADS if HEADS[name].supports_sparse)}
+            problems.append(OptionError(f"not possible with head {self.head!r}", argument="sparse_head", fix=fix))
+        elif self.sparse_head and encoder_kind(self.encoder).gives_sparse:
+            message = f"not possible with encoder {self.encoder!r}, whose features are sparse"
+            problems.append(OptionError(message, argument="sparse_head"))
+        if not head.sibling_options:
+            fix = {"head": tuple(name for name in HEADS if HEADS[name].sibling_options)}
+            message = f"acts on sibling groups, which head {self.head!r} does not have"
+            problems += [OptionError(message, argument=name, fix=fix) for name in sibling_options(self)]
+        if problems:
+            raise OptionError(parts=problems)
 
 
 def sibling_options(config: TrainConfig) -> list[str]:
-    """The options in use that only a softmax per group of siblings can follow."""
+    """The options in use that act on sibling groups."""
     used = [name for name in ("gamma", "tau") if getattr(config, name)]
     return used + (["hxe_alpha"] if config.hxe_alpha is not None else [])
 
 
-def checked(kind: type[M], values: Mapping[str, Any], what: str = "training") -> M:
+def validate(kind: type[M], values: Mapping[str, Any], owner: str = "training", argument: str = "") -> M:
+    """The values as a Pydantic model; one error reports every wrong value.
+
+    `owner` is what the message says the options belong to, `argument` the argument that contains the values.
+    """
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
-        raise OptionError(_told(error, kind, what)) from None
+        problems = [_to_option_error(problem, kind, owner, argument) for problem in error.errors()]
+        raise OptionError(parts=problems) from None
 
 
-def _told(error: ValidationError, kind: type[BaseModel], what: str) -> str:
-    lines = []
-    for problem in error.errors():
-        name, owner = ".".join(map(str, problem["loc"])), _owner(kind, problem["loc"])
-        if problem["type"] == "extra_forbidden":
-            known = sorted(owner.model_fields)
-            near = did_you_mean(str(problem["loc"][-1]), known) or f"; it knows {', '.join(known)}"
-            lines.append(f"{what} has no option {name!r}{near}")
-        elif problem["type"] == "missing":
-            about = owner.model_fields[str(problem["loc"][-1])].description
-            lines.append(f"{what} needs the option {name!r}" + (f": {about}" if about else ""))
-        elif problem["type"] == "value_error" and isinstance(problem["input"], Mapping):  # of a whole model
-            lines.append(": ".join(filter(None, (name, str(problem["ctx"]["error"])))))
-        elif isinstance(raised := problem.get("ctx", {}).get("error"), OptionError):
-            lines.append(f"{name}: {raised.message}")
-        else:
-            lines.append(f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}")
-    return "\n".join(lines)
+def _to_option_error(problem: ErrorDetails, kind: type[BaseModel], owner: str, argument: str) -> OptionError:
+    name, model = ".".join(map(str, problem["loc"])), _innermost_model(kind, problem["loc"])
+    place = ".".join(filter(None, (argument, name)))
+    raised = problem.get("ctx", {}).get("error")
+    if problem["type"] == "extra_forbidden":
+        known = sorted(model.model_fields)
+        hint = did_you_mean(str(problem["loc"][-1]), known) or f" (available: {', '.join(known)})"
+        return OptionError(f"{owner} has no option {name!r}{hint}")
+    if problem["type"] == "missing":
+        about = model.model_fields[str(problem["loc"][-1])].description
+        return OptionError(f"{owner} needs the option {name!r}" + (f": {about}" if about else ""))
+    if isinstance(raised, ArbormaxError):
+        return OptionError(raised.message, argument=place, fix=raised.fix)
+    if problem["type"] == "value_error" and isinstance(problem["input"], Mapping):  # of a whole model
+        return OptionError(str(raised), argument=place)
+    return OptionError(f"{problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}", argument=place)
 
 
-def _owner(kind: type[BaseModel], place: Sequence[str | int]) -> type[BaseModel]:
-    """The model, of those inside each other, that a place lies in."""
+def _innermost_model(kind: type[BaseModel], place: Sequence[str | int]) -> type[BaseModel]:
+    """The model that contains the field at a place, of models nested in each other."""
     for part in place[:-1]:
         field = kind.model_fields.get(str(part))
         inner = get_args(field.annotation) if field else ()

@@ -20,9 +20,13 @@ from arbormax.data.examples import Examples
 from arbormax.data.folds import fold_of, held_out
 from arbormax.encoders import ENCODERS, encoder_kind
 from arbormax.errors import ArbormaxError, MissingDependencyError, OptionError, did_you_mean
+<<<<<<< HEAD
 from arbormax.heads import HEADS
 from arbormax.model.settings import TrainConfig
 from arbormax.model.settings import checked as checked
+=======
+from arbormax.model.settings import HeadName, TrainConfig, validate
+>>>>>>> 966c8aa (Generate training options from TrainConfig and choices from registries)
 from arbormax.studies.crossval import Progress, silent
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.callbacks import MONITOR
@@ -74,7 +78,7 @@ class SearchSpace(BaseModel):
         >>> SearchSpace.make(encoders=["bag"], width=[8, 64]).width
         (8, 64)
         """
-        return checked(cls, given, "a search space")
+        return validate(cls, given, "a search space")
 
     def draw(self, trial: Trial, base: TrainConfig) -> TrainConfig:
         """The settings of one trial; each encoder has parameters of its own, as what suits one harms another."""
