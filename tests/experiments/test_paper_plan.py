@@ -100,7 +100,7 @@ def test_a_missing_fold_is_an_error():
         ({"dataset": "r8", "arms": [{**BAG, "settings": {"epoch": 3}}]}, "no option 'epoch'; did you mean 'epochs'"),
         ({"dataset": "r8", "arms": [{**BAG, "settings": {"encoder_options.dims": 3}}]}, "did you mean 'dim'"),
         ({"dataset": "r8", "arms": [{**BAG, "settings": {"encoder_option.dim": 3}}]}, "no option 'encoder_option.dim'"),
-        ({"dataset": "r8", "arms": [{**BAG, "settings": {"gamma": 1.0}}]}, "gamma speaks of siblings"),
+        ({"dataset": "r8", "arms": [{**BAG, "settings": {"gamma": 1.0}}]}, "gamma: acts on sibling groups"),
         ({"dataset": "r8", "arms": [{**BAG, "grid": {"epochs": []}}]}, "the grid of bag has no value for epochs"),
         ({"dataset": "r8", "arms": [{**BAG, "grid": {"epochs": [1, 0]}}]}, "epochs: .*found 0"),
         ({"dataset": "r8", "arms": [{**BAG, "grid": {"epochs": [2, 2]}}]}, "the same point twice"),

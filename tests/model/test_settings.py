@@ -46,8 +46,8 @@ def test_settings_come_back_from_json():
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"preset": "papr"}, "found 'papr'; did you mean 'paper'"),
-        ({"preset": 3}, "preset is one of paper; found 3"),
+        ({"preset": "papr"}, "preset: unknown preset 'papr'; did you mean 'paper'"),
+        ({"preset": 3}, "preset: unknown preset 3 .available: paper"),
         ({"epoch": 3}, "no option 'epoch'; did you mean 'epochs'"),
         ({"zzz": 3}, "no option 'zzz' .available: .*batch_size"),
         ({"epochs": 0}, "epochs: .*greater than or equal to 1, found 0"),
@@ -69,8 +69,8 @@ def test_settings_come_back_from_json():
         ({"encoder_options": [1]}, "encoder_options: .*dictionary"),
         ({"preset": "paper", "encoder_options": [1]}, "encoder_options: .*dictionary"),
         ({"preset": "paper", "encoder_options": {"hiden": 3}}, "no option 'hiden'; did you mean 'hidden'"),
-        ({"head": "flat", "gamma": 1.0, "tau": 1.0}, "gamma, tau speak of siblings and need head='hierarchical'"),
-        ({"head": "shared", "hxe_alpha": 0.0}, "hxe_alpha speaks of siblings and needs head"),
+        ({"head": "flat", "gamma": 1.0, "tau": 1.0}, "gamma: acts on sibling groups, .*; try head='hierarchical'\ntau: "),
+        ({"head": "shared", "hxe_alpha": 0.0}, "hxe_alpha: acts on sibling groups, which head 'shared' does not have"),
     ],
 )
 def test_misuse_is_told_with_what_would_do(given, told):

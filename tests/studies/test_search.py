@@ -268,7 +268,7 @@ def test_no_time_left_is_told():
         ({"folds": 0}, "folds is 1"),
         ({"seed": -1}, "seed is a whole number from 0"),
         ({"config": TINY.model_copy(update={"validation": 0})}, "validation above 0"),
-        ({"config": TINY.model_copy(update={"gamma": 1.0})}, "gamma speaks of siblings"),
+        ({"config": TINY.model_copy(update={"gamma": 1.0})}, "gamma: acts on sibling groups"),
         ({"config": TINY.model_copy(update={"encoder_options": {"dimm": 3}})}, "did you mean 'dim'"),
         ({"space": SearchSpace(encoders=("bagg",))}, "did you mean 'bag'"),
         ({"storage": "sqlite:////no/such/folder/study.db"}, "cannot be opened"),

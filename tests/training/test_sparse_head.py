@@ -65,7 +65,7 @@ def test_a_model_with_a_sparse_head_is_saved_and_loaded(tmp_path):
 
 
 def test_what_cannot_be_sparse_says_so():
-    with pytest.raises(OptionError, match=r"sparse_head needs head='hierarchical'.*found head='flat'"):
+    with pytest.raises(OptionError, match=r"sparse_head: not possible with head 'flat'; try head='hierarchical'"):
         settings(sparse_head=True, head="flat").resolved()
-    with pytest.raises(OptionError, match="found encoder='tfidf', whose features are sparse"):
+    with pytest.raises(OptionError, match="not possible with encoder 'tfidf', whose features are sparse"):
         fit(settings(encoder="tfidf", sparse_head=True, epochs=1), TREE, DATA)

@@ -142,7 +142,8 @@ def setting_parameters() -> list[inspect.Parameter]:
         if name == "encoder_options":  # --option
             continue
         kind, choices = _option_type(setting.annotation)
-        text = f"{setting.description or name}{_choices(choices)}{'; 0 disables it' * _can_disable(setting)}"
+        text = f"{setting.description}{_list_choices(choices, setting.description)}"
+        text += "; 0 disables it" * _can_disable(setting)
         default = setting.default
         about: dict[str, Any] = {"rich_help_panel": MODEL if name in _REGISTRIES else TRAINING}
         about["show_default"] = False if default is None or default is False else str(default)
@@ -168,8 +169,10 @@ def _option_type(annotation: Any) -> tuple[Any, tuple[str, ...]]:
     return next((kind for kind in (bool, int, float) if kind in members), str), choices
 
 
-def _choices(choices: tuple[str, ...]) -> str:
-    return f": {', '.join(choices)}" if choices else ""
+def _list_choices(choices: tuple[str, ...], description: str | None) -> str:
+    """The choices that the description does not mention."""
+    missing = [choice for choice in choices if choice not in (description or "")]
+    return f": {', '.join(missing)}" if missing else ""
 
 
 def _can_disable(setting: FieldInfo) -> bool:

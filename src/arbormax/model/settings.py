@@ -63,7 +63,7 @@ class TrainConfig(BaseModel):
         None, gt=0, description="learning rate of the head; by default the encoder's"
     )
     schedule: Literal["linear", "constant"] | None = Field(
-        None, description="learning rate over the epochs: linear decay to zero, or constant"
+        None, description="schedule of the learning rate: linear (decay to zero) or constant"
     )
     warmup: float | None = Field(
         None, ge=0, lt=1, description="share of the steps during which the learning rate rises from zero"
@@ -81,7 +81,7 @@ class TrainConfig(BaseModel):
         "32-true", description="numerical precision, as Lightning names it"
     )
     class_weight: Literal["balanced"] | dict[str, float] | None = Field(
-        None, description="weights of the classes; balanced gives rare classes more weight"
+        None, description="weights of the classes: balanced gives rare classes more weight"
     )
     label_smoothing: float = Field(
         0.0, ge=0, lt=1, description="label smoothing among siblings, or among all classes with another head"
@@ -187,7 +187,9 @@ def _to_option_error(problem: ErrorDetails, kind: type[BaseModel], owner: str, a
         about = model.model_fields[str(problem["loc"][-1])].description
         return OptionError(f"{owner} needs the option {name!r}" + (f": {about}" if about else ""))
     if isinstance(raised, ArbormaxError):
-        return OptionError(raised.message, argument=place, fix=raised.fix)
+        inner = raised.argument if raised.argument != name else None
+        place = ".".join(filter(None, (place, inner)))
+        return OptionError(raised.message or str(raised), argument=place, fix=raised.fix)
     if problem["type"] == "value_error" and isinstance(problem["input"], Mapping):  # of a whole model
         return OptionError(str(raised), argument=place)
     return OptionError(f"{problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}", argument=place)

@@ -20,13 +20,8 @@ from arbormax.data.examples import Examples
 from arbormax.data.folds import fold_of, held_out
 from arbormax.encoders import ENCODERS, encoder_kind
 from arbormax.errors import ArbormaxError, MissingDependencyError, OptionError, did_you_mean
-<<<<<<< HEAD
 from arbormax.heads import HEADS
-from arbormax.model.settings import TrainConfig
-from arbormax.model.settings import checked as checked
-=======
-from arbormax.model.settings import HeadName, TrainConfig, validate
->>>>>>> 966c8aa (Generate training options from TrainConfig and choices from registries)
+from arbormax.model.settings import TrainConfig, validate
 from arbormax.studies.crossval import Progress, silent
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.callbacks import MONITOR
