@@ -54,7 +54,8 @@ def test_labels_may_be_an_array_or_nothing():
 
 def test_a_separator_makes_every_string_a_path_first():
     tax = Taxonomy.from_paths([("a", "b"), ("b", "c"), ("d", "TCP/IP")])
-    assert paths_of(tax, label_nodes(["b"], tax)) == [("a", "b")]
+    with pytest.raises(LabelError, match="'b' names 2 nodes"):
+        label_nodes(["b"], tax)
     labels = ["b", "d|TCP/IP", "b | c", "c", "TCP/IP"]
     assert paths_of(tax, label_nodes(labels, tax, separator="|")) == [
         ("b",),
@@ -97,6 +98,16 @@ def test_a_label_that_is_no_text_is_told(label):
 def test_the_path_of_a_class_with_a_stop_leaf_means_that_leaf():
     tax = Taxonomy.from_paths(["a", "a/b", "c"], inner_classes="stop")
     assert label_nodes(["a", ("a",), "a/b"], tax).tolist() == tax.leaves[tax.encode(["a", "a", "a/b"])].tolist()
+
+
+def test_an_ambiguous_name_in_a_file_is_an_error_unless_the_labels_are_paths(tmp_path):
+    tax = Taxonomy.from_nested({"sport": ["golf"], "news": ["sport"]})
+    names, paths = tmp_path / "names.csv", tmp_path / "paths.csv"
+    names.write_text("text,label\na,golf\nb,sport\n", "utf-8")
+    with pytest.raises(LabelError, match="use one of their paths: /sport, news/sport"):
+        read_examples(names, tax)
+    paths.write_text("text,label\na,sport/golf\nb,sport\nc,news/sport\n", "utf-8")
+    assert paths_of(tax, read_examples(paths, tax)[0].nodes) == [("sport", "golf"), ("sport",), ("news", "sport")]
 
 
 def test_a_text_in_place_of_a_label_does_not_flood_the_message():

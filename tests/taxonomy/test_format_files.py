@@ -8,8 +8,8 @@ import stat
 import pytest
 
 from arbormax import Taxonomy
-from arbormax.errors import OptionError, TaxonomyError
-from arbormax.taxonomy.formats import _BY_NAME, _text
+from arbormax.errors import InputError, OptionError, TaxonomyError
+from arbormax.taxonomy.formats import _BY_NAME
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
 
     for step in ("fsync", "replace"):
         with monkeypatch.context() as patch:
-            patch.setattr(_text.os, step, broken)
+            patch.setattr(os, step, broken)
             with pytest.raises(OSError, match="full"):
                 Taxonomy.from_nested(["new"]).save(path)
         assert path.read_bytes() == before
@@ -107,5 +107,5 @@ def test_a_link_stays_a_link(tmp_path):
     assert (tmp_path / "link.json").is_symlink()
     assert Taxonomy.load(tmp_path / "real.json").classes == ("a",)
     os.mkfifo(tmp_path / "pipe.json")
-    with pytest.raises(TaxonomyError, match="is not a file"):
+    with pytest.raises(InputError, match="is not a regular file"):
         Taxonomy.from_nested(["a"]).save(tmp_path / "pipe.json")

@@ -153,7 +153,7 @@ def test_a_class_that_is_an_inner_node_is_an_error_or_gets_a_leaf_of_its_own():
     assert tax.stops.tolist() == [int(tax.leaves[0])]
     assert tax.source_index[tax.stops].tolist() == [-1]
     named = Taxonomy.from_nested({"a": ["b", "a"]}, classes=[("a",), ("a", "b"), ("a", "a")], inner_classes="stop")
-    assert named.classes == ("a (itself)", "b", "a")
+    assert named.classes == ("a (itself)", "b", "a/a")  # the inner node is called 'a' too
     with pytest.raises(OptionError, match="'error' or 'stop'"):
         Taxonomy.from_paths(paths, inner_classes="leaf")
 
@@ -222,7 +222,7 @@ def test_edges_may_leave_the_root_out_or_name_it():
     assert own_row.names == ("r", "a", "b")
 
 
-def test_find_prefers_a_class_then_a_lone_name_then_a_path():
+def test_find_takes_a_class_label_then_a_unique_name_then_a_path():
     tax = Taxonomy.from_nested({"a": ["x", {"b": ["y"]}], "c": [{"b": ["z"]}], "d": ["a/x"]})
     assert tax.path(tax.find("a/x")) == ("d", "a/x")  # a class label comes first
     assert tax.path(tax.find("c")) == ("c",)
@@ -230,6 +230,46 @@ def test_find_prefers_a_class_then_a_lone_name_then_a_path():
     assert tax.path(tax.find(r"d/a\/x")) == ("d", "a/x")
     assert tax.find(()) == 0
     assert tax.find("root") == 0
+
+
+def test_a_name_shared_by_a_leaf_and_an_inner_node_is_ambiguous():
+    tax = Taxonomy.from_nested({"sport": ["golf"], "news": ["sport", "weather"]})
+    assert tax.classes == ("golf", "news/sport", "weather")
+    with pytest.raises(LabelError, match="'sport' names 2 nodes; use one of their paths: /sport, news/sport"):
+        tax.find("sport")
+    assert tax.find("sport", missing=-1) == -1
+    assert [tax.path(tax.find(label)) for label in ("/sport", ("sport",), "news/sport", "/news/sport")] == [
+        ("sport",),
+        ("sport",),
+        ("news", "sport"),
+        ("news", "sport"),
+    ]
+
+
+def test_two_inner_nodes_of_one_name_leave_the_class_labels_alone():
+    tax = Taxonomy.from_nested({"a": {"other": ["x"]}, "b": {"other": ["y"]}})
+    assert tax.classes == ("x", "y")
+
+
+def test_a_class_at_the_top_level_is_found_by_its_path_though_the_name_repeats():
+    tax = Taxonomy.from_paths(["other", "a/other/x", "b/other"])
+    assert tax.classes == ("other", "x", "b/other")
+    assert tax.path(tax.find("other")) == ("other",)
+
+
+def test_the_name_of_the_root_changes_no_label():
+    tree = {"a": ["top", "x"]}
+    for root in ("top", "root"):
+        tax = Taxonomy.from_parents([-1, 0, 1, 1], [root, "a", "top", "x"])
+        assert tax.classes == Taxonomy.from_nested(tree).classes == ("top", "x")
+        assert tax.find("top") == 2
+
+
+@given(taxonomies(names=NASTY))
+def test_the_label_of_every_node_finds_it(tax):
+    assert [tax.find(tax.label(node)) for node in range(1, tax.num_nodes)] == list(range(1, tax.num_nodes))
+    assert tuple(tax.label(leaf) for leaf in tax.leaves.tolist()) == tax.classes
+    assert tax.label(0) == ""
 
 
 @pytest.mark.parametrize(

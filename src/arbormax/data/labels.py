@@ -20,8 +20,6 @@ __all__ = ["guess_separator", "infer_taxonomy", "label_nodes", "read_examples"]
 _SEPARATORS = (" > ", "/", ";", "|")
 _HINTED = LabelError.shown  # a hint compares with the whole vocabulary, so only the labels that are shown get one
 
-_NEVER = "\0"  # a separator that stands in no label: a string is one name, less the blanks around it
-
 
 def label_nodes(
     labels: Iterable[Any],
@@ -148,7 +146,9 @@ def _nodes_of(table: Table, labels: Sequence[Any], tax: Taxonomy, separator: str
         return label_nodes(labels, tax, table.lines, table.path, separator=separator, unit=table.unit)
     except LabelError:
         if separator is None:
-            found = label_nodes(labels, tax, separator=guess_separator(labels) or _NEVER, missing=-1)
+            mark = guess_separator(labels)
+            names = labels if mark else [label.strip() if isinstance(label, str) else label for label in labels]
+            found = label_nodes(names, tax, separator=mark, missing=-1)
             if (found >= 0).all():
                 return found
         raise

@@ -21,7 +21,6 @@ from arbormax.functional.best import top_classes
 from arbormax.heads import TreeHead
 from arbormax.model.network import Model, ModelInputs, evaluating
 from arbormax.taxonomy import Taxonomy
-from arbormax.taxonomy.labels import join_path
 
 Decoder = Callable[..., Tensor]  # (logp_BN, tax, **options) -> nodes_B
 
@@ -247,20 +246,10 @@ class NodeNames:
 
     def __init__(self, taxonomy: Taxonomy) -> None:
         self.taxonomy = taxonomy
-        self.label = lru_cache(maxsize=65_536)(self._label)
+        self.label = lru_cache(maxsize=65_536)(taxonomy.label)
         self.path = lru_cache(maxsize=65_536)(taxonomy.path)
         self.steps = lru_cache(maxsize=65_536)(self._steps)
 
     def _steps(self, node: int) -> list[int]:
         """The nodes from below the root down to this one."""
         return [*self.taxonomy.ancestors(node)[1:].tolist(), node] if node else []
-
-    def _label(self, node: int) -> str:
-        """A string that `Taxonomy.find` accepts for this node; empty for the root."""
-        tax = self.taxonomy
-        if node == 0:
-            return ""
-        if tax.class_of[node] >= 0:
-            return str(tax.classes[tax.class_of[node]])
-        name = tax.names[node]
-        return name if tax.find(name, missing=-1) == node else join_path(tax.path(node))

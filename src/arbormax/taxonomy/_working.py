@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from arbormax.errors import did_you_mean
-from arbormax.taxonomy.labels import join_path, split_path
+from arbormax.taxonomy.labels import join_path, path_of_label
 from arbormax.taxonomy.tree import Label, Taxonomy
 
 _GONE = -2
@@ -22,7 +22,7 @@ class WorkingTree:
     """Nodes 0 to N - 1 are those of the taxonomy, new ones follow."""
 
     def __init__(self, tax: Taxonomy) -> None:
-        self.tax = tax
+        self.tax, self.index = tax, tax.label_index
         self.stops = set(tax.stops.tolist())
         self.born: list[int] = []  # nodes that have become classes, in that order
         self.told: list[str] = []  # what was done
@@ -104,16 +104,8 @@ class WorkingTree:
         found = self._by_edge.get((node, name))
         if found is not None or node >= self.tax.num_nodes:
             return found
-        index = self.tax._labels
-        number = index._ids.get(name)
-        if number is None:
-            return None
-        key = node * len(index._ids) + number
-        at = int(np.searchsorted(index._edges, key))
-        if at == len(index._edges) or index._edges[at] != key:
-            return None
-        child = int(index._edge_order[at])
-        return None if child in self._parents or child in self._names else child
+        child = self.index.child(node, name)
+        return None if child < 0 or child in self._parents or child in self._names else child
 
     def told_path(self, node: int) -> str:
         steps = [self.name(step) for step in self.ancestors(node)]
@@ -130,36 +122,40 @@ class WorkingTree:
             if node is None:
                 raise Refused(f"no node has the path {tuple(label)!r}{hint}")
             return node
-        named = self._named(label)
-        leaves = [node for node in named if not self.num_children(node)]
-        best = leaves[0] if len(leaves) == 1 else named[0] if len(named) == 1 else None
-        path = split_path(label)
+        named, path = self._named(label), path_of_label(label)
         node, hint = self._walk(path)
-        if best is not None and node is not None and best != node and len(path) > 1:
-            raise Refused(f"{label!r} is the name of one node and the path of another; give a tuple of names")
-        if best is not None or node is not None:
-            return best if best is not None else node  # type: ignore[return-value]  # one of them is there
+        is_top_class = node is not None and path == [label] and not self.num_children(node)  # its path is its name
+        best = named[0] if len(named) == 1 else node if is_top_class else None
+        if best is not None:
+            if node is not None and best != node and len(path) > 1:
+                raise Refused(f"{label!r} is the name of one node and the path of another; give a tuple of names")
+            return best
         if named:
             more = ", …" if len(named) > _LISTED else ""
             raise Refused(
-                f"{label!r} names several nodes; use a path: {', '.join(map(self.told_path, named[:_LISTED]))}{more}"
+                f"{label!r} names several nodes; use a path: {', '.join(map(self._label, named[:_LISTED]))}{more}"
             )
+        if node is not None:
+            return node
+        if label == self.name(0):
+            return 0
         if len(path) == 1:
-            known = self.tax._labels._ids
-            hint = did_you_mean(label, [*known, *self._by_name] if self._by_name else known)
+            hint = did_you_mean(label, [*self.index.names, *self._by_name])
         raise Refused(f"the taxonomy has no node {label!r}{hint}")
 
+    def _label(self, node: int) -> str:
+        return self.told_path(node) if self.parent(node) else repr("/" + join_path([self.name(node)]))
+
     def _named(self, name: str) -> list[int]:
-        """The nodes of this name; where two of them are leaves, or very many are there, not necessarily all."""
-        candidates = [n for n in self.tax._labels.named(name).tolist() if n not in self._names]
+        """The nodes of this name, less the root and nodes that a stop leaf stands for; of very many, only the first."""
+        candidates = [n for n in self.index.named(name).tolist() if n not in self._names]
         candidates += self._by_name.get(name, ())
+        hidden = {0, *(self.parent(node) for node in candidates if node in self.stops)}
         found: list[int] = []
-        leaves = 0
         for node in candidates:
-            if self._is_there(node):
+            if node not in hidden and self._is_there(node):
                 found.append(node)
-                leaves += not self.num_children(node)
-                if leaves > 1 and len(found) > _LISTED:
+                if len(found) > _LISTED:
                     break
         return found
 

@@ -1,4 +1,4 @@
-"""Names, '/'-paths and labels: how a person points at a node."""
+"""Names, '/'-paths and labels of nodes."""
 
 from __future__ import annotations
 
@@ -50,6 +50,16 @@ def split_path(text: str, separators: str = "/") -> list[str]:
     return names
 
 
+def path_of_label(label: str) -> list[str]:
+    """The names of a '/'-path; a '/' before the first name is optional.
+
+    >>> path_of_label("news/sport"), path_of_label("/news")
+    (['news', 'sport'], ['news'])
+    """
+    path = split_path(label)
+    return path[1:] if len(path) > 1 and not path[0] else path
+
+
 def name_ids(names: Sequence[str]) -> tuple[dict[str, int], np.ndarray]:
     """A number for every distinct name, and each node's number."""
     ids: dict[str, int] = {}
@@ -61,105 +71,141 @@ def _is_path(label: object) -> bool:
 
 
 class LabelIndex:
-    """Looks labels up in one taxonomy; built at the first look-up."""
+    """Finds the nodes of labels in one taxonomy.
+
+    The root's name does not count: only its own label may be that name. A stop leaf has the name of the inner node that
+    it stands for; the two count as one, and the name means the leaf.
+    """
 
     def __init__(self, taxonomy: Taxonomy) -> None:
         self._tax = taxonomy
-        self._ids, of_node = name_ids(taxonomy.names)
-        self._by_name = np.argsort(of_node, kind="stable")
-        self._name_start = np.searchsorted(of_node[self._by_name], np.arange(len(self._ids) + 1))
-        edges = taxonomy.parent[1:] * len(self._ids) + of_node[1:]
+        self._ids, self._name_of = name_ids(taxonomy.names)
+        self._by_name = np.argsort(self._name_of, kind="stable")
+        self._name_start = np.searchsorted(self._name_of[self._by_name], np.arange(len(self._ids) + 1))
+        edges = taxonomy.parent[1:] * len(self._ids) + self._name_of[1:]
         self._edge_order = np.argsort(edges, kind="stable") + 1
         self._edges = edges[self._edge_order - 1]
+        above = taxonomy.parent[taxonomy.stops]
+        same_name = self._name_of[above] == self._name_of[taxonomy.stops]
+        self._counts = np.ones(taxonomy.num_nodes, bool)  # whether a node is one of those that its name may mean
+        self._counts[[0, *above[same_name].tolist()]] = False
+
+    @property
+    def names(self) -> Iterable[str]:
+        """Every distinct name."""
+        return self._ids.keys()
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
-        """One distinct label per class: the leaf's name, or its '/'-path where that name repeats."""
+        """One distinct label per class: the leaf's name, or its '/'-path where another node has that name too."""
         tax = self._tax
-        names = [tax.names[node] for node in tax.leaves.tolist()]
-        repeated = {name for name, count in Counter(names).items() if count > 1}
-        # A name that holds a '/' may look just like another leaf's path, so this goes on until no two are alike; paths
-        # never are, and every round makes more of them.
-        while repeated:
-            names = [
-                join_path(tax.path(node)) if name in repeated else name
-                for node, name in zip(tax.leaves.tolist(), names, strict=True)
+        is_shared = np.bincount(self._name_of[self._counts], minlength=len(self._ids)) > 1
+        labels = [
+            join_path(tax.path(leaf)) if is_shared[self._name_of[leaf]] else tax.names[leaf]
+            for leaf in tax.leaves.tolist()
+        ]
+        # A name that contains a '/' may equal the path of another leaf. The loop ends because paths are distinct and
+        # every round replaces names by paths.
+        while repeated := {label for label, count in Counter(labels).items() if count > 1}:
+            labels = [
+                join_path(tax.path(leaf)) if label in repeated else label
+                for leaf, label in zip(tax.leaves.tolist(), labels, strict=True)
             ]
-            repeated = {name for name, count in Counter(names).items() if count > 1}
-        return tuple(names)
+        return tuple(labels)
 
     @cached_property
     def _class_of_label(self) -> dict[str, int]:
         return {label: number for number, label in enumerate(self.classes)}
 
+    def label(self, node: int) -> str:
+        """The shortest string that `find` resolves to a node; '' for the root."""
+        tax = self._tax
+        if node == 0:
+            return ""
+        if tax.class_of[node] >= 0:
+            return self.classes[tax.class_of[node]]
+        name, path = tax.names[node], tax.path(node)
+        return name if self.seek(name) == node else join_path(path) if len(path) > 1 else f"/{join_path(path)}"
+
     def named(self, name: str) -> np.ndarray:
-        """Every node of that name."""
+        """Every node of a name."""
         number = self._ids.get(name)
         if number is None:
             return np.empty(0, np.int64)
         return self._by_name[self._name_start[number] : self._name_start[number + 1]]
 
+    def _meant(self, name: str) -> np.ndarray:
+        """The nodes that a name may mean."""
+        named = self.named(name)
+        return named[self._counts[named]]
+
+    def child(self, node: int, name: str) -> int:
+        """The child of a node that has this name, or -1."""
+        number = self._ids.get(name)
+        if number is None:
+            return -1
+        key = node * len(self._ids) + number
+        at = int(np.searchsorted(self._edges, key))
+        return int(self._edge_order[at]) if at < len(self._edges) and self._edges[at] == key else -1
+
     def walk(self, path: Sequence[str]) -> int:
         """The node at a path of names, or -1."""
         node = 0
         for name in path:
-            number = self._ids.get(name)
-            if number is None:
-                return -1
-            key = node * len(self._ids) + number
-            at = int(np.searchsorted(self._edges, key))
-            if at == len(self._edges) or self._edges[at] != key:
-                return -1
-            node = int(self._edge_order[at])
+            node = self.child(node, name)
+            if node < 0:
+                break
         return node
 
     def seek(self, label: str | Sequence[str]) -> int:
-        """The node that a label means, or -1."""
+        """The node of a label, or -1."""
         if not isinstance(label, str):
             return self.walk(label) if _is_path(label) else -1
         number = self._class_of_label.get(label)
         if number is not None:
             return int(self._tax.leaves[number])
-        named = self.named(label)
-        return int(named[0]) if len(named) == 1 else self.walk(split_path(label))
+        named = self._meant(label)
+        if len(named):
+            return int(named[0]) if len(named) == 1 else -1
+        node = self.walk(path_of_label(label))
+        return 0 if node < 0 and label == self._tax.names[0] else node
 
     def find(self, label: str | Sequence[str]) -> int:
+        """The node of a label; an error with suggestions if there is none or more than one."""
         node = self.seek(label)
         if node < 0:
-            raise LabelError(self._why_not(label))
+            raise LabelError(self._explain(label))
         return node
 
-    def _why_not(self, label: str | Sequence[str], hints: bool = True) -> str:
-        """Why no node is found, and what may have been meant: a comparison with every name."""
+    def _explain(self, label: str | Sequence[str], hints: bool = True) -> str:
+        """Why a label has no node. A hint compares the label with every name."""
         if not isinstance(label, str):
             if _is_path(label):
                 return f"no node has the path {tuple(label)!r}{self._hint_for_path(label) if hints else ''}"
             kind = type(label).__name__
             return f"a label is a string or a tuple of names from the root down, not {label!r} ({kind})"
-        named = self.named(label)
+        named = self._meant(label)
         if len(named) > 1:
-            paths = [join_path(self._tax.path(n)) for n in named[:_LISTED].tolist()]
+            paths = [self.label(node) for node in named[:_LISTED].tolist()]
             more = f", … and {len(named) - _LISTED} more" if len(named) > _LISTED else ""
             return f"{label!r} names {len(named)} nodes; use one of their paths: {', '.join(paths)}{more}"
         hint = ""
         if hints:
-            path = split_path(label)
+            path = path_of_label(label)
             hint = self._hint_for_path(path) if len(path) > 1 else did_you_mean(label, self._ids)
         return f"the taxonomy has no node {label!r}{hint}"
 
     def _hint_for_path(self, path: Sequence[str]) -> str:
-        """Says where a path leaves the tree, and which child may have been meant there."""
-        for length in range(len(path) - 1, -1, -1):
-            node = self.walk(path[:length])
-            if node >= 0:
-                break
-        children = [self._tax.names[child] for child in self._tax.children(node).tolist()]
+        """The first name of a path that is not in the tree, and similar names at that place."""
+        length = next(length for length in range(len(path) - 1, -1, -1) if self.walk(path[:length]) >= 0)
+        children = [self._tax.names[child] for child in self._tax.children(self.walk(path[:length])).tolist()]
         where = repr(join_path(path[:length])) if length else "the root"
         if not children:
             return f"; {where} is a leaf"
         return f"; {where} has no child {path[length]!r}{did_you_mean(path[length], children)}"
 
     def find_many(self, labels: Iterable[str | Sequence[str]]) -> np.ndarray:
+        """The node of every label; all unknown labels are reported in one error."""
         if isinstance(labels, str):
             raise LabelError(f"expected a list of labels, found the string {labels!r}")
         nodes: list[int] = []
@@ -172,7 +218,7 @@ class LabelIndex:
                 node = known[key] = self.seek(key)
             if node < 0:
                 if key not in wrong:
-                    wrong[key] = self._why_not(label, hints=len(wrong) < _LISTED), []
+                    wrong[key] = self._explain(label, hints=len(wrong) < _LISTED), []
                 wrong[key][1].append(position)
             nodes.append(node)
         if wrong:

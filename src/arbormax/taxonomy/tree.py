@@ -292,29 +292,42 @@ class Taxonomy:
     # ---------------------------------------------------------------- queries
 
     @cached_property
-    def _labels(self) -> LabelIndex:
+    def label_index(self) -> LabelIndex:
+        """The index behind `classes`, `label` and `find`."""
         return LabelIndex(self)
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The label of each class: the leaf's name, or its '/'-path where that name repeats."""
-        return self._labels.classes
+        """The label of each class: the leaf's name, or its '/'-path where any other node has that name too."""
+        return self.label_index.classes
+
+    def label(self, node: int) -> str:
+        """The label of a node, which `find` takes: its name, or its '/'-path where several nodes have that name.
+
+        A node at the top level has a '/' before its name where the name alone is ambiguous. The root's label is ''.
+
+        >>> tax = Taxonomy.from_nested({"sport": ["golf"], "news": ["sport"]})
+        >>> [tax.label(node) for node in range(tax.num_nodes)]
+        ['', '/sport', 'news', 'golf', 'news/sport']
+        """
+        return self.label_index.label(self._node(node))
 
     def find(self, label: Label, missing: int | None = None) -> int:
-        """The node that a label means.
+        """The node of a label.
 
-        A tuple is a path of names from the root down. A string is a class label, else a name that stands once in the
-        tree, else a '/'-path in which '\\/' is a '/' inside a name. Given `missing`, such as -1, a label that means no
-        node gets that in place of an error, which would look for names that may have been meant.
+        A tuple is a path of names from the root down. A string is a label of `classes`, else the name of exactly one
+        node, else a '/'-path, in which '\\/' stands for a '/' inside a name. A name that several nodes have, be they
+        leaves or inner nodes, is an error that lists them. With `missing`, such as -1, a label without a node returns
+        that value instead of an error.
         """
         if missing is None:
-            return self._labels.find(label)
-        node = self._labels.seek(label)
+            return self.label_index.find(label)
+        node = self.label_index.seek(label)
         return node if node >= 0 else missing
 
     def find_many(self, labels: Iterable[Label]) -> np.ndarray:
-        """The node of every label; unknown ones are told together in one error, all of them in its `problems`."""
-        return self._labels.find_many(labels)
+        """The node of every label; all unknown labels are reported in one error, in its `problems`."""
+        return self.label_index.find_many(labels)
 
     def encode(self, labels: Iterable[Label]) -> np.ndarray:
         """The class id of every label, for targets; the path of a class that has a stop leaf means that leaf.

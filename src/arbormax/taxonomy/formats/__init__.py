@@ -85,6 +85,8 @@ def load(
 
 def save(tax: Taxonomy, path: str | os.PathLike[str], format: str | None, lossy: bool) -> None:
     chosen = _choose(Path(path), format)
+    if not Path(path).absolute().parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "the folder does not exist", str(Path(path).parent))
     if chosen.keeps_all:
         text = next(chosen.write(tax))
     else:
