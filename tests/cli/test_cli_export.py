@@ -60,5 +60,7 @@ def test_an_export_that_cannot_be_had_is_refused_in_one_line(refused, model, tmp
     assert "other files" in refused("export", model, *onnx, tmp_path / "mine", "--force")
     assert "MODEL" in refused("export")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    assert "pip install 'onnxscript', or pip install 'arbormax[onnx]'" in refused("export", model, *onnx, tmp_path / "x")
+    assert "pip install 'onnxscript', or pip install 'arbormax[onnx]'" in refused(
+        "export", model, *onnx, tmp_path / "x"
+    )
     assert not (tmp_path / "x").exists()

@@ -27,7 +27,7 @@ def work(rank, world, folder, tax, true, pred, topk, logp):
         "distance": distance.compute().item(),
         "curve": curve.compute(),
         "calibration": calibration.compute(),
-        "own_count": int(nodes.pred_nodes.sum()),
+        "own_count": int(nodes.count),
     }
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()

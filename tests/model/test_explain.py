@@ -10,8 +10,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from toy import TREE, examples
-from toy import settings as toy_settings
 
 from arbormax.data.tokens import spans, words
 from arbormax.encoders import BagEncoder, Encoder
@@ -22,6 +20,8 @@ from arbormax.model.predict import Decoding
 from arbormax.taxonomy import Taxonomy
 from arbormax.training import fit
 from strategies import taxonomies
+from toy import TREE, examples
+from toy import settings as toy_settings
 
 TEXTS = ["the owl sat on a mat", "Where is the ½ owl’s ﬁnd of 東京 ?", "a mat, the mat"]
 ODD = ["", "   ", "!?", "zzz", "नमस्ते दुनिया", "\ud800 x", "<script>alert(1)</script>", "mat " * 2000]

@@ -12,7 +12,7 @@ import torch
 
 import arbormax as am
 from arbormax.data.examples import Examples
-from arbormax.studies.evaluate import measured
+from arbormax.studies.evaluate import evaluate_log_probs
 from arbormax.studies.record import Recorder, details, to_json
 
 TREE = am.Taxonomy.from_nested(
@@ -32,7 +32,7 @@ def run_of(folder: Path, tax=TREE, *, seed=0, head="hierarchical", texts=60, ski
     for item, node in enumerate(nodes.tolist()):
         scores[item, [step - 1 for step in (*tax.ancestors(node)[1:].tolist(), node)]] += skill
     recorder = Recorder(tax)
-    found = measured(am.functional.node_log_probs(scores, tax).split(16), examples, tax, recorder=recorder)
+    found = evaluate_log_probs(am.functional.node_log_probs(scores, tax).split(16), examples, tax, recorder=recorder)
     made = {"command": "arbormax train x.csv", "date": "2026-01-02T03:04:05+00:00", "versions": {"arbormax": "0"}}
     config = {"encoder": "bag", "head": head, "seed": seed}
     metrics = {

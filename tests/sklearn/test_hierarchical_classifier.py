@@ -13,10 +13,10 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from text_toy import LABELS, PATHS, TAX, TEXTS, small
 
 import arbormax as am
 from arbormax.sklearn.labels import rows_of
+from text_toy import LABELS, PATHS, TAX, TEXTS, small
 
 QUICK = {"epochs": 8, "batch_size": 8, "accelerator": "cpu"}
 ROWS = np.array([[*path, ""][:3] for path in PATHS])  # as hiclass has them

@@ -8,9 +8,9 @@ from sklearn.utils import estimator_checks, get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
-from text_toy import small
 
 import arbormax as am
+from text_toy import small
 
 FEATURES_FAIL = {
     "check_methods_sample_order_invariance": "asks for equality to 1e-9; sums in float32 differ in the last bit with a "

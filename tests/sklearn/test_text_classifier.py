@@ -12,10 +12,10 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, log_loss
 from sklearn.utils import get_tags
-from text_toy import LABELS, PATHS, TAX, TEXTS, TREE, WORDS, make, path_of, small
 
 import arbormax as am
 from arbormax.model import Model, TrainConfig
+from text_toy import LABELS, PATHS, TAX, TEXTS, TREE, WORDS, make, path_of, small
 
 # ------------------------------------------------------------------ conventions
 

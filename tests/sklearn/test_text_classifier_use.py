@@ -10,10 +10,10 @@ from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
-from text_toy import LABELS, PATHS, SMALL, TAX, TEXTS, small
 
 import arbormax as am
 from arbormax.model import TrainConfig
+from text_toy import LABELS, PATHS, SMALL, TAX, TEXTS, small
 
 # ---------------------------------------------------------------------- settings
 

@@ -11,13 +11,16 @@ import arbormax as am
 from arbormax.data.examples import Examples
 from arbormax.data.folds import held_out
 from arbormax.errors import InputError, OptionError
-from arbormax.metrics.bootstrap import MEASURES, Interval, _Counts, paired_bootstrap
+from arbormax.metrics.bootstrap import Interval, WeightedCounts, paired_bootstrap
+from arbormax.metrics.registry import compared_measures
 from arbormax.model import TrainConfig
-from arbormax.studies.compare import LOWER_IS_BETTER, TABLE, Difference, compare
+from arbormax.studies.compare import Difference, compare, table_columns
 
 MODULE = import_module("arbormax.studies.crossval")  # the package has a function of this name
 TAX = am.Taxonomy.from_nested({"a": ["x", "y", "v"], "b": ["z", "w"], "c": {"d": ["q"]}})
 TINY = TrainConfig(encoder="bag", encoder_options={"dim": 8}, epochs=2, batch_size=8, validation=0.2)
+MEASURES = compared_measures()
+BOOTSTRAPPED = [name for name in am.metrics.MEASURES if am.metrics.MEASURES[name].can_bootstrap]
 NO_ACCELERATOR = am.training.Hardware(accelerator="cpu")
 
 
@@ -42,8 +45,8 @@ def test_unit_weights_give_the_measures_of_evaluate(anything):
     for items in (1, 7, 200):
         true, predicted = rng.choice(pool, (2, items))
         expected = am.metrics.evaluate(true, predicted, TAX)
-        values = _Counts(true, predicted[None], TAX).values(np.ones((1, items), dtype=np.int64))
-        for measure in MEASURES:
+        values = WeightedCounts(true, predicted[None], TAX).values(BOOTSTRAPPED, np.ones((1, items), dtype=np.int64))
+        for measure in BOOTSTRAPPED:
             assert values[measure][0, 0] == pytest.approx(expected[measure], abs=1e-12), measure
 
 
@@ -51,11 +54,11 @@ def test_a_resample_has_the_measures_of_the_items_drawn():
     rng = np.random.default_rng(4)
     true, predicted = rng.choice(TAX.leaves, (2, 12))  # so few that some resamples lack a class
     weights = rng.multinomial(12, np.full(12, 1 / 12), size=20)
-    values = _Counts(true, predicted[None], TAX).values(weights)
+    values = WeightedCounts(true, predicted[None], TAX).values(BOOTSTRAPPED, weights)
     for row, weight in enumerate(weights):
         drawn = np.repeat(np.arange(12), weight)
         expected = am.metrics.evaluate(true[drawn], predicted[drawn], TAX)
-        for measure in MEASURES:
+        for measure in BOOTSTRAPPED:
             assert values[measure][0, row] == pytest.approx(expected[measure], abs=1e-12), measure
         macro = f1_score(true[drawn], predicted[drawn], average="macro")
         assert values["macro_f1"][0, row] == pytest.approx(macro)
@@ -159,7 +162,7 @@ def test_every_head_and_seed_is_measured_on_the_test_examples():
             assert record["macro_f1"] == expected["macro_f1"]
     table = found.table()
     assert list(table) == ["flat", "hierarchical", "shared"]
-    assert set(table["flat"]) == set(TABLE)
+    assert set(table["flat"]) == set(table_columns())
     scores = [record["accuracy"] for record in found.records if record["head"] == "shared"]
     assert table["shared"]["accuracy"] == pytest.approx({"mean": np.mean(scores), "std": np.std(scores, ddof=1)})
     assert {(d.head, d.baseline) for d in found.differences} == {("hierarchical", "flat"), ("shared", "flat")}
@@ -261,4 +264,7 @@ def test_a_difference_is_told_in_a_sentence():
     )
     assert told("tree_distance", 0.5, 0.25, 0.75).endswith("worse")
     assert told("hf", 0.0, 0.0, 0.0).endswith("hierarchical F: 0.0 points [0.0, 0.0] (95 %): no clear difference")
-    assert {"mistake_severity", "tree_distance"} == LOWER_IS_BETTER
+    assert {name for name in MEASURES if am.metrics.MEASURES[name].better == "lower"} == {
+        "mistake_severity",
+        "tree_distance",
+    }

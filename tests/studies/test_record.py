@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import arbormax as am
 from arbormax.data.examples import Examples
-from arbormax.studies.evaluate import measured
+from arbormax.studies.evaluate import evaluate_log_probs
 from arbormax.studies.record import LETTERS, PAIRS, THRESHOLDS, Recorder, details, shortened, to_json
 from strategies import taxonomies
 
@@ -33,7 +33,7 @@ def scored(tax, seed, count=12, inner=True):
 
 def recorded(tax, examples, logp, size=5, **options):
     recorder = Recorder(tax)
-    found = measured(logp.split(size), examples, tax, recorder=recorder)
+    found = evaluate_log_probs(logp.split(size), examples, tax, recorder=recorder)
     return found, recorder.details(examples, found.predicted, **options)
 
 
@@ -108,7 +108,7 @@ def test_the_bins_give_the_calibration_error_that_is_measured():
 def test_a_recorder_changes_no_measure_and_batches_change_no_detail():
     examples, logp = scored(TREE, 5, count=64)
     found, told = recorded(TREE, examples, logp, size=64)
-    assert measured([logp], examples, TREE).metrics == found.metrics
+    assert evaluate_log_probs([logp], examples, TREE).metrics == found.metrics
     assert recorded(TREE, examples, logp, size=7)[1] == told
 
 

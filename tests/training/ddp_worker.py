@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
-from toy import TREE, examples, settings
 
 from arbormax.training import Hardware, fit
 from arbormax.training.distributed import is_first_process
+from toy import TREE, examples, settings
 
 TWO = Hardware("cpu", 2, "ddp")
 PLAIN = {"encoder_options": {"dropout": 0.0}, "epochs": 3, "schedule": "linear", "adam_epsilon": 1e-4}

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
-from toy import TREE, examples, settings
 
 from arbormax.studies import evaluate
 from arbormax.training import Hardware, fit
+from toy import TREE, examples, settings
 
 
 def digest(model) -> str:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
-from toy import TREE, examples, settings
 
 from arbormax.training import TrainingInterrupted, fit
+from toy import TREE, examples, settings
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore Ctrl-C
 EPOCHS, STEPS = 6, 5  # of every run, and of each epoch

@@ -13,7 +13,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from toy import TREE
 
 from arbormax.data import Examples
 from arbormax.data.batching import Batches, Shares
@@ -21,6 +20,7 @@ from arbormax.data.ragged import Ragged
 from arbormax.errors import OptionError
 from arbormax.model import TrainConfig
 from arbormax.training import Hardware, fit
+from toy import TREE
 
 WORKER = Path(__file__).with_name("ddp_worker.py")
 

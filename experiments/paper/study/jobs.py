@@ -23,7 +23,7 @@ from arbormax.errors import InputError, OptionError
 from arbormax.functional.probabilities import flat_node_log_probs
 from arbormax.model.settings import TrainConfig
 from arbormax.studies.crossval import read_json
-from arbormax.studies.evaluate import Evaluation, measured
+from arbormax.studies.evaluate import Evaluation, evaluate_log_probs
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.fit import Hardware, fit
 from study.choice import Choice
@@ -146,7 +146,7 @@ class Job:
         if self.arm.encoder == BLEND:
             parts = [member.probabilities(results) for member in self.members]
             mixed = sum(weight * part for weight, part in zip(self.point["weights"], parts, strict=True))
-            return measured([flat_node_log_probs(torch.from_numpy(np.log(mixed)), taxonomy)], test, taxonomy)
+            return evaluate_log_probs([flat_node_log_probs(torch.from_numpy(np.log(mixed)), taxonomy)], test, taxonomy)
         folder = self._state(results)
         run = fit(located(self.config), taxonomy, train, hardware=hardware, folder=folder, resume=True)
         cuda = hardware.accelerator != "cpu" and torch.cuda.is_available()
@@ -158,7 +158,7 @@ class Job:
             with io.BytesIO() as file:
                 np.save(file, leaves.half().numpy(), allow_pickle=False)
                 write_file(path, file.getvalue())
-        values, predicted = measured(batches, test, taxonomy)
+        values, predicted = evaluate_log_probs(batches, test, taxonomy)
         return Evaluation({**values, "seconds": run.seconds, "parameters": run.model.num_parameters}, predicted)
 
     def probabilities(self, results: Path) -> np.ndarray:

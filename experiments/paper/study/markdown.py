@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from arbormax.studies.compare import LOWER_IS_BETTER, Difference
+from arbormax.metrics import MEASURES
+from arbormax.studies.compare import Difference
 from study.differences import ArmDifferences
 from study.summary import (
     DATASETS,
@@ -391,7 +392,7 @@ def _difference_cell(table: Iterable[Row], arm: str, head: str, measure: str, fo
 
 
 def _interval(difference: Difference) -> str:
-    scale, digits = (1.0, 2) if difference.measure in LOWER_IS_BETTER else (100.0, 1)
+    scale, digits = (100.0, 1) if MEASURES[difference.measure].unit == "share" else (1.0, 2)
     mean, low, high = (_signed(scale * x, digits) for x in (difference.mean, difference.low, difference.high))
     return f"{mean} [{low}, {high}]"
 
@@ -405,7 +406,7 @@ def _why_no_interval(table: Sequence[Row], arm: str, head: str) -> str:
 
 def _sentence(difference: Difference, seeds: int) -> str:
     title = _VERDICT_MEASURES[difference.measure]
-    where = _interval(difference) + ("" if difference.measure in LOWER_IS_BETTER else " points")
+    where = _interval(difference) + (" points" if MEASURES[difference.measure].unit == "share" else "")
     if seeds == 1:  # an interval over items alone knows nothing of other trainings
         return f"one training of each head differs by {where} in {title}, {difference.head} − {difference.baseline}"
     if difference.verdict == "no clear difference":

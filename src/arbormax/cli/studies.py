@@ -16,6 +16,7 @@ from arbormax.cli.inputs import is_dataset, read_labelled
 from arbormax.cli.options import InputOptions, Json, LabelOptions, MachineOptions, ModelOptions, setting_parameters
 from arbormax.cli.report import NoTexts
 from arbormax.errors import OptionError, did_you_mean
+from arbormax.metrics.registry import COSTS, shown_measures
 
 if TYPE_CHECKING:
     from arbormax.data import Examples
@@ -36,8 +37,6 @@ EpochsFrom = Annotated[
         help="Stop early on texts held out of those trained on, or on the fold measured: a little too good.",
     ),
 ]
-
-SHOWN = ("accuracy", "macro_f1", "hf", "mistake_severity", "tree_distance", "nll", "seconds")
 
 
 @expand_options
@@ -79,7 +78,7 @@ def crossval(
     if json:
         output.print_json(told)
         return
-    names = [name for name in SHOWN if name in told["mean"]]
+    names = [name for name in (*shown_measures("main"), "seconds") if name in told["mean"]]
     rows = [
         (name, *(output.format_number(fold[name]) for fold in told["folds"]), _spread(told["mean"], told["std"], name))
         for name in names
@@ -158,7 +157,7 @@ def compare(
         output.print_json(told)
         return
     rows = result.table()
-    names = [name for name in (*SHOWN, "parameters") if all(name in row for row in rows.values())]
+    names = [name for name in (*shown_measures("main"), *COSTS) if all(name in row for row in rows.values())]
     body = [
         (name, *(_pair(row[name]["mean"], row[name]["std"], name == "parameters") for row in rows.values()))
         for name in names

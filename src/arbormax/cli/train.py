@@ -19,12 +19,11 @@ from arbormax.cli.inputs import Labelled, read_labelled
 from arbormax.cli.options import MACHINE, InputOptions, Json, LabelOptions, MachineOptions, ModelOptions
 from arbormax.cli.report import NoTexts
 from arbormax.errors import OptionError
+from arbormax.metrics.registry import shown_measures
 
 if TYPE_CHECKING:
     from arbormax.model import TrainConfig
     from arbormax.training import Run
-
-SHOWN = ("items", "accuracy", "macro_f1", "hf", "mistake_severity", "tree_distance", "nll")
 
 
 @expand_options
@@ -222,7 +221,10 @@ def _print(run: Run, metrics: dict[str, Any], folder: Path, tested_on: Path | st
     trained = metrics["training"]
     if "test" in metrics:
         output.print_result(
-            output.measure_table({name: metrics["test"][name] for name in SHOWN if name in metrics["test"]}, "Test")
+            output.measure_table(
+                {name: metrics["test"][name] for name in ("items", *shown_measures("main")) if name in metrics["test"]},
+                "Test",
+            )
         )
     best = (
         ""

@@ -1,14 +1,14 @@
-"""Measures: functions, and on top of them accumulators that need torchmetrics and are loaded when first named."""
+"""Measures of predictions, and their registry `MEASURES`.
 
+The registry needs numpy alone. The functions load torch, and the accumulators torchmetrics, on first use.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from arbormax.metrics._evaluate import evaluate
-from arbormax.metrics.probabilities import (
-    Curve,
-    hierarchical_distance_at_k,
-    level_calibration_error,
-    operating_curve,
-)
+from arbormax.metrics.curves import Curve
+from arbormax.metrics.measure import Measure
+from arbormax.metrics.registry import MEASURES
 
 if TYPE_CHECKING:
     from arbormax.metrics.accumulators import (
@@ -18,11 +18,16 @@ if TYPE_CHECKING:
         NodeMetrics,
         OperatingCurve,
     )
+    from arbormax.metrics.evaluation import Evaluator, evaluate
+    from arbormax.metrics.probabilities import hierarchical_distance_at_k, level_calibration_error, operating_curve
 
 __all__ = [
+    "MEASURES",
     "Curve",
+    "Evaluator",
     "HierarchicalDistanceAtK",
     "LevelCalibrationError",
+    "Measure",
     "NodeMetric",
     "NodeMetrics",
     "OperatingCurve",
@@ -32,12 +37,21 @@ __all__ = [
     "operating_curve",
 ]
 
-_ACCUMULATORS = {"HierarchicalDistanceAtK", "LevelCalibrationError", "NodeMetric", "NodeMetrics", "OperatingCurve"}
+_MODULES = {
+    "Evaluator": "evaluation",
+    "HierarchicalDistanceAtK": "accumulators",
+    "LevelCalibrationError": "accumulators",
+    "NodeMetric": "accumulators",
+    "NodeMetrics": "accumulators",
+    "OperatingCurve": "accumulators",
+    "evaluate": "evaluation",
+    "hierarchical_distance_at_k": "probabilities",
+    "level_calibration_error": "probabilities",
+    "operating_curve": "probabilities",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ACCUMULATORS:
-        from arbormax.metrics import accumulators
-
-        return getattr(accumulators, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"arbormax.metrics.{_MODULES[name]}"), name)

@@ -1,7 +1,7 @@
 """The measures as torchmetrics: updated batch by batch, reset, moved between devices, summed over processes.
 
-B items, N nodes, C classes, k ranks. Each holds the sums that the functions build in one go, as int64 states, so
-that a result does not depend on how the items were split into batches and processes.
+B items, N nodes, C classes, k ranks. Each holds the totals of the functions as int64 states, so that the result does
+not depend on how the items are split into batches and processes.
 """
 
 import zlib
@@ -11,26 +11,27 @@ import torch
 from torch import Tensor
 
 from arbormax.errors import InputError, MissingDependencyError, OptionError, did_you_mean
+from arbormax.metrics.curves import Curve, distances, operating_curve_value
+from arbormax.metrics.evaluation import add_nodes, zero_nodes
 from arbormax.metrics.inputs import node_pairs, ranked_classes, scored_nodes
-from arbormax.metrics.nodes import NODE_MEASURES, Stats, add_nodes, node_values, zero_node_stats
 from arbormax.metrics.probabilities import (
     DEFAULT_THRESHOLDS,
-    Curve,
+    Totals,
     add_calibration,
     add_curve,
     add_ranked,
     calibration_values,
-    check_bins,
     check_positive,
     check_thresholds,
-    curve_value,
-    distance_value,
     level_table,
-    zero_calibration_stats,
-    zero_curve_stats,
-    zero_distance_stats,
+    to_sums,
+    zero_calibration,
+    zero_curve,
+    zero_ranked,
 )
-from arbormax.taxonomy.tree import Taxonomy
+from arbormax.metrics.registry import MEASURES, node_values, quantities
+from arbormax.metrics.sums import Items
+from arbormax.taxonomy import Taxonomy
 
 try:
     from torchmetrics import Metric
@@ -44,10 +45,10 @@ class _Accumulator(Metric):
     is_differentiable = False
     full_state_update = False
 
-    def __init__(self, tax: Taxonomy, zeros: Stats, options: tuple[Any, ...] = (), **kwargs: Any) -> None:
+    def __init__(self, tax: Taxonomy, zeros: Totals, options: tuple[Any, ...] = (), **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.tax = tax
-        self._sums = tuple(zeros)
+        self._names = tuple(zeros)
         for name, zero in zeros.items():
             self.add_state(name, zero, dist_reduce_fx="sum")
         # MetricCollection merges metrics whose states are equal after the first batch: two of one kind that differ in
@@ -55,11 +56,11 @@ class _Accumulator(Metric):
         kind = torch.tensor(zlib.crc32(repr((tax.fingerprint, options)).encode()))
         self.add_state("kind", kind, dist_reduce_fx="max")
 
-    def _stats(self) -> Stats:
-        return {name: getattr(self, name) for name in self._sums}
+    def _totals(self) -> Totals:
+        return {name: getattr(self, name) for name in self._names}
 
-    def _store(self, stats: Stats) -> None:
-        for name, total in stats.items():
+    def _store(self, totals: Totals) -> None:
+        for name, total in totals.items():
             setattr(self, name, total)
 
     def _scalar(self, value: float | None) -> Tensor:
@@ -67,7 +68,7 @@ class _Accumulator(Metric):
 
 
 class NodeMetrics(_Accumulator):
-    """All measures of predicted against true nodes: the dict that `evaluate` gives without log-probabilities.
+    """All measures of predicted against true nodes: the dict that `evaluate` returns without log-probabilities.
 
     >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
     >>> metrics = NodeMetrics(tax)
@@ -78,19 +79,21 @@ class NodeMetrics(_Accumulator):
     """
 
     def __init__(self, tax: Taxonomy, **kwargs: Any) -> None:
-        super().__init__(tax, zero_node_stats(tax), **kwargs)
+        super().__init__(tax, zero_nodes(tax, quantities()), **kwargs)
 
     def update(self, true_nodes: Any, pred_nodes: Any) -> None:
-        """Add items: true and predicted node ids (...,), the truth first, as in `evaluate`."""
-        self._store(add_nodes(self._stats(), *node_pairs(true_nodes, pred_nodes, self.tax), self.tax))
+        """Add items: true and predicted nodes (...,), the truth first, as in `evaluate`."""
+        items = Items(*node_pairs(true_nodes, pred_nodes, self.tax), self.tax)
+        parts = {name: part for name, part in quantities().items() if name in self._names}
+        self._store(add_nodes(self._totals(), items, parts))
 
     def compute(self) -> Any:
         """The dict of measures."""
-        return node_values(self._stats(), self.tax)
+        return node_values(to_sums(self.tax, self._totals()))
 
 
 class NodeMetric(NodeMetrics):
-    """One measure as a scalar tensor, for logging; `level_accuracy@2` is that of level 2, NaN where no truth reaches.
+    """One measure as a scalar tensor, for logging; `level_accuracy@2` is that of level 2, NaN if no truth reaches it.
 
     >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
     >>> metric = NodeMetric(tax, "accuracy")
@@ -102,10 +105,12 @@ class NodeMetric(NodeMetrics):
     def __init__(self, tax: Taxonomy, measure: str, **kwargs: Any) -> None:
         super().__init__(tax, **kwargs)
         levels = {f"level_accuracy@{level}": level for level in range(1, tax.depth + 1)}
-        if measure not in NODE_MEASURES and measure not in levels:
+        names = [name for name in MEASURES if MEASURES[name].source == "nodes" and MEASURES[name].per is None]
+        if measure not in names and measure not in levels:
             raise OptionError(
-                f"measure is one of {', '.join(NODE_MEASURES)}, level_accuracy@1 to level_accuracy@{tax.depth}; "
-                f"found {measure!r}{did_you_mean(str(measure), [*NODE_MEASURES, *levels])}"
+                f"expected one of {', '.join(names)}, level_accuracy@1 to level_accuracy@{tax.depth}; "
+                f"found {measure!r}{did_you_mean(str(measure), [*names, *levels])}",
+                argument="measure",
             )
         self.measure = measure
         self._level = levels.get(measure)
@@ -129,20 +134,20 @@ class HierarchicalDistanceAtK(_Accumulator):
     def __init__(self, tax: Taxonomy, k: int, **kwargs: Any) -> None:
         width = check_positive(k, "k")
         if width > tax.num_leaves:
-            raise OptionError(f"k is at most the number of classes, {tax.num_leaves}, found {k}")
-        super().__init__(tax, zero_distance_stats(), ("distance", width), **kwargs)
+            raise OptionError(f"expected at most {tax.num_leaves}, the number of classes; found {k}", argument="k")
+        super().__init__(tax, zero_ranked((width,)), ("distance", width), **kwargs)
         self.k = width
 
     def update(self, true_nodes: Any, topk_classes: Any) -> None:
-        """Add items: true node ids (...,) and class ids ranked best first (..., k or more), as of `head.topk`."""
+        """Add items: true nodes (...,) and class ids ranked best first (..., k or more), as from `head.topk`."""
         true_B, ranked_BK = ranked_classes(true_nodes, topk_classes, self.tax)
         if ranked_BK.shape[1] < self.k:
-            raise InputError(f"expected topk_classes with at least {self.k} columns, found {ranked_BK.shape[1]}")
-        self._store(add_ranked(self._stats(), true_B, ranked_BK[:, : self.k], self.tax))
+            raise InputError(f"expected at least {self.k} columns, found {ranked_BK.shape[1]}", argument="topk_classes")
+        self._store(add_ranked(self._totals(), true_B, ranked_BK, (self.k,), self.tax))
 
     def compute(self) -> Tensor:
         """The mean height, a scalar in torch's default dtype."""
-        return self._scalar(distance_value(self._stats()))
+        return self._scalar(distances(to_sums(self.tax, self._totals(), ks=(self.k,)))[self.k])
 
 
 class OperatingCurve(_Accumulator):
@@ -157,21 +162,21 @@ class OperatingCurve(_Accumulator):
 
     def __init__(self, tax: Taxonomy, thresholds: Any = DEFAULT_THRESHOLDS, **kwargs: Any) -> None:
         taus = check_thresholds(thresholds)
-        super().__init__(tax, zero_curve_stats(taus), ("curve", taus), **kwargs)
+        super().__init__(tax, zero_curve(taus), ("curve", taus), **kwargs)
         self.thresholds = taus
 
     def update(self, log_probs: Any, true_nodes: Any) -> None:
-        """Add items: node log-probabilities (..., N) and true node ids (...,)."""
+        """Add items: node log-probabilities (..., N) and true nodes (...,)."""
         table = level_table(*scored_nodes(log_probs, true_nodes, self.tax), self.tax)
-        self._store(add_curve(self._stats(), table, self.thresholds, self.tax))
+        self._store(add_curve(self._totals(), table, self.thresholds, self.tax))
 
     def compute(self) -> Curve:
         """The curve, in plain numbers."""
-        return curve_value(self._stats(), self.thresholds)
+        return operating_curve_value(to_sums(self.tax, self._totals(), thresholds=self.thresholds))
 
 
 class LevelCalibrationError(_Accumulator):
-    """`level_calibration_error` over batches: a list, one error per level 1..depth, None where no truth tells.
+    """`level_calibration_error` over batches: a list with one error per level 1 to depth, None where no item counts.
 
     >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "w"]})
     >>> metric = LevelCalibrationError(tax)
@@ -181,15 +186,15 @@ class LevelCalibrationError(_Accumulator):
     """
 
     def __init__(self, tax: Taxonomy, bins: int = 15, **kwargs: Any) -> None:
-        bins = check_bins(bins)
-        super().__init__(tax, zero_calibration_stats(tax, bins), ("calibration", bins), **kwargs)
+        bins = check_positive(bins, "bins")
+        super().__init__(tax, zero_calibration(tax, bins), ("calibration", bins), **kwargs)
         self.bins = bins
 
     def update(self, log_probs: Any, true_nodes: Any) -> None:
-        """Add items: node log-probabilities (..., N) and true node ids (...,)."""
+        """Add items: node log-probabilities (..., N) and true nodes (...,)."""
         table = level_table(*scored_nodes(log_probs, true_nodes, self.tax), self.tax)
-        self._store(add_calibration(self._stats(), table, self.bins))
+        self._store(add_calibration(self._totals(), table, self.bins))
 
     def compute(self) -> list[float | None]:
         """The error of each level, in plain numbers."""
-        return calibration_values(self._stats())
+        return calibration_values(self.tax, self._totals())

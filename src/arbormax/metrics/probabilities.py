@@ -1,57 +1,50 @@
-"""Measures of node log-probabilities: distance of the top k, operating curve, calibration error per level.
+"""Measures of node log-probabilities: distance of the k best classes, operating curve, calibration error per level.
 
-B items, N nodes, C classes, L = depth + 1 levels, k ranks, T thresholds. As with the nodes, each measure is a few
-whole-number sums over the items and a function that turns them into values.
+B items, N nodes, C classes, L = depth + 1 levels, k ranks, T thresholds, Q values of k. Each measure is computed from a
+few whole-number sums over the items, so that the result does not depend on how the items are split into batches.
 """
 
 import operator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from arbormax.errors import OptionError
-from arbormax.functional.index import tree_index
 from arbormax.functional.threshold import check_tau, level_best, stop_level
+from arbormax.metrics.curves import Curve, distances, operating_curve_value
 from arbormax.metrics.inputs import ranked_classes, scored_nodes
-from arbormax.metrics.nodes import Stats, add_at, information, ratio
-from arbormax.taxonomy.tree import Taxonomy
+from arbormax.metrics.registry import MEASURES, plain
+from arbormax.metrics.sums import Sums, information, to_fixed
+from arbormax.taxonomy import Taxonomy
 
-# fractions are summed as multiples of 2^-32: exact in any order, good to 1e-9, and room for two billion items
-FIXED = 2**32
+Totals = dict[str, Tensor]
 DEFAULT_THRESHOLDS = tuple(step / 100 for step in range(101))
 
 
-class Curve(NamedTuple):
-    """Correctness and specificity at each threshold, in the order of the thresholds, and the area below them."""
-
-    correct: list[float]
-    specificity: list[float]
-    area: float
-
-
 def hierarchical_distance_at_k(true_nodes: Any, topk_classes: Any, tax: Taxonomy) -> float:
-    """The mean height of the lowest common ancestor of the truth (...,) and each of its top k classes (..., k).
+    """The mean height of the lowest common ancestor of the truth (...,) and each of its k best classes (..., k).
 
-    Right answers count with the height of the truth, which is 0 for a leaf. 0 when there are no items.
+    A right class counts with the height of the truth, which is 0 for a leaf. Without items the result is 0.
 
     >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})  # nodes: 0 root, 1 a, 2 b, 3 x, 4 y, 5 z
     >>> hierarchical_distance_at_k([3, 5], [[0, 1], [0, 2]], tax)  # heights 0 and 1, 2 and 0
     0.75
     """
-    stats = add_ranked(zero_distance_stats(), *ranked_classes(true_nodes, topk_classes, tax), tax)
-    return distance_value(stats)
+    true_B, ranked_Bk = ranked_classes(true_nodes, topk_classes, tax)
+    ks = (ranked_Bk.shape[1],)
+    return distances(to_sums(tax, add_ranked(zero_ranked(ks), true_B, ranked_Bk, ks, tax), ks=ks))[ks[0]]
 
 
 def operating_curve(log_probs: Any, true_nodes: Any, tax: Taxonomy, thresholds: Any = DEFAULT_THRESHOLDS) -> Curve:
-    """Correctness against specificity as the threshold sweeps (Valmadre 2022), and the area below the curve.
+    """Correctness against specificity at each threshold (Valmadre 2022), and the area below the curve.
 
     log_probs (..., N), true_nodes (...,). At each threshold the items are decoded with the threshold rule. Correct is
-    the share of items whose truth stands at or below the prediction; specificity is the mean information of the
-    predictions over log2(C) (1 where there is one class). The area is the trapezoid sum over specificity, from the
-    root's end point (specificity 0, correct 1) to the most specific point reached; what lies beyond counts nothing.
+    the share of items whose truth is at or below the prediction; specificity is the mean information of the
+    predictions divided by log2(C) (1 if there is one class). The area is the trapezoid sum over specificity, from the
+    root's end point (specificity 0, correct 1) to the most specific point; the range beyond adds nothing.
 
     >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "w"]})
     >>> logp = torch.tensor([[1.0, 0.6, 0.4, 0.5, 0.1, 0.4, 0.0]]).log()
@@ -60,86 +53,79 @@ def operating_curve(log_probs: Any, true_nodes: Any, tax: Taxonomy, thresholds: 
     """
     taus = check_thresholds(thresholds)
     table = level_table(*scored_nodes(log_probs, true_nodes, tax), tax)
-    return curve_value(add_curve(zero_curve_stats(taus), table, taus, tax), taus)
+    return operating_curve_value(to_sums(tax, add_curve(zero_curve(taus), table, taus, tax), thresholds=taus))
 
 
 def level_calibration_error(log_probs: Any, true_nodes: Any, tax: Taxonomy, bins: int = 15) -> list[float | None]:
-    """The expected calibration error of each level 1..depth, Σ_b (n_b / n)·|acc_b - conf_b|.
+    """The expected calibration error of each level 1 to depth, Σ_b (n_b / n)·|acc_b - conf_b|.
 
-    log_probs (..., N), true_nodes (...,). An item's confidence at a level is the largest probability of a node of the
-    level, and it is right when the truth stands at or below that node. `bins` equal bins (lo, hi], 0 in the first. A
-    leaf truth above the level is a wrong answer there, as its probability lies outside the level; an inner truth above
-    the level tells nothing about it and is left out. None where no item is left.
+    log_probs (..., N), true_nodes (...,). The confidence of an item at a level is the largest probability of a node of
+    the level; it is right if the truth is at or below that node. There are `bins` equal bins (lo, hi], 0 is in the
+    first. A leaf truth above the level counts as wrong there, because its probability lies outside the level; an inner
+    truth above the level is left out, because the right node of the level is unknown. None where no item is left.
 
     >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "w"]})
     >>> logp = torch.tensor([[1.0, 0.75, 0.25, 0.5, 0.25, 0.25, 0.0]]).log()
     >>> [round(error, 6) for error in level_calibration_error(logp, [tax.find("y")], tax)]
     [0.25, 0.5]
     """
-    bins = check_bins(bins)
+    bins = check_positive(bins, "bins")
     table = level_table(*scored_nodes(log_probs, true_nodes, tax), tax)
-    return calibration_values(add_calibration(zero_calibration_stats(tax, bins), table, bins))
+    return calibration_values(tax, add_calibration(zero_calibration(tax, bins), table, bins))
 
 
 @dataclass(frozen=True)
 class LevelTable:
-    """The most probable node of every level for each item: all that the curve and the calibration need."""
+    """The most probable node of every level for each item: the input of the curve and of the calibration error."""
 
-    best: Tensor  # (B, L) its log-probability, in the dtype it came in
+    best: Tensor  # (B, L) its log-probability, in the dtype of the input
     nodes: np.ndarray  # (B, L)
-    right: np.ndarray  # (B, L) the truth stands at or below it
-    known: np.ndarray  # (B, L) the truth says whether it does
+    right: np.ndarray  # (B, L) the truth is at or below the node
+    known: np.ndarray  # (B, L) the truth determines whether it is
 
 
 def level_table(logp_BN: Tensor, true_B: np.ndarray, tax: Taxonomy) -> LevelTable:
-    """The table of (B, L) entries, on the CPU; (B, N) is read once, where it lies."""
+    """The table of (B, L) entries, on the CPU; (B, N) is read once, on its own device."""
     best_BL, nodes_BL = (part.cpu() for part in level_best(logp_BN, tax))
     nodes = nodes_BL.numpy()
     true_BL = tax.ancestor_at(true_B[:, None], np.arange(tax.depth + 1))
     return LevelTable(best_BL, nodes, true_BL == nodes, (true_BL >= 0) | tax.is_leaf[true_B][:, None])
 
 
-def top_classes(logp_BN: Tensor, tax: Taxonomy, k: int) -> np.ndarray:
-    """The k most probable classes (B, k), best first; ties go by class order, which torch.topk leaves open."""
-    leaf_BC = logp_BN[:, tree_index(tax, logp_BN.device).leaves]
-    last_B1 = leaf_BC.topk(k).values[:, -1:]
-    above_BC, tied_BC = leaf_BC > last_B1, leaf_BC == last_B1
-    room_B1 = k - above_BC.sum(-1, keepdim=True)
-    chosen_BC = above_BC | (tied_BC & (tied_BC.cumsum(-1, dtype=torch.int32) <= room_B1))
-    classes_Bk = chosen_BC.nonzero()[:, 1].reshape(len(leaf_BC), k)
-    order_Bk = leaf_BC.gather(-1, classes_Bk).argsort(dim=-1, descending=True, stable=True)
-    return classes_Bk.gather(-1, order_Bk).cpu().numpy()
+def to_sums(tax: Taxonomy, totals: Totals, **options: Any) -> Sums:
+    """The totals as numpy arrays, together with the options `ks` or `thresholds` that they were computed with."""
+    arrays = {name: total.cpu().numpy() for name, total in totals.items()}
+    return Sums(tax, {**arrays, **{name: np.asarray(value) for name, value in options.items()}}.__getitem__)
 
 
-def zero_distance_stats() -> Stats:
-    """The sums of hierarchical distance @k over no items."""
-    return {"height": torch.zeros((), dtype=torch.int64), "pairs": torch.zeros((), dtype=torch.int64)}
+def zero_ranked(ks: tuple[int, ...]) -> Totals:
+    """The totals of the hierarchical distance without items."""
+    return {name: torch.zeros(len(ks), dtype=torch.int64) for name in ("ranked_height", "ranked_pairs")}
 
 
-def add_ranked(stats: Stats, true_B: np.ndarray, ranked_Bk: np.ndarray, tax: Taxonomy) -> Stats:
-    """The sums with these truths and their ranked classes added."""
-    meet_Bk = tax.lca(true_B[:, None], tax.leaves[ranked_Bk])
-    return {"height": stats["height"] + int(tax.height[meet_Bk].sum()), "pairs": stats["pairs"] + meet_Bk.size}
+def add_ranked(totals: Totals, true_B: np.ndarray, ranked_BK: np.ndarray, ks: tuple[int, ...], tax: Taxonomy) -> Totals:
+    """The totals with these truths and their ranked classes added."""
+    height_BK = tax.height[tax.lca(true_B[:, None], tax.leaves[ranked_BK])]
+    added = {
+        "ranked_height": [int(height_BK[:, :k].sum()) for k in ks],
+        "ranked_pairs": [len(true_B) * k for k in ks],
+    }
+    return {name: total + torch.tensor(added[name], device=total.device) for name, total in totals.items()}
 
 
-def distance_value(stats: Stats) -> float:
-    """The mean height."""
-    return ratio(int(stats["height"]), int(stats["pairs"]))
-
-
-def zero_curve_stats(taus: tuple[float, ...]) -> Stats:
-    """The sums of the operating curve over no items."""
+def zero_curve(taus: tuple[float, ...]) -> Totals:
+    """The totals of the operating curve without items."""
     zeros_T = torch.zeros(len(taus), dtype=torch.int64)
-    return {"correct": zeros_T, "specificity": zeros_T.clone(), "count": torch.zeros((), dtype=torch.int64)}
+    return {"correct": zeros_T, "specificity": zeros_T.clone(), "curve_count": torch.zeros((), dtype=torch.int64)}
 
 
-def add_curve(stats: Stats, table: LevelTable, taus: tuple[float, ...], tax: Taxonomy) -> Stats:
-    """The sums with these items added."""
+def add_curve(totals: Totals, table: LevelTable, taus: tuple[float, ...], tax: Taxonomy) -> Totals:
+    """The totals with these items added."""
     if tax.num_leaves > 1:
         specific_BL = information(table.nodes, tax) / np.log2(tax.num_leaves)
     else:
         specific_BL = np.ones(table.nodes.shape)
-    fixed_BL = _fixed(specific_BL)
+    fixed_BL = to_fixed(specific_BL)
     rows_B = np.arange(len(fixed_BL))
     correct, specificity = [], []
     for tau in taus:
@@ -147,54 +133,48 @@ def add_curve(stats: Stats, table: LevelTable, taus: tuple[float, ...], tax: Tax
         correct.append(int(table.right[rows_B, level_B].sum()))
         specificity.append(int(fixed_BL[rows_B, level_B].sum()))
     return {
-        "correct": stats["correct"] + torch.tensor(correct, device=stats["correct"].device),
-        "specificity": stats["specificity"] + torch.tensor(specificity, device=stats["specificity"].device),
-        "count": stats["count"] + len(rows_B),
+        "correct": totals["correct"] + torch.tensor(correct, device=totals["correct"].device),
+        "specificity": totals["specificity"] + torch.tensor(specificity, device=totals["specificity"].device),
+        "curve_count": totals["curve_count"] + len(rows_B),
     }
 
 
-def curve_value(stats: Stats, taus: tuple[float, ...]) -> Curve:
-    """The curve and its area; all 0 when there are no items."""
-    count = int(stats["count"])
-    correct = [ratio(part, count) for part in stats["correct"].tolist()]
-    specificity = [ratio(part / FIXED, count) for part in stats["specificity"].tolist()]
-    # specificity need not fall with the threshold on uneven trees, and points may share one: strictest first
-    order = sorted(range(len(taus)), key=lambda t: (specificity[t], -taus[t]))
-    x = np.array([0.0, *(specificity[t] for t in order)])
-    y = np.array([1.0, *(correct[t] for t in order)])
-    return Curve(correct, specificity, float(np.sum(np.diff(x) * (y[1:] + y[:-1]) / 2)))
-
-
-def zero_calibration_stats(tax: Taxonomy, bins: int) -> Stats:
-    """The sums of the calibration errors over no items."""
+def zero_calibration(tax: Taxonomy, bins: int) -> Totals:
+    """The totals of the calibration errors without items."""
     return {
         name: torch.zeros((tax.depth, bins), dtype=torch.int64) for name in ("bin_count", "bin_right", "bin_confidence")
     }
 
 
-def add_calibration(stats: Stats, table: LevelTable, bins: int) -> Stats:
-    """The sums with these items added."""
+def add_calibration(totals: Totals, table: LevelTable, bins: int) -> Totals:
+    """The totals with these items added."""
     confidence = np.minimum(np.exp(table.best[:, 1:].double().numpy()), 1.0)
     bin_of = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
-    place = bin_of + bins * np.arange(confidence.shape[1])
+    cell = bin_of + bins * np.arange(confidence.shape[1])
     known = table.known[:, 1:]
     amounts = {
-        "bin_count": np.ones(place.shape, np.int64),
+        "bin_count": np.ones(cell.shape, np.int64),
         "bin_right": table.right[:, 1:].astype(np.int64),
-        "bin_confidence": _fixed(confidence),
+        "bin_confidence": to_fixed(confidence),
     }
     return {
-        name: add_at(total.flatten(), place[known], amounts[name][known]).view_as(total)
-        for name, total in stats.items()
+        name: add_at(total.flatten(), cell[known], amounts[name][known]).view_as(total)
+        for name, total in totals.items()
     }
 
 
-def calibration_values(stats: Stats) -> list[float | None]:
+def calibration_values(tax: Taxonomy, totals: Totals) -> list[float | None]:
     """The error of each level."""
-    right, confidence = stats["bin_right"].cpu().numpy(), stats["bin_confidence"].cpu().numpy() / FIXED
-    gaps = np.abs(right - confidence).sum(1).tolist()
-    counts = stats["bin_count"].sum(1).tolist()
-    return [gap / count if count else None for gap, count in zip(gaps, counts, strict=True)]
+    errors: list[float | None] = plain(MEASURES["ece"], to_sums(tax, totals))
+    return errors
+
+
+def add_at(total: Tensor, index: np.ndarray, amount: np.ndarray) -> Tensor:
+    """The one-dimensional total with an amount added at each index, in place where torch allows it."""
+    # a tensor that was created in inference mode may not be changed in place outside it
+    if total.is_inference() and not torch.is_inference_mode_enabled():
+        total = total.clone()
+    return total.index_add_(0, torch.from_numpy(index).to(total.device), torch.from_numpy(amount).to(total.device))
 
 
 def check_thresholds(thresholds: Any) -> tuple[float, ...]:
@@ -205,15 +185,12 @@ def check_thresholds(thresholds: Any) -> tuple[float, ...]:
     except TypeError as error:
         if isinstance(error, OptionError):
             raise
-        raise OptionError(f"thresholds is a list of numbers from 0 to 1, found {thresholds!r}") from error
+        raise OptionError(
+            f"expected a list of numbers from 0 to 1, found {thresholds!r}", argument="thresholds"
+        ) from error
     if not taus:
-        raise OptionError("thresholds holds at least one number from 0 to 1, found none")
+        raise OptionError("expected at least one number from 0 to 1, found none", argument="thresholds")
     return taus
-
-
-def check_bins(bins: Any) -> int:
-    """A number of bins of at least 1."""
-    return check_positive(bins, "bins")
 
 
 def check_positive(value: Any, name: str) -> int:
@@ -221,11 +198,7 @@ def check_positive(value: Any, name: str) -> int:
     try:
         number = operator.index(value)
     except TypeError as error:
-        raise OptionError(f"{name} is a whole number of at least 1, found {value!r}") from error
+        raise OptionError(f"expected a whole number of at least 1, found {value!r}", argument=name) from error
     if number < 1:
-        raise OptionError(f"{name} is a whole number of at least 1, found {value!r}")
+        raise OptionError(f"expected a whole number of at least 1, found {value!r}", argument=name)
     return number
-
-
-def _fixed(fractions: np.ndarray) -> np.ndarray:
-    return np.asarray(np.rint(fractions * FIXED), np.int64)

@@ -7,15 +7,9 @@ from typing import Any
 import torch
 
 from arbormax._version import __version__
+from arbormax.metrics import MEASURES
+from arbormax.metrics.registry import shown_measures
 from arbormax.model.network import Model
-
-MEASURES = {
-    "accuracy": "accuracy",
-    "macro_f1": "macro-F1",
-    "hf": "hierarchical F",
-    "mistake_severity": "mistake severity",
-    "nll": "negative log-likelihood",
-}
 
 
 def model_card(model: Model, metrics: dict[str, Any]) -> str:
@@ -64,12 +58,13 @@ def model_card(model: Model, metrics: dict[str, Any]) -> str:
 
 
 def _results(metrics: dict[str, Any]) -> list[str]:
+    names = shown_measures("main")
     rows = []
     for split, values in metrics.items():
         if isinstance(values, dict) and "accuracy" in values:
-            cells = [f"{values[name]:.4f}" if name in values else "" for name in MEASURES]
+            cells = [f"{values[name]:.4f}" if isinstance(values.get(name), (int, float)) else "" for name in names]
             rows.append(f"| {split} | {values.get('items', '')} | {' | '.join(cells)} |")
     if not rows:
         return []
-    head = ["", "## Results", "", f"| split | texts | {' | '.join(MEASURES.values())} |"]
-    return [*head, f"|---|---|{'---|' * len(MEASURES)}", *rows]
+    head = ["", "## Results", "", f"| split | texts | {' | '.join(MEASURES[name].title for name in names)} |"]
+    return [*head, f"|---|---|{'---|' * len(names)}", *rows]

@@ -34,7 +34,7 @@ from arbormax.model.network import evaluating
 from arbormax.sklearn.base import RECORD, Answers, recorded_run, run_record
 from arbormax.sklearn.inputs import plain, taxonomy_of
 from arbormax.sklearn.labels import Form, read_labels, rows_of
-from arbormax.studies.evaluate import measured
+from arbormax.studies.evaluate import evaluate_log_probs
 from arbormax.training import Hardware, Run
 from arbormax.training import fit as train
 
@@ -225,7 +225,7 @@ class HierarchicalClassifier(Answers, ClassifierMixin, BaseEstimator):  # type: 
         nodes = self._form.nodes(labels, self.taxonomy_, self.classes_)
         batches = (self.model_.head.node_log_probs(h_BD) for h_BD in self._features(rows, self._batch(whole=True)))
         with torch.inference_mode():
-            return measured(batches, Examples(rows, nodes), self.taxonomy_).metrics
+            return evaluate_log_probs(batches, Examples(rows, nodes), self.taxonomy_).metrics
 
     # ------------------------------------------------------------------ on disk
 

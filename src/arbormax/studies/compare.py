@@ -16,7 +16,9 @@ import numpy as np
 from arbormax.data.examples import Examples
 from arbormax.errors import OptionError
 from arbormax.heads import HEADS
-from arbormax.metrics.bootstrap import MEASURES, Interval, check_options, paired_differences
+from arbormax.metrics import MEASURES
+from arbormax.metrics.bootstrap import Interval, check_options, paired_differences
+from arbormax.metrics.registry import COSTS, compared_measures, shown_measures
 from arbormax.model.settings import TrainConfig, sibling_options
 from arbormax.studies.crossval import (
     EpochsFrom,
@@ -32,17 +34,10 @@ from arbormax.taxonomy import Taxonomy
 from arbormax.training.fit import ONE_DEVICE, Hardware, check_examples
 from arbormax.training.state import identity_of
 
-TABLE = (*MEASURES, "nll", "seconds", "parameters")
-LOWER_IS_BETTER = frozenset({"mistake_severity", "tree_distance"})
-_TITLES = {
-    "accuracy": "accuracy",
-    "macro_f1": "macro-F1",
-    "macro_precision": "macro precision",
-    "macro_recall": "macro recall",
-    "hf": "hierarchical F",
-    "mistake_severity": "mistake severity",
-    "tree_distance": "tree distance",
-}
+
+def table_columns() -> tuple[str, ...]:
+    """The measures of a comparison's table, followed by the costs of training."""
+    return (*shown_measures("table"), *COSTS)
 
 
 @dataclass(frozen=True)
@@ -59,10 +54,8 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """`better` or `worse` where the interval leaves 0 out, else `no clear difference`."""
-        if self.low <= 0 <= self.high:
-            return "no clear difference"
-        return "better" if (self.low > 0) != (self.measure in LOWER_IS_BETTER) else "worse"
+        """`better` or `worse` if the interval excludes 0, otherwise `no clear difference`."""
+        return MEASURES[self.measure].verdict(self.low, self.high)
 
     @property
     def sentence(self) -> str:
@@ -71,11 +64,10 @@ class Difference:
         >>> Difference("hierarchical", "flat", "macro_f1", 0.0121, -0.0034, 0.0262, 0.95).sentence
         'hierarchical − flat, macro-F1: +1.2 points [−0.3, +2.6] (95 %): no clear difference'
         """
-        plain = self.measure in LOWER_IS_BETTER
-        mean, low, high = (_signed(x, 2) if plain else _signed(100 * x, 1) for x in (self.mean, self.low, self.high))
-        unit = "" if plain else " points"
-        title = f"{self.head} − {self.baseline}, {_TITLES[self.measure]}"
-        return f"{title}: {mean}{unit} [{low}, {high}] ({100 * self.level:g} %): {self.verdict}"
+        measure = MEASURES[self.measure]
+        difference = measure.format_difference(self.mean, self.low, self.high)
+        title = f"{self.head} − {self.baseline}, {measure.title}"
+        return f"{title}: {difference} ({100 * self.level:g} %): {self.verdict}"
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, ready for JSON."""
@@ -100,7 +92,7 @@ class Comparison:
         rows: dict[str, dict[str, dict[str, float | None]]] = {}
         for head in self.heads:
             mean, std = mean_and_std([record for record in self.records if record["head"] == head])
-            rows[head] = {name: {"mean": mean[name], "std": std.get(name)} for name in TABLE if name in mean}
+            rows[head] = {name: {"mean": mean[name], "std": std.get(name)} for name in table_columns() if name in mean}
         return rows
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,7 +134,7 @@ def compare(
     """
     settings = _settings(config, heads, seeds, len(examples))
     check_examples(examples, taxonomy, "train")
-    check_options(MEASURES, resamples, level)
+    check_options(compared_measures(), resamples, level)
     how: dict[str, Any] = {"folds": folds, "epochs_from": epochs_from}
     if test is not None:
         check_examples(test, taxonomy, "test")
@@ -241,9 +233,3 @@ def _settings(
         for seed in seeds
         for head in heads
     }
-
-
-def _signed(number: float, digits: int) -> str:
-    """The rounded number with its sign, and no sign on zero."""
-    text = f"{number:+.{digits}f}"
-    return text.replace("-", "−") if float(text) else text[1:]

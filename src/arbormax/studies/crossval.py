@@ -29,8 +29,6 @@ from arbormax.training.state import identity_of
 Progress = Callable[[str, int, int], None]
 EpochsFrom = Literal["inner", "fold"]
 
-_COUNTS = ("items", "count", "leaf_count", "errors")  # which differ between folds for no interesting reason
-
 
 class Measured(NamedTuple):
     """One training with the measures on what it did not see."""
@@ -218,10 +216,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def mean_and_std(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, float], dict[str, float]]:
     """Mean and sample deviation of every measure that is one number in each row; no deviation of a single row."""
+    counts = {"items", *(name for name in metrics.MEASURES if metrics.MEASURES[name].unit == "count")}
     numbers = {
         name: [row[name] for row in rows]
         for name in rows[0]
-        if name not in _COUNTS and all(isinstance(row.get(name), (int, float)) for row in rows)
+        if name not in counts and all(isinstance(row.get(name), (int, float)) for row in rows)
     }
     mean = {name: float(np.mean(column)) for name, column in numbers.items()}
     std = {name: float(np.std(column, ddof=1)) for name, column in numbers.items()} if len(rows) > 1 else {}

@@ -20,7 +20,8 @@ import torch
 from arbormax._version import __version__
 from arbormax.data.examples import Examples
 from arbormax.functional.threshold import stop_level
-from arbormax.metrics.probabilities import FIXED, LevelTable
+from arbormax.metrics.probabilities import LevelTable
+from arbormax.metrics.sums import FIXED
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
 
@@ -39,7 +40,7 @@ class Recorder:
         self.answered_TL = np.zeros((len(THRESHOLDS), levels), np.int64)
         self.right_TL = np.zeros((len(THRESHOLDS), levels), np.int64)
         self.classes_T2 = np.zeros((len(THRESHOLDS), 2), np.int64)  # answers that are a class, and the right ones
-        self.bins: Mapping[str, torch.Tensor] = {}
+        self.bins: Mapping[str, np.ndarray] = {}
         self.sure: list[np.ndarray] = []
 
     def update(self, table: LevelTable, sure_B: np.ndarray) -> None:
@@ -59,7 +60,7 @@ class Recorder:
         """All details of the predictions that were recorded; without `texts` no text is among them."""
         sure = np.concatenate(self.sure)
         found = details(examples, predicted, self.tax, sure=sure, texts=texts)
-        counts, right, confidence = (self.bins[name].numpy() for name in ("bin_count", "bin_right", "bin_confidence"))
+        counts, right, confidence = (self.bins[name] for name in ("bin_count", "bin_right", "bin_confidence"))
         found["calibration"] = [
             {"count": n.tolist(), "right": r.tolist(), "confidence": np.round(c / FIXED, 4).tolist()}
             for n, r, c in zip(counts, right, confidence, strict=True)

@@ -1,0 +1,116 @@
+"""Sums over items, from which the measures of predicted nodes are computed. numpy only.
+
+n items, N nodes, C classes, L = depth + 1 levels. A(y) is y and its ancestors without the root, so |A(y)| is the depth
+of y, and |A(ŷ) ∩ A(y)| is the depth of the lowest common ancestor of truth and prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from arbormax.taxonomy import Taxonomy
+
+# fractions are summed as multiples of 2^-32: exact in any order, good to 1e-9, and room for two billion items
+FIXED = 2**32
+
+
+class Items:
+    """The true and predicted nodes of n items, with the arrays that several sums need."""
+
+    def __init__(self, true_n: np.ndarray, pred_n: np.ndarray, tax: Taxonomy) -> None:
+        self.true, self.pred, self.tax = true_n, pred_n, tax
+
+    def __len__(self) -> int:
+        return len(self.true)
+
+    @cached_property
+    def wrong(self) -> np.ndarray:
+        return self.true != self.pred
+
+    @cached_property
+    def ancestor(self) -> np.ndarray:
+        """(n,) the lowest common ancestor of truth and prediction."""
+        return self.tax.lca(self.true, self.pred)
+
+    @cached_property
+    def true_class(self) -> np.ndarray:
+        return self.tax.class_of[self.true]
+
+    @cached_property
+    def pred_class(self) -> np.ndarray:
+        """(n,) the predicted class, -1 for inner predictions and for items whose truth is an inner node."""
+        return np.where(self.true_class < 0, -1, self.tax.class_of[self.pred])
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A whole number for each item, to be summed over all items, or over the items of each class, node or level."""
+
+    amount: Callable[[Items], np.ndarray] | None = None  # (n,) the number; None counts every item once
+    group: Callable[[Items], np.ndarray] | None = None  # (n,) the class, node or level; -1 leaves the item out
+    by: Literal["class", "node", "level"] | None = None
+    truth_only: bool = False  # the same for all predictions of the same items
+
+    def groups(self, tax: Taxonomy) -> int:
+        """The number of groups."""
+        return {"class": tax.num_leaves, "node": tax.num_nodes, "level": tax.depth + 1, None: 1}[self.by]
+
+    def amounts(self, items: Items) -> np.ndarray:
+        return np.ones(len(items), np.int64) if self.amount is None else self.amount(items).astype(np.int64)
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    "count": Quantity(truth_only=True),
+    "errors": Quantity(lambda items: items.wrong),
+    "severity": Quantity(lambda items: items.tax.height[items.ancestor] * items.wrong),
+    "true_depth": Quantity(lambda items: items.tax.node_depth[items.true], truth_only=True),
+    "pred_depth": Quantity(lambda items: items.tax.node_depth[items.pred]),
+    "shared_depth": Quantity(lambda items: items.tax.node_depth[items.ancestor]),
+    "support": Quantity(group=lambda items: items.true_class, by="class", truth_only=True),
+    "predicted": Quantity(group=lambda items: items.pred_class, by="class"),
+    "hits": Quantity(group=lambda items: np.where(items.wrong, -1, items.true_class), by="class"),
+    "class_pred_depth": Quantity(
+        lambda items: items.tax.node_depth[items.pred], lambda items: items.true_class, "class"
+    ),
+    "class_shared_depth": Quantity(
+        lambda items: items.tax.node_depth[items.ancestor], lambda items: items.true_class, "class"
+    ),
+    "pred_nodes": Quantity(group=lambda items: items.pred, by="node"),
+    "true_levels": Quantity(group=lambda items: items.tax.node_depth[items.true], by="level", truth_only=True),
+    "shared_levels": Quantity(group=lambda items: items.tax.node_depth[items.ancestor], by="level"),
+}
+
+
+class Sums:
+    """Named sums, each an array of shape (...,) or (..., groups), and the taxonomy they belong to."""
+
+    def __init__(self, tax: Taxonomy, get: Callable[[str], np.ndarray]) -> None:
+        self.tax, self._get = tax, get
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._get(name)
+
+
+def ratio(part: np.ndarray | float, whole: np.ndarray | float) -> np.ndarray:
+    """part / whole, and 0 where whole is 0."""
+    return np.asarray(part / np.where(np.equal(whole, 0), 1, whole))
+
+
+def macro_mean(part: np.ndarray, whole: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """The mean of part / whole over the classes (last axis) of `among`; `part` is 0 for all other classes."""
+    return ratio(ratio(part, whole).sum(-1), among.sum(-1))
+
+
+def information(nodes: np.ndarray, tax: Taxonomy) -> np.ndarray:
+    """log2(leaves / leaves below the node), in bits, for each node id."""
+    return np.asarray(np.log2(tax.num_leaves / tax.leaf_counts[nodes]))
+
+
+def to_fixed(fractions: np.ndarray) -> np.ndarray:
+    """Fractions as whole multiples of 1 / FIXED."""
+    return np.asarray(np.rint(np.asarray(fractions, np.float64) * FIXED), np.int64)
