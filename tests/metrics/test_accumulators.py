@@ -241,9 +241,9 @@ def test_options_that_do_not_fit_are_refused():
         metrics.NodeMetric(TREE, "macrof1")
     with pytest.raises(OptionError, match="level_accuracy@1 to level_accuracy@2"):
         metrics.NodeMetric(TREE, "level_accuracy@3")
-    with pytest.raises(OptionError, match="at most the number of classes, 4"):
+    with pytest.raises(OptionError, match="k: expected at most 4, the number of classes"):
         metrics.HierarchicalDistanceAtK(TREE, k=5)
-    with pytest.raises(OptionError, match="k is a whole number of at least 1"):
+    with pytest.raises(OptionError, match="k: expected a whole number of at least 1"):
         metrics.HierarchicalDistanceAtK(TREE, k=0)
     with pytest.raises(InputError, match="at least 2 columns, found 1"):
         metrics.HierarchicalDistanceAtK(TREE, k=2).update(TRUE, TOPK[:, :1])

@@ -9,11 +9,11 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score, precision_recall_fscore_support
+from sklearn.metrics import accuracy_score, f1_score, log_loss, precision_recall_fscore_support
 
 import oracles_metrics as oracle
 from arbormax import Taxonomy, metrics
-from arbormax.errors import InputError
+from arbormax.errors import InputError, LabelError
 from scored import examples, judged_trees
 from strategies import taxonomies
 
@@ -123,6 +123,44 @@ def test_any_container_and_integer_type_gives_the_same(make):
     assert metrics.evaluate(make([3, 4, 5, 1]), make([3, 3, 2, 4]), TREE) == expected
 
 
+@examples
+@given(judged_trees())
+def test_labels_and_paths_give_the_same_as_node_ids(judged):
+    tax, true, pred = judged
+    assume(true)
+    expected = metrics.evaluate(true, pred, tax)
+    paths = [[tax.path(node) for node in nodes] for nodes in (true, pred)]
+    assume(all(path for path in paths[0]))  # the root has no name
+    assert metrics.evaluate(*paths, tax) == expected
+    assert metrics.evaluate([list(path) for path in paths[0]], pred, tax) == expected
+    leaves = [tax.leaves[node % tax.num_leaves] for node in true]
+    labels = [tax.classes[node % tax.num_leaves] for node in true]
+    assert metrics.evaluate(labels, np.array(labels), tax) == metrics.evaluate(leaves, leaves, tax)
+
+
+def test_rows_of_names_may_be_filled_up_with_empty_names():
+    rows = np.array([["a", "x"], ["b", ""]])
+    assert metrics.evaluate(rows, [["a", "x"], ["b", None]], TREE) == metrics.evaluate([3, 2], [3, 2], TREE)
+
+
+def test_labels_equal_scikit_learn():
+    true, pred = ["x", "y", "z", "z", "y"], ["x", "x", "z", "y", "y"]
+    found = metrics.evaluate(true, pred, TREE)
+    assert found["accuracy"] == accuracy_score(true, pred)
+    assert found["macro_f1"] == pytest.approx(f1_score(true, pred, average="macro"))
+
+
+def test_the_negative_log_likelihood_equals_the_mean_over_the_true_nodes():
+    leaf = np.random.default_rng(0).dirichlet(np.ones(3), size=4)
+    logp = np.log([TREE.sum_up(row) for row in leaf])
+    found = metrics.evaluate(["x", "z", "a", "y"], ["x", "x", "x", "x"], TREE, log_probs=logp)
+    expected = -np.mean([logp[0, 3], logp[1, 5], logp[2, 1], logp[3, 4]])
+    assert found["nll"] == pytest.approx(expected, abs=1e-12)
+    classes = ["x", "z", "y", "y"]
+    found = metrics.evaluate(classes, classes, TREE, log_probs=logp)
+    assert found["nll"] == pytest.approx(log_loss(classes, leaf, labels=["x", "y", "z"]), abs=1e-9)
+
+
 def test_a_read_only_array_is_taken_as_it_is():
     true, logp = np.array([3, 4]), np.log(np.full((2, 6), 0.25))
     true.flags.writeable = logp.flags.writeable = False
@@ -132,30 +170,32 @@ def test_a_read_only_array_is_taken_as_it_is():
 @pytest.mark.parametrize(
     ("true", "pred", "message"),
     [
-        ([3, 4], [3], r"one shape, found \(2,\) and \(1,\)"),
+        ([3, 4], [3], r"pred_nodes: expected the shape of true_nodes, \(2,\); found \(1,\)"),
         ([3, -1], [3, 4], r"true_nodes: node ids run from 0 to 5, found -1 at position 1 \(1 of 2"),
         ([3, 4], [3, 6], r"pred_nodes: node ids run from 0 to 5, found 6 at position 1"),
         ([3, 4], torch.tensor([-100, 4]), "found -100 at position 0"),
         ([3.0, 4.0], [3, 4], "true_nodes: node ids are whole numbers, found float64"),
         ([3, 4], torch.tensor([3.0, 4.0], dtype=torch.bfloat16), "found torch.bfloat16"),
         ([True, False], [3, 4], "whole numbers, found bool"),
-        (["x", "y"], [3, 4], "whole numbers"),
+        (["x", "q"], [3, 4], "(?s)true_nodes: .*no node 'q'"),
+        ([3, 4], [("a", "x"), ("a", "z")], "(?s)pred_nodes: .*'a' has no child 'z'"),
+        ([None, None], [3, 4], "true_nodes: node ids are whole numbers"),
         ([[3], [4, 5]], [3, 4], "unequal length"),
         ([3, 4], np.array([3, 2**63], np.uint64), "found 9223372036854775808 at position 1"),
     ],
 )
 def test_ids_that_do_not_fit_are_refused(true, pred, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises((InputError, LabelError), match=message):
         metrics.evaluate(true, pred, TREE)
 
 
 @pytest.mark.parametrize(
     ("log_probs", "message"),
     [
-        (torch.zeros(3, 6), r"expected log_probs of shape \(2, 6\)"),
+        (torch.zeros(3, 6), r"log_probs: expected the shape \(2, 6\)"),
         (torch.zeros(2, 3), r"number of classes.*node_log_probs"),
         (torch.full((2, 6), 0.2), "no logits or probabilities"),
-        (torch.tensor([[0.0, 0.2, -1, -1, -1, -1]] * 2), "at most 0, found 0.2"),
+        (torch.tensor([[0.0, 0.2, -1, -1, -1, -1]] * 2), "at most 0; found 0.2"),
         (torch.full((2, 6), math.nan), "found nan"),
         (torch.zeros(2, 6, dtype=torch.int64), "floating-point"),
         ([["a"] * 6] * 2, "expected numbers"),

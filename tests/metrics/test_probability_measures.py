@@ -116,7 +116,7 @@ def test_thresholds_that_are_no_probabilities_are_refused(thresholds):
 
 @pytest.mark.parametrize("bins", [0, -1, 2.5, None])
 def test_bins_are_a_positive_whole_number(bins):
-    with pytest.raises(OptionError, match="bins is a whole number of at least 1"):
+    with pytest.raises(OptionError, match="bins: expected a whole number of at least 1"):
         metrics.level_calibration_error(torch.zeros(1, 6), [3], TREE, bins)
 
 
@@ -125,8 +125,8 @@ def test_bins_are_a_positive_whole_number(bins):
     [
         ([3, 4], [[0], [3]], "class ids run from 0 to 2, found 3 at position 1"),
         ([3, 4], [[0], [-1]], "class ids run from 0 to 2, found -1"),
-        ([3, 4], [[0]], r"expected topk_classes of shape \(2, 'k'\)"),
-        ([3, 4], [0, 1], r"expected topk_classes of shape \(2, 'k'\)"),
+        ([3, 4], [[0]], r"topk_classes: expected the shape \(2, 'k'\)"),
+        ([3, 4], [0, 1], r"topk_classes: expected the shape \(2, 'k'\)"),
         ([3, 4], [[], []], "k at least 1"),
     ],
 )

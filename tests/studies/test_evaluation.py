@@ -48,7 +48,7 @@ def test_progress_is_told_in_texts(model):
 
 
 def test_no_examples_are_refused(model):
-    with pytest.raises(InputError, match="nothing to evaluate on"):
+    with pytest.raises(InputError, match="no examples to evaluate on"):
         evaluate(model, Examples([], np.zeros(0)))
 
 

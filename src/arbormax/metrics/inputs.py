@@ -3,6 +3,7 @@
 B items, N nodes, C classes, k ranks.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from arbormax.taxonomy import Taxonomy
 
 def node_ids(values: Any, tax: Taxonomy, name: str) -> np.ndarray:
     """Node ids of any shape from a list, an array or a tensor on any device; or (n,) from labels."""
-    labels = _labels(values)
+    labels = _labels(values, tax)
     if labels is None:
         return _ids(values, name, "node", tax.num_nodes)
     try:
@@ -66,27 +67,34 @@ def scored_nodes(log_probs: Any, true_nodes: Any, tax: Taxonomy) -> tuple[Tensor
     return logp.reshape(true.size, tax.num_nodes), true.ravel()
 
 
-def _labels(values: Any) -> list[Any] | None:
+def _labels(values: Any, tax: Taxonomy) -> list[Any] | None:
     """The labels, strings or paths, that `values` lists; None if it has numbers or is empty."""
     if isinstance(values, Tensor) or (isinstance(values, np.ndarray) and values.dtype.kind not in "OUT"):
         return None
     rows = values.tolist() if isinstance(values, np.ndarray) else values
-    if isinstance(rows, str) or not hasattr(rows, "__iter__"):
+    if isinstance(rows, str) or not isinstance(rows, Iterable):
         return None
     rows = list(rows)
-    first = rows[0] if rows else None
-    is_path = isinstance(first, (tuple, list)) and any(isinstance(name, str) for name in first)
-    if isinstance(first, str) or is_path:
-        return [_path(row) if isinstance(row, (tuple, list)) else row for row in rows]
-    return None
+    if not any(_is_label(row) for row in rows):
+        return None
+    return [_unfilled(row, tax) if isinstance(row, (tuple, list)) else row for row in rows]
 
 
-def _path(row: Any) -> tuple[Any, ...]:
+def _is_label(row: Any) -> bool:
+    """Whether this is a string, a path, or the empty tuple, which is the path of the root."""
+    return (
+        isinstance(row, str)
+        or (isinstance(row, tuple) and not row)
+        or (isinstance(row, (tuple, list)) and any(isinstance(name, str) for name in row))
+    )
+
+
+def _unfilled(row: Any, tax: Taxonomy) -> tuple[Any, ...]:
     """A path without the empty names that fill up the rows of a table of paths."""
-    names = list(row)
-    while names and (names[-1] is None or names[-1] == ""):
-        names.pop()
-    return tuple(names)
+    names = tuple(row)
+    while names and (names[-1] is None or (names[-1] == "" and tax.find(names, missing=-1) < 0)):
+        names = names[:-1]
+    return names
 
 
 def _ids(values: Any, name: str, kind: str, stop: int) -> np.ndarray:
