@@ -68,23 +68,23 @@ def saved(tmp_path):
 @pytest.mark.parametrize("keep", [0, 1, 30, 200, -1])
 def test_a_file_that_is_cut_short_is_told_with_its_path(saved, keep):
     saved.write_bytes(saved.read_bytes()[:keep])
-    with pytest.raises(InputError, match=r"ngrams\.npz does not hold the n-grams"):
+    with pytest.raises(InputError, match=r"ngrams\.npz is not a file of n-grams"):
         NGrams.load(saved)
 
 
 def test_a_file_of_something_else_is_told(saved):
     for arrays in ({"other": np.zeros(3)}, {"num_words": np.zeros(3), "keys0": np.zeros(1)}):
         np.savez(saved, **arrays)
-        with pytest.raises(InputError, match="does not hold the n-grams"):
+        with pytest.raises(InputError, match="is not a file of n-grams"):
             NGrams.load(saved)
     with saved.open("wb") as file:
         np.save(file, np.zeros(3))
-    with pytest.raises(InputError, match="does not hold the n-grams"):
+    with pytest.raises(InputError, match="is not a file of n-grams"):
         NGrams.load(saved)
 
 
 def test_a_pickle_is_never_opened(saved):
     with saved.open("wb") as file:
         np.savez(file, num_words=np.array(5), keys0=np.array([{"a": 1}], dtype=object))
-    with pytest.raises(InputError, match="does not hold the n-grams"):
+    with pytest.raises(InputError, match="is not a file of n-grams"):
         NGrams.load(saved)

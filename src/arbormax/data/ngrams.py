@@ -1,4 +1,4 @@
-"""Numbers for sequences of words: each is told by the number of all but its last word, and that last word.
+"""Numbers for sequences of words. The key of an n-gram is the number of its first n - 1 words and its last word.
 
 T values of all rows.
 """
@@ -13,18 +13,22 @@ from typing import Any
 
 import numpy as np
 
+from arbormax.data._archives import check_archive
 from arbormax.data.ragged import Ragged
-from arbormax.data.vectors import guard_archive
 from arbormax.data.vocabulary import UNKNOWN
 from arbormax.errors import InputError
+
+_BROKEN = (ValueError, TypeError, LookupError, MemoryError, OSError, EOFError)  # what numpy raises
 
 
 @dataclass(frozen=True, eq=False)
 class NGrams:
-    """The known sequences of 2, 3, … words; their numbers follow those of the words."""
+    """The known sequences of 2, 3, … words; their numbers follow the numbers of the words."""
 
     num_words: int
-    keys: tuple[np.ndarray, ...]  # for each length from 2: sorted int64 keys, (number of the beginning) * words + word
+    keys: tuple[
+        np.ndarray, ...
+    ]  # for each length from 2: sorted int64 keys, (number of the first words) * num_words + word
 
     @classmethod
     def learn(cls, rows: Ragged, num_words: int, longest: int = 2, min_count: int = 1) -> NGrams:
@@ -42,7 +46,7 @@ class NGrams:
         return sum(len(keys) for keys in self.keys)
 
     def encode(self, rows: Ragged) -> Ragged:
-        """The rows with the numbers of their known n-grams put behind their words."""
+        """The rows, each followed by the numbers of its known n-grams."""
         if not self.keys:
             return rows
         values, ends, _ = self.places(rows)
@@ -51,7 +55,7 @@ class NGrams:
         return Ragged.from_lengths(values[order], np.bincount(rows_all, minlength=len(rows)))
 
     def places(self, rows: Ragged) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The numbers of the words, then of the known n-grams, the place of the last word of each, and its length."""
+        """The numbers of the words and the known n-grams, the position of the last word of each, and its length."""
         values, ends = [rows.values], [np.arange(len(rows.values))]
         words_T = numbers_T = self._words(rows)
         for step in range(len(self.keys)):
@@ -70,39 +74,39 @@ class NGrams:
     @classmethod
     def load(cls, path: Path) -> NGrams:
         try:
-            # opened here, because numpy leaves a broken archive open
+            # numpy leaves a broken archive open, so the file is opened here
             with zipfile.ZipFile(path) as archive:
-                guard_archive(archive, path, archive.namelist())
+                check_archive(archive, path, archive.namelist())
             with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 keys = tuple(archive[f"keys{i}"].astype(np.int64) for i in range(len(archive.files) - 1))
                 return cls(int(archive["num_words"]), keys)
         except (
             ValueError,
             TypeError,
-            KeyError,
+            LookupError,
             MemoryError,
             OSError,
             EOFError,
             zipfile.BadZipFile,
             zlib.error,
         ) as error:
-            raise InputError(f"{path} does not hold the n-grams that arbormax wrote: {error}") from error
+            raise InputError(f"{path} is not a file of n-grams that arbormax wrote: {error}") from error
 
     @staticmethod
     def _words(rows: Ragged) -> np.ndarray:
-        """(T,) word numbers, -1 where the word is unknown: no n-gram goes through it."""
+        """(T,) word numbers, -1 for unknown words, which are in no n-gram."""
         return np.where(rows.values == UNKNOWN, -1, rows.values)
 
     def _keys(self, numbers_T: np.ndarray, words_T: np.ndarray, rows: Ragged) -> np.ndarray:
-        """(T,) the key of the n-gram that ends at each place, given those one word shorter; -1 for none."""
+        """(T,) the key of the n-gram that ends at each position, from those one word shorter; -1 for none."""
         before_T = np.empty_like(numbers_T)
         before_T[1:] = numbers_T[:-1]
         starts = rows.offsets[:-1]
-        before_T[starts[starts < len(before_T)]] = -1  # where a row begins, though it be empty
+        before_T[starts[starts < len(before_T)]] = -1  # n-grams do not cross rows
         return np.where((before_T < 0) | (words_T < 0), -1, before_T * self.num_words + words_T)
 
     def _lookup(self, keys_T: np.ndarray, step: int) -> np.ndarray:
-        """(T,) the number of each key, -1 where it is not known."""
+        """(T,) the number of each key, -1 for unknown keys."""
         known = self.keys[step]
         first = self.num_words + sum(len(keys) for keys in self.keys[:step])
         if not len(known):

@@ -32,7 +32,7 @@ def words(text: str) -> list[str]:
     """
     if text.isascii():
         return _WORD.findall(text.lower())
-    return _marked_word().findall(unicodedata.normalize("NFKC", text).replace("’", "'").lower())
+    return word_pattern().findall(unicodedata.normalize("NFKC", text).replace("’", "'").lower())
 
 
 Span = tuple[int, int]  # where a part of a text starts and where it ends
@@ -51,7 +51,7 @@ def spans(text: str, name: str = "words") -> list[Span]:
     pieces = _normal_pieces(text)
     normal = "".join(piece for piece, _ in pieces).replace("’", "'").lower()
     origin = [span for piece, span in pieces for character in piece for _ in character.lower()]
-    return [(origin[found.start()][0], origin[found.end() - 1][1]) for found in _marked_word().finditer(normal)]
+    return [(origin[found.start()][0], origin[found.end() - 1][1]) for found in word_pattern().finditer(normal)]
 
 
 def _normal_pieces(text: str) -> list[tuple[str, Span]]:
@@ -73,7 +73,7 @@ def _stands_alone(before: str, character: str) -> bool:
 
 
 @cache
-def _marked_word() -> re.Pattern[str]:
+def word_pattern() -> re.Pattern[str]:
     """A word with marks in it, such as the vowels of Hindi, which are no letters to `\\w`."""
     marks = "".join(c for c in map(chr, range(0x300, 0x1F000)) if unicodedata.category(c).startswith("M"))
     return re.compile(rf"\w[\w{marks}]*(?:'\w[\w{marks}]*)*")

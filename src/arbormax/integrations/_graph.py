@@ -19,7 +19,7 @@ from torch._higher_order_ops import while_loop
 
 from arbormax.data.ngrams import NGrams
 from arbormax.data.ragged import Ragged
-from arbormax.data.tokens import _marked_word, tokeniser
+from arbormax.data.tokens import word_pattern, tokeniser
 from arbormax.data.vocabulary import PADDING, UNKNOWN
 from arbormax.encoders import BagEncoder, LSTMEncoder, TfidfEncoder, TransformerEncoder
 from arbormax.errors import OptionError
@@ -366,7 +366,7 @@ def _onnx_gates(weight: Tensor) -> Tensor:
 def _tokens(name: str) -> dict[str, Any]:
     if name == "whitespace":
         return {"tokens": name, "normalize": None, "pattern": r"\S+"}
-    return {"tokens": name, "normalize": "NFKC", "pattern": _marked_word().pattern}
+    return {"tokens": name, "normalize": "NFKC", "pattern": word_pattern().pattern}
 
 
 def _gram_names(grams: NGrams, words: Sequence[str]) -> list[str]:
