@@ -19,7 +19,7 @@ from torch._higher_order_ops import while_loop
 
 from arbormax.data.ngrams import NGrams
 from arbormax.data.ragged import Ragged
-from arbormax.data.tokens import word_pattern, tokeniser
+from arbormax.data.tokens import tokeniser, word_pattern
 from arbormax.data.vocabulary import PADDING, UNKNOWN
 from arbormax.encoders import BagEncoder, LSTMEncoder, TfidfEncoder, TransformerEncoder
 from arbormax.errors import OptionError
