@@ -34,7 +34,7 @@ def test_any_leading_dimensions_are_rows(kind, tax, batch):
 @both_trees
 @pytest.mark.parametrize("tau", [-0.1, 1.1, float("nan"), "much", None])
 def test_a_tau_that_is_no_probability_is_told(kind, tax, tau):
-    with pytest.raises(am.errors.OptionError, match="tau is a probability"):
+    with pytest.raises(am.errors.OptionError, match="tau: expected a probability"):
         make(kind, tax).predict_nodes(features(2), tau)
 
 

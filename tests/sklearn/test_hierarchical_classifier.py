@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import arbormax as am
-from arbormax.sklearn.labels import rows_of
+from arbormax.sklearn.labels import path_rows
 from text_toy import LABELS, PATHS, TAX, TEXTS, small
 
 QUICK = {"epochs": 8, "batch_size": 8, "accelerator": "cpu"}
@@ -101,11 +101,11 @@ def test_a_row_that_ends_early_trains_the_tree_above_and_is_missed_by_score():
 @pytest.mark.parametrize(
     ("labels", "told"),
     [
-        ([["a", "", "b"], ["a", "c", "d"]], r"row 0 has something that is no name"),
+        ([["a", "", "b"], ["a", "c", "d"]], r"row 0 contains a value that is not a name"),
         ([["a", "b"], ["", ""]], "row 1 is empty"),
-        ([["a", 0.5], ["a", "b"]], "row 0 has something that is no name"),
+        ([["a", 0.5], ["a", "b"]], "row 0 contains a value that is not a name"),
         (np.zeros((2, 2, 2)), r"shape \(2, 2, 2\)"),
-        (np.array([[0, 1, 1], [1, 0, 0]]), "multilabel indicator"),
+        (np.array([[0, 1, 1], [1, 0, 0]]), "multilabel indicator matrix"),
         ([["a", "b"]], "inconsistent numbers of samples"),
         (None, "requires y to be passed"),
         ([0.5, 0.7], "Unknown label type"),
@@ -121,7 +121,7 @@ def test_one_column_of_labels_is_plain_as_scikit_learn_has_it():
     with pytest.warns(UserWarning, match="column-vector y was passed"):
         found = quick().fit(X, np.array(LABELS)[:, None])
     assert found.predict(X).tolist() == LABELS
-    assert rows_of([["a"], ["b"]]) is None
+    assert path_rows([["a"], ["b"]]) is None
 
 
 @pytest.mark.parametrize("labels", [np.arange(60) % 5, (np.arange(60) % 5).astype(float), np.array(LABELS, object)])
@@ -134,33 +134,44 @@ def test_plain_labels_make_a_flat_tree_and_come_back_as_they_are(labels):
         assert found.score(X, labels.astype(int)) == 1
 
 
-def test_strings_with_a_mark_are_paths_and_come_back_whole():
-    labels = [" > ".join(path) for path in PATHS]
+@pytest.mark.parametrize("separator", ["/", " > "])
+def test_strings_with_a_separator_are_paths_and_predictions_follow_the_taxonomy(separator):
+    labels = [separator.join(path) for path in PATHS]
     found = quick().fit(X, labels)
     assert found.taxonomy_.depth == 3
-    assert found.predict(X).tolist() == labels
-    assert found.score(X, labels) == 1
+    assert found.classes_.tolist() == list(found.taxonomy_.classes)
+    assert found.predict(X).tolist() == LABELS
+    assert found.score(X, labels) == found.score(X, LABELS) == 1
+
+
+@pytest.mark.parametrize("taxonomy", [None, TAX], ids=["inferred", "given"])
+@pytest.mark.parametrize("form", [lambda: ["/".join(path) for path in PATHS], lambda: LABELS], ids=["paths", "names"])
+def test_both_classifiers_have_the_same_classes_and_return_the_same_labels(taxonomy, form):
+    texts, rows = small(taxonomy).fit(TEXTS, form()), quick(taxonomy).fit(X, form())
+    assert texts.classes_.tolist() == rows.classes_.tolist() == list(texts.taxonomy_.classes)
+    assert texts.taxonomy_ == rows.taxonomy_
+    assert texts.predict(TEXTS).tolist() == rows.predict(X).tolist() == LABELS
 
 
 @pytest.mark.parametrize("labels", [LABELS, ["/".join(path) for path in PATHS], ROWS])
-def test_with_a_taxonomy_classes_have_its_order_and_the_form_of_the_labels(labels):
+def test_with_a_taxonomy_classes_have_its_order(labels):
     found = quick(TAX).fit(X[:40], labels[:40])
     assert found.taxonomy_ is TAX
-    assert found.predict(X).tolist() == np.array(labels).tolist()
+    assert found.predict(X).tolist() == (ROWS.tolist() if labels is ROWS else LABELS)
     with pytest.raises(am.errors.LabelError, match="did you mean"):
         quick(TAX).fit(X, [*LABELS[:-1], "spacee"])
 
 
-def test_classes_that_no_label_names_are_written_like_the_others():
+def test_classes_include_those_that_do_not_occur_in_training():
     labels = np.array(["/".join(path) for path in PATHS])
     keep = np.array(LABELS) != "mac"
-    assert quick(TAX).fit(X[keep], labels[keep]).classes_.tolist() == ["/".join(TAX.path(n)) for n in TAX.leaves]
+    assert quick(TAX).fit(X[keep], labels[keep]).classes_.tolist() == list(TAX.classes)
     keep = np.array(LABELS) != "space"
     assert quick(TAX).fit(X[keep], ROWS[keep]).classes_[4].tolist() == ["sci", "space", ""]
 
 
 def test_with_a_taxonomy_numbers_are_refused_for_they_may_be_in_another_order():
-    with pytest.raises(am.errors.InputError, match="turns labels into numbers"):
+    with pytest.raises(am.errors.InputError, match="turn labels into numbers"):
         quick(TAX).fit(X, np.arange(60) % 5)
 
 
@@ -258,7 +269,7 @@ def test_class_weights_are_by_label_in_any_form():
         ({"head": "deep"}, "head"),
         ({"epochs": 0}, "epochs"),
         ({"taxonomy": 7}, "not int"),
-        ({"class_weight": {"b": 1}}, "none of the classes"),
+        ({"class_weight": {"b": 1}}, "not a class"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -268,7 +279,7 @@ def test_a_setting_that_is_wrong_is_told_when_fitting(settings, told):
 
 
 def test_weights_of_rows_are_refused():
-    with pytest.raises(am.errors.OptionError, match="give class_weight="):
+    with pytest.raises(am.errors.OptionError, match="class_weight='balanced'"):
         quick().fit(X, ROWS, sample_weight=np.ones(60))
 
 

@@ -7,9 +7,10 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import estimator_checks, get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 import arbormax as am
+from arbormax.sklearn.labels import LabelFormat, Labels
 from text_toy import small
 
 FEATURES_FAIL = {
@@ -71,12 +72,12 @@ class OnNumbers(am.TextClassifier):
         self.classes_ = self._labels
         return self
 
-    def _tree(self, labels):
-        return am.Taxonomy.from_paths([(str(label),) for label in self._labels.tolist()]), "\0"
+    def _read_labels(self, y, taxonomy):
+        tax = am.Taxonomy.from_paths([(str(label),) for label in self._labels.tolist()])
+        return Labels(tax, tax.find_many(y), LabelFormat(None, "\0", is_given=False), np.array(tax.classes))
 
-    def _ready(self, X):
-        check_is_fitted(self)
-        return super()._ready(_texts(validate_data(self, X, reset=False, dtype=np.float64)))
+    def _check_inputs(self, X):
+        return super()._check_inputs(_texts(validate_data(self, X, reset=False, dtype=np.float64)))
 
     def score(self, X, y, sample_weight=None):
         return accuracy_score(y, self.predict(X), sample_weight=sample_weight)

@@ -243,7 +243,7 @@ def test_on_a_large_tree_nodes_and_classes_are_found_without_scoring_all_of_it(l
 def test_a_batch_is_cut_to_what_fits_into_memory_only_where_all_nodes_are_scored(large, monkeypatch):
     clf, texts, _ = large
     made, features = [], clf.model_.features
-    monkeypatch.setattr("arbormax.sklearn.base._CELLS", 10 * clf.taxonomy_.num_nodes)
+    monkeypatch.setattr("arbormax.model.predict._CELLS", 10 * clf.taxonomy_.num_nodes)
     monkeypatch.setattr(clf.model_, "features", lambda texts, size: made.append(size) or features(texts, size))
     for call in (clf.predict, clf.predict_nodes, clf.node_proba, lambda texts: clf.predict_nodes(texts, 0.5, "greedy")):
         call(texts)
@@ -389,10 +389,11 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 def test_without_scikit_learn_the_error_names_the_extra(monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] == "sklearn"]:
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "arbormax.sklearn.text", raising=False)
+    for name in ("arbormax.sklearn.text", "arbormax.sklearn"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.delitem(vars(am), "TextClassifier", raising=False)
     with pytest.raises(
-        am.errors.MissingDependencyError, match=r"TextClassifier needs .*scikit-learn.*arbormax\[sklearn\]"
+        am.errors.MissingDependencyError, match=r"estimator needs .*scikit-learn.*arbormax\[sklearn\]"
     ):
         am.TextClassifier  # noqa: B018
 

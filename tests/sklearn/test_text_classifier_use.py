@@ -54,7 +54,7 @@ def test_a_training_that_diverged_is_told():
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"class_weight": {"comp": 2.0}}, "inner nodes are 'comp'"),
+        ({"class_weight": {"comp": 2.0}}, "found an inner node: 'comp'"),
         ({"class_weight": {"spcae": 2.0}}, "did you mean 'space'"),
         ({"class_weight": "even"}, "class_weight"),
         ({"encoder": "bagg"}, "did you mean 'bag'"),
@@ -63,7 +63,7 @@ def test_a_training_that_diverged_is_told():
         ({"preset": "papper"}, "did you mean 'paper'"),
         ({"epochs": 0, "learning_rate": -1}, "(?s)epochs.*learning_rate"),
         ({"head": "flat", "gamma": 2.0}, "gamma"),
-        ({"resume": True}, "give folder="),
+        ({"resume": True}, "folder: expected a folder"),
         ({"taxonomy": 7}, "not int"),
     ],
     ids=lambda value: str(value)[:40],
@@ -96,13 +96,13 @@ def test_verbose_shows_the_progress(capfd):
 @pytest.mark.parametrize(
     ("texts", "labels", "told"),
     [
-        ("a text", ["med"], "X is one string: give a list of texts"),
-        (["a"], "med", "y is one string: give a list of labels"),
-        ((text for text in TEXTS), LABELS, "not a generator"),
-        ({"a": 1}, LABELS, "not a dict"),
-        ({"a"}, LABELS, "not a set"),
-        (7, LABELS, "not a int"),
-        ([], [], "X is empty"),
+        ("a text", ["med"], "X: expected a list of texts, found a single string"),
+        (["a"], "med", "y: expected a list of labels, found a single string"),
+        ((text for text in TEXTS), LABELS, "found generator"),
+        ({"a": 1}, LABELS, "found dict"),
+        ({"a"}, LABELS, "found set"),
+        (7, LABELS, "found int"),
+        ([], [], "X: expected at least one text"),
         (TEXTS, LABELS[:-1], "60 texts in X and 59 labels in y"),
         (["a", None, "b", float("nan"), 3], ["med"] * 5, r"3 items are not a text: at 1 \(None\), 3 \(nan\), 4 \(3\)"),
         (["a", b"b"], ["med"] * 2, r"one item is not a text: at 1 \(b'b'\)"),
@@ -126,16 +126,16 @@ def test_texts_and_labels_that_cannot_be_used_are_told_with_their_positions(text
 
 def test_prediction_checks_its_texts_too(clf):
     for call in (clf.predict, clf.predict_proba, clf.predict_nodes, clf.predict_paths, clf.node_proba):
-        with pytest.raises(am.errors.InputError, match="give a list of texts"):
+        with pytest.raises(am.errors.InputError, match="expected a list of texts"):
             call("a text")
         with pytest.raises(am.errors.InputError, match="at 1"):
             call(["a", None])
-    with pytest.raises(am.errors.InputError, match="X is empty"):
+    with pytest.raises(am.errors.InputError, match="X: expected at least one text"):
         clf.score([], [])
 
 
 def test_weights_of_texts_are_refused():
-    with pytest.raises(am.errors.OptionError, match=r"not sample_weight; to weigh classes give class_weight="):
+    with pytest.raises(am.errors.OptionError, match=r"found sample_weight; try class_weight='balanced'"):
         small().fit(TEXTS, LABELS, sample_weight=np.ones(60))
     assert "sample_weight" not in inspect.signature(am.TextClassifier.fit).parameters
 
@@ -178,7 +178,7 @@ def test_cross_validated_predictions_are_labels():
 
 
 def test_cross_validated_probabilities_are_refused_for_scikit_learn_turns_the_labels_into_numbers():
-    with pytest.raises(am.errors.InputError, match="scikit-learn turns labels into numbers"):
+    with pytest.raises(am.errors.InputError, match="scikit-learn turn labels into numbers"):
         cross_val_predict(small(), TEXTS, LABELS, cv=3, method="predict_proba")
 
 

@@ -228,7 +228,7 @@ def _print(run: Run, metrics: dict[str, Any], folder: Path, tested_on: Path | st
         )
     best = (
         ""
-        if run.best_epoch is None
+        if run.valid_macro_f1 is None
         else f", the best one {run.best_epoch} (macro-F1 {run.valid_macro_f1:.4f} held out)"
     )
     epochs = f"{run.epochs} epoch{'s' * (run.epochs != 1)}"

@@ -1,160 +1,294 @@
-"""What every classifier answers once it is fitted, whatever its inputs are: classes, probabilities, nodes and paths.
+"""The base class of both classifiers: training, prediction, evaluation and saving, for any kind of input.
 
-B batch, D features, N nodes, C classes.
+B batch, D features, N nodes, C classes, n items, k alternatives.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from operator import index
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from arbormax import decode
-from arbormax.errors import OptionError, did_you_mean
-from arbormax.functional.threshold import check_tau
-from arbormax.model import Model
+from arbormax._files import write_file
+from arbormax.data.examples import Examples
+from arbormax.errors import OptionError
+from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, save_model
 from arbormax.model.network import evaluating
+from arbormax.model.predict import Decoder, Decoding, Prediction, bounded_batch, decode_batches, predict
+from arbormax.model.run import Run
+from arbormax.sklearn.inputs import as_taxonomy, to_python
+from arbormax.sklearn.labels import LabelFormat, Labels
 from arbormax.taxonomy import Taxonomy
-from arbormax.training import Run
-
-Decoder = Literal["threshold", "leaf", "greedy"] | Callable[[Tensor, Taxonomy], Tensor]
 
 RECORD = "classifier.json"
-_CELLS = 2**24  # of a batch of answers: what prediction holds in memory beside its result
 
 
-class Answers:
-    """The answers of a fitted classifier that has `model_`, `taxonomy_` and `classes_`."""
+class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A classifier over a taxonomy with scikit-learn's conventions; subclasses define the kind of input.
+
+    Fitting sets `model_`, `taxonomy_`, `classes_`, `run_` and `n_iter_`.
+    """
 
     model_: Model
     taxonomy_: Taxonomy
     classes_: np.ndarray
+    run_: Run | None
+    n_iter_: int
+    _format: LabelFormat
+
+    # ------------------------------------------------------------ to be defined
 
     @abstractmethod
-    def _ready(self, X: Any) -> Any:
-        """The inputs, checked, of a classifier that is fitted."""
+    def _check_inputs(self, X: Any) -> Any:
+        """The inputs of a prediction, validated."""
 
     @abstractmethod
-    def _features(self, inputs: Any, size: int) -> Iterator[Tensor]:
-        """(B, D) features of the checked inputs, `size` at a time."""
+    def _check_pairs(self, X: Any, y: Any, reset: bool) -> tuple[Any, Any]:
+        """Inputs and as many labels, validated; `reset` for training."""
+
+    @abstractmethod
+    def _read_labels(self, y: Any, taxonomy: Taxonomy | None) -> Labels:
+        """The taxonomy, the nodes and the format of training labels."""
+
+    @abstractmethod
+    def _find_nodes(self, y: Any, labels: Labels, missing: int | None = None, argument: str = "y") -> np.ndarray:
+        """(n,) the nodes of labels; unknown labels are an error, or get the value of `missing`."""
+
+    @abstractmethod
+    def _config(self, settings: dict[str, Any], inputs: Any) -> TrainConfig:
+        """The settings of a training, from the parameters that `TrainConfig` has, too."""
+
+    # ---------------------------------------------------------------- training
+
+    def _fit(self, X: Any, y: Any, unsupported: Mapping[str, Any], **options: Any) -> Self:
+        """Train on inputs and labels; `options` are further arguments of `arbormax.training.fit`."""
+        if unsupported:
+            raise OptionError(
+                f"{type(self).__name__}.fit accepts X and y, found {', '.join(unsupported)}",
+                fix={"class_weight": "balanced"} if "sample_weight" in unsupported else None,
+            )
+        inputs, raw = self._check_pairs(X, y, reset=True)
+        params: dict[str, Any] = self.get_params(deep=False)
+        given = params["taxonomy"]
+        labels = self._read_labels(raw, None if given is None else as_taxonomy(given))
+        settings = {name: to_python(params[name]) for name in TrainConfig.model_fields if name in params}
+        if isinstance(params["class_weight"], Mapping):
+            settings["class_weight"] = self._class_weights(params["class_weight"], labels)
+        config = self._config(settings, inputs)
+        from arbormax.training import Hardware, fit  # imports Lightning
+
+        run = fit(
+            config,
+            labels.taxonomy,
+            Examples(inputs, labels.nodes),
+            hardware=Hardware(params["accelerator"], to_python(params["devices"])),
+            progress=bool(params["verbose"]),
+            **options,
+        )
+        self._set_model(run.model, labels.format, labels.classes, run)
+        return self
+
+    def _class_weights(self, weights: Mapping[Any, float], labels: Labels) -> dict[str, float]:
+        """The weights by the labels of `Taxonomy.classes`."""
+        tax, keys = labels.taxonomy, list(weights)
+        classes = tax.class_of[self._find_nodes(keys, labels, argument="class_weight")]
+        if (inner := np.flatnonzero(classes < 0)).size:
+            found = ", ".join(repr(keys[i]) for i in inner[:8].tolist())
+            raise OptionError(
+                f"expected classes, which are leaves, found an inner node: {found}", argument="class_weight"
+            )
+        values = map(to_python, weights.values())
+        return {tax.classes[c]: weight for c, weight in zip(classes.tolist(), values, strict=True)}
+
+    def _set_model(self, model: Model, label_format: LabelFormat, classes: np.ndarray, run: Run | None) -> None:
+        self.model_, self.taxonomy_, self.classes_ = model, model.taxonomy, classes
+        self._format, self.run_ = label_format, run
+        if run is not None:
+            self.n_iter_ = run.epochs
+
+    # -------------------------------------------------------------- prediction
 
     def predict(self, X: Any) -> np.ndarray:
         """The label of the most probable class of each item, one of `classes_`."""
-        inputs = self._ready(X)
-        labels: np.ndarray = self.classes_[self._best(inputs)]
+        nodes = self._nodes(self._ready(X), Decoding())
+        labels: np.ndarray = self.classes_[self.taxonomy_.class_of[nodes]]
         return labels
+
+    def predict_details(
+        self, X: Any, decoder: str | Decoder = "leaf", *, top_k: int = 0, **options: Any
+    ) -> list[Prediction]:
+        """The predicted node of each item with its path, probabilities and `top_k` alternatives.
+
+        These are the results of `arbormax predict` and of the service. `options` are those of the decoder, such as
+        `tau` of "threshold".
+        """
+        return list(predict(self.model_, self._ready(X), decoder=decoder, options=options, top_k=top_k))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(n, C) float32 probabilities of the classes, in the order of `classes_`."""
-        logp_nC = self.predict_log_proba(X)
-        return _exp(logp_nC)
+        return _exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """(n, C) float32 log-probabilities of the classes, in the order of `classes_`."""
-        inputs = self._ready(X)
-        return self._answers(inputs, self.model_.head, self.taxonomy_.num_leaves)
+        return self._score_all(self._ready(X), self.model_.head, self.taxonomy_.num_leaves)
 
     def node_proba(self, X: Any) -> np.ndarray:
-        """(n, N) float32 probabilities of every node of `taxonomy_`; the root's is one."""
-        inputs = self._ready(X)
-        logp_nN = self._answers(inputs, self.model_.head.node_log_probs, self.taxonomy_.num_nodes)
-        return _exp(logp_nN)
+        """(n, N) float32 probabilities of all nodes of `taxonomy_`; the probability of the root is one."""
+        return _exp(self._score_all(self._ready(X), self.model_.head.node_log_probs, self.taxonomy_.num_nodes))
 
-    def predict_nodes(self, X: Any, tau: float = 0.5, decoder: Decoder = "threshold") -> np.ndarray:
-        """(n,) int64 node ids of `taxonomy_`: by default the deepest node whose probability exceeds `tau`.
+    def predict_nodes(
+        self, X: Any, tau: float = 0.5, decoder: str | Decoder = "threshold", **options: Any
+    ) -> np.ndarray:
+        """(n,) int64 node ids of `taxonomy_`: by default the deepest node with a probability above `tau`.
 
-        `decoder` is one of `arbormax.decode` by its name, of which only "threshold" looks at `tau`, or a function of
-        node log-probabilities (B, N) and the taxonomy that gives nodes (B,).
+        `decoder` is a name from `arbormax.decode.NAMES`, or a function that maps node log-probabilities (B, N) and the
+        taxonomy to nodes (B,). `tau` and `options` are passed to decoders that have these options.
         """
-        inputs = self._ready(X)
-        tax, head = self.taxonomy_, self.model_.head
-        names = ("threshold", "leaf", "greedy")
-        if not callable(decoder) and decoder not in names:
-            hint = did_you_mean(str(decoder), names)
-            raise OptionError(f"decoder is one of {', '.join(names)}, or a function; found {decoder!r}{hint}")
-        if decoder == "threshold":
-            tau = check_tau(tau)
-            return self._answers(inputs, lambda h_BD: head.predict_nodes(h_BD, tau), whole=False, dtype=np.int64)
-        if decoder == "leaf":
-            leaves: np.ndarray = tax.leaves[self._best(inputs)]
-            return leaves
-        chosen = decoder if callable(decoder) else decode.greedy
-        return self._answers(inputs, lambda h_BD: chosen(head.node_log_probs(h_BD), tax), dtype=np.int64)
+        inputs, decoding = self._ready(X), Decoding(decoder, options)
+        if "tau" in decoding.option_names:
+            decoding = Decoding(decoder, {"tau": tau, **options})
+        return self._nodes(inputs, decoding)
 
     def predict_paths(self, X: Any, tau: float | None = None) -> list[tuple[str, ...]]:
-        """The path of names to each item's most probable class, or with `tau` to the node of `predict_nodes`.
+        """The path of names to the most probable class of each item, or with `tau` to the node of `predict_nodes`.
 
-        The empty path is the root: nothing was sure enough.
+        The empty path is the root: no node below it has a probability above `tau`.
         """
-        nodes = self.predict_nodes(X, decoder="leaf") if tau is None else self.predict_nodes(X, tau)
+        nodes = self._nodes(self._ready(X), Decoding.choose(tau=tau))
         paths = {node: self.taxonomy_.path(node) for node in np.unique(nodes).tolist()}
         return [paths[node] for node in nodes.tolist()]
 
     def topk(self, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """(n, k) falling probabilities of each item's k most probable classes, and (n, k) their labels."""
-        inputs = self._ready(X)
-        # the classes travel beside the log-probabilities, exact as float64
-        both = self._answers(
-            inputs,
-            lambda h_BD: torch.stack([part.cpu().double() for part in self.model_.head.topk(h_BD, k)], -1),
-            k,
-            2,
-            dtype=np.float64,
-        )
-        return _exp(both[..., 0]), self.classes_[both[..., 1].astype(np.int64)]
+        """(n, k) descending probabilities of the k most probable classes of each item, and (n, k) their labels."""
+        inputs, k, most = self._ready(X), index(k), self.taxonomy_.num_leaves
+        if not 1 <= k <= most:
+            raise OptionError(f"expected a number from 1 to {most:,}, the number of classes, found {k}", argument="k")
+        found = list(decode_batches(self.model_, inputs, Decoding(top_k=k)))
+        logp = torch.cat([torch.zeros(0, k), *(batch.top_logp for batch in found)])
+        classes = torch.cat([torch.zeros(0, k, dtype=torch.int64), *(batch.top_classes for batch in found)])
+        return _exp(logp.double().numpy()), self.classes_[classes.numpy()]
 
-    def _best(self, inputs: Any) -> np.ndarray:
-        return self._answers(inputs, self.model_.head.predict, whole=False, dtype=np.int64)
+    def _ready(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return self._check_inputs(X)
 
-    def _answers(
-        self,
-        inputs: Any,
-        answer: Callable[[Tensor], Tensor],
-        *shape: int,
-        whole: bool = True,
-        dtype: type[np.generic] = np.float32,
-    ) -> np.ndarray:
-        """(n, *shape) the answers to the items' features, a batch at a time; `whole`: they may need all scores."""
-        result = np.empty((inputs.shape[0] if hasattr(inputs, "shape") else len(inputs), *shape), dtype)
+    def _nodes(self, inputs: Any, decoding: Decoding) -> np.ndarray:
+        found = [batch.nodes for batch in decode_batches(self.model_, inputs, decoding)]
+        nodes: np.ndarray = torch.cat([torch.zeros(0, dtype=torch.int64), *found]).numpy()
+        return nodes
+
+    def _score_all(self, inputs: Any, score: Callable[[Tensor], Tensor], width: int) -> np.ndarray:
+        """(n, width) scores, with a bounded number of scores in memory beside the result."""
+        result = np.empty((inputs.shape[0] if hasattr(inputs, "shape") else len(inputs), width), np.float32)
         start = 0
-        for features_BD in self._features(inputs, self._batch(whole)):
+        for features_BD in self.model_.features(inputs, bounded_batch(self.taxonomy_)):
             with evaluating(self.model_):
-                rows = answer(features_BD).cpu().numpy()
+                rows = score(features_BD).cpu().numpy()
             result[start : start + len(rows)] = rows
             start += len(rows)
         return result
 
-    def _batch(self, whole: bool) -> int:
-        """How many items are answered at a time."""
-        model = self.model_
-        is_sparse = model.encoder.gives_sparse
-        if whole or is_sparse or not model.head.searches:  # with sparse features none searches
-            return max(1, min(256, _CELLS // self.taxonomy_.num_nodes))
-        return 256
+    # -------------------------------------------------------------- evaluation
 
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """The accuracy: the share of items whose most probable class is the node of their label.
 
-def run_record(run: Run | None) -> dict[str, Any] | None:
-    """How a training went, for JSON."""
-    if run is None:
-        return None
-    return {
-        "epochs": run.epochs,
-        "best_epoch": run.best_epoch,
-        "valid_macro_f1": run.valid_macro_f1,
-        "curve": [dict(epoch) for epoch in run.curve],
-        "seconds": run.seconds,
-    }
+        If the taxonomy was inferred, a label that did not occur in training counts as a mistake.
+        """
+        check_is_fitted(self)
+        inputs, raw = self._check_pairs(X, y, reset=False)
+        nodes = self._find_nodes(raw, self._labels, missing=None if self._format.is_given else -1)
+        right = nodes == self._nodes(inputs, Decoding())
+        return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)))
 
+    def evaluate(self, X: Any, y: Any) -> dict[str, Any]:
+        """All measures by name: of the most probable classes, of the likelihood and of the calibration."""
+        check_is_fitted(self)
+        inputs, raw = self._check_pairs(X, y, reset=False)
+        examples = Examples(inputs, self._find_nodes(raw, self._labels))
+        from arbormax.studies.evaluate import evaluate
 
-def recorded_run(told: Mapping[str, Any] | None, model: Model) -> Run | None:
-    """The training that `run_record` wrote down."""
-    return Run(model, **{**told, "curve": tuple(told.get("curve", ()))}) if told else None
+        return evaluate(self.model_, examples, bounded_batch(self.taxonomy_)).metrics
+
+    @property
+    def _labels(self) -> Labels:
+        return Labels(self.taxonomy_, np.zeros(0, np.int64), self._format, self.classes_)
+
+    # ------------------------------------------------------------------ on disk
+
+    def save(self, folder: str | os.PathLike[str], metrics: Mapping[str, Any] | None = None) -> Path:
+        """Write the fitted classifier to a folder of safetensors, JSON and text files, without pickle.
+
+        `metrics` go to metrics.json and to the model card, for example `{"test": clf.evaluate(X, y)}`.
+        """
+        check_is_fitted(self)
+        path = save_model(self.model_, Path(folder), dict(metrics or {}))
+        names = getattr(self, "feature_names_in_", None)
+        record = {
+            "taxonomy": self.taxonomy_.fingerprint,
+            "labels": asdict(self._format),
+            "classes": {"values": self.classes_.tolist(), "dtype": self.classes_.dtype.str},
+            "feature_names": None if names is None else names.tolist(),
+            "run": None if self.run_ is None else self.run_.to_record(),
+        }
+        write_file(path / RECORD, json.dumps(record, indent=2) + "\n")
+        return path
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> Self:
+        """The classifier in a folder; it predicts as before, and `fit` trains with the same settings.
+
+        Its parameters are the settings of the training, including the defaults of the preset and the encoder.
+        """
+        model = load_model(Path(folder), device)
+        cls._check_kind(model, folder)
+        path = Path(folder) / RECORD
+        try:
+            record = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+            if record.get("taxonomy") != model.taxonomy.fingerprint:  # written for a former model in this folder
+                record = {}
+            label_format, classes = cls._read_format(record, model.taxonomy)
+            run = Run.from_record(record["run"], model) if record.get("run") else None
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise ModelFolderError(f"{path} is not the record of a classifier: {error}") from error
+        settings = {**model.encoder.options.model_dump(), **model.config.model_dump()}
+        settings["taxonomy"] = model.taxonomy if label_format.is_given else None
+        clf = cls(**{name: settings[name] for name in cls._get_param_names() if name in settings})
+        clf._set_model(model, label_format, classes, run)
+        if (names := record.get("feature_names")) is not None:
+            clf.feature_names_in_ = np.array(names, dtype=object)
+        return clf
+
+    @classmethod
+    def _check_kind(cls, model: Model, folder: str | os.PathLike[str]) -> None:
+        """Raise if the model takes inputs of another kind."""
+
+    @classmethod
+    def _read_format(cls, record: Mapping[str, Any], tax: Taxonomy) -> tuple[LabelFormat, np.ndarray]:
+        """The format of the labels and the classes, from the content of classifier.json."""
+        classes = np.array(record["classes"]["values"], dtype=record["classes"]["dtype"])
+        if len(classes) != tax.num_leaves:
+            raise ValueError(f"expected {tax.num_leaves} classes, found {len(classes)}")
+        return LabelFormat(**record["labels"]), classes
+
+    # ------------------------------------------------- scikit-learn conventions
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
 
 
 def _exp(logp: np.ndarray) -> np.ndarray:
-    np.exp(logp, out=logp)  # in place: these arrays may be the largest there are
+    np.exp(logp, out=logp)  # in place: these arrays may be very large
     return logp

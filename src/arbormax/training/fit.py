@@ -25,6 +25,7 @@ from arbormax.data.folds import held_out
 from arbormax.errors import ArbormaxError, InputError, OptionError, did_you_mean
 from arbormax.functional.checks import TargetKind
 from arbormax.model.network import Model, seeded
+from arbormax.model.run import Run
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.callbacks import (
@@ -60,18 +61,6 @@ class TrainingError(ArbormaxError, RuntimeError):
 
 class WorkerLost(TrainingError):  # noqa: N818 - nothing is wrong with the training
     """A process that took part is gone, and the others stopped; the state that was saved last can be resumed."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished training: the model, and how it went."""
-
-    model: Model
-    epochs: int  # that were run
-    best_epoch: int | None  # whose weights these are, counted from 1; None: the last one's
-    valid_macro_f1: float | None
-    seconds: float  # of training, over all restarts
-    curve: tuple[dict[str, float], ...] = ()  # of each epoch: loss, macro_f1, accuracy and hf on the held-out texts
 
 
 @dataclass(frozen=True)
@@ -257,7 +246,7 @@ def fit(
     return Run(
         model,
         epochs=int(found[EPOCHS]),
-        best_epoch=int(found[BEST_EPOCH]) + 1 if BEST_EPOCH in found else None,
+        best_epoch=int(found[BEST_EPOCH]) + 1 if BEST_EPOCH in found else int(found[EPOCHS]),
         valid_macro_f1=found.get(BEST_SCORE),
         curve=tuple(dict(zip(CURVE_COLUMNS, row, strict=True)) for row in curve.tolist()),
         seconds=found[SECONDS],
