@@ -392,9 +392,7 @@ def test_without_scikit_learn_the_error_names_the_extra(monkeypatch):
     for name in ("arbormax.sklearn.text", "arbormax.sklearn"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.delitem(vars(am), "TextClassifier", raising=False)
-    with pytest.raises(
-        am.errors.MissingDependencyError, match=r"estimator needs .*scikit-learn.*arbormax\[sklearn\]"
-    ):
+    with pytest.raises(am.errors.MissingDependencyError, match=r"estimator needs .*scikit-learn.*arbormax\[sklearn\]"):
         am.TextClassifier  # noqa: B018
 
 

@@ -1,6 +1,8 @@
 """The classifier in use: its settings, what it refuses, scikit-learn around it, and folders."""
 
 import inspect
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -285,3 +287,18 @@ def test_a_broken_record_is_told(clf, tmp_path, content):
     (tmp_path / "classifier.json").write_text(content.replace("?", TAX.fingerprint), "utf-8")
     with pytest.raises(am.errors.ArbormaxError, match=r"classifier\.json is not the record"):
         am.TextClassifier.load(tmp_path)
+
+
+def test_loading_and_predicting_import_no_training_library(clf, tmp_path):
+    clf.save(tmp_path)
+    program = (
+        "import sys, arbormax as am; "
+        f"clf = am.TextClassifier.load({str(tmp_path)!r}); print(clf.predict(['orbit']).tolist()); "
+        "print([name for name in ('pytorch_lightning', 'transformers', 'optuna', 'torchmetrics') if name in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines() == ["['space']", "[]"]
+
+
+def test_the_best_epoch_is_the_last_one_without_validation(clf):
+    assert clf.run_.best_epoch == clf.run_.epochs == 5

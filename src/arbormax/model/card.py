@@ -1,8 +1,8 @@
-"""The model card: what a model is, how it was made, how well it does."""
+"""The model card: what the model does, its results and its settings."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -12,8 +12,17 @@ from arbormax.metrics.registry import shown_measures
 from arbormax.model.network import Model
 
 
-def model_card(model: Model, metrics: dict[str, Any]) -> str:
-    """The card in Markdown."""
+Kind = Literal["text", "features"]
+
+_INTRODUCTIONS = {"text": "A text classifier", "features": "A classifier of feature matrices"}
+_EXAMPLES = {
+    "text": ['clf = am.TextClassifier.load("this folder")', 'clf.predict(["a text"])'],
+    "features": ['clf = am.HierarchicalClassifier.load("this folder")', "clf.predict(X)"],
+}
+
+
+def model_card(model: Model, metrics: dict[str, Any], kind: Kind = "text") -> str:
+    """The card in Markdown; `kind` is the kind of input that the model takes."""
     tax, config = model.taxonomy, model.config
     settings = [
         f"| {name.replace('_', ' ')} | {value} |"
@@ -23,36 +32,35 @@ def model_card(model: Model, metrics: dict[str, Any]) -> str:
     lines = [
         f"# {config.encoder} with a {config.head} softmax over {tax.num_leaves:,} classes",
         "",
-        f"A text classifier made with arbormax {__version__} (torch {torch.__version__}). It gives a "
-        f"probability to each of the {tax.num_nodes:,} nodes of a tree of depth {tax.depth}; a class is a leaf.",
+        f"{_INTRODUCTIONS[kind]}, trained with arbormax {__version__} (torch {torch.__version__}). It assigns a "
+        f"probability to each of the {tax.num_nodes:,} nodes of a tree of depth {tax.depth}; the classes are the leaves.",
         "",
         "```python",
         "import arbormax as am",
         "",
-        'model = am.TextClassifier.load("this folder")',
-        'model.predict(["a text"])',
+        *_EXAMPLES[kind],
         "```",
         "",
-        "## The tree",
+        "## Taxonomy",
         "",
         "```text",
         tax.render(),
         "```",
         *_results(metrics),
         "",
-        "## How it was made",
+        "## Training",
         "",
         f"{model.num_parameters:,} parameters.",
         "",
-        "| setting | |",
+        "| setting | value |",
         "|---|---|",
         *settings,
         "",
         "## Limits",
         "",
-        "It knows the classes of its tree only, and gives every text to one of them; a text unlike its training "
-        "texts gets a guess. Look at the probability, and at `predict_nodes`, which stops where it is not sure. Nobody "
-        "has examined whether it treats people unequally.",
+        "The model assigns every input to a class of its taxonomy, also an input that is unlike the training data. "
+        "Check the probability, or use `predict_nodes`, which stops at an inner node if no class is probable enough. "
+        "The model has not been tested for unequal treatment of groups of people.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -66,5 +74,5 @@ def _results(metrics: dict[str, Any]) -> list[str]:
             rows.append(f"| {split} | {values.get('items', '')} | {' | '.join(cells)} |")
     if not rows:
         return []
-    head = ["", "## Results", "", f"| split | texts | {' | '.join(MEASURES[name].title for name in names)} |"]
+    head = ["", "## Results", "", f"| split | items | {' | '.join(MEASURES[name].title for name in names)} |"]
     return [*head, f"|---|---|{'---|' * len(names)}", *rows]

@@ -27,7 +27,7 @@ from arbormax._files import write_file
 from arbormax._version import __version__
 from arbormax.encoders import Encoder, encoder_kind
 from arbormax.errors import ArbormaxError, OptionError
-from arbormax.model.card import model_card
+from arbormax.model.card import Kind, model_card
 from arbormax.model.network import Model, seeded
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
@@ -61,7 +61,8 @@ def save_model(model: Model, folder: Path | str, metrics: dict[str, Any] | None 
         save_file({name: value.cpu().clone() for name, value in model.state_dict().items()}, beside / _WEIGHTS)
         (beside / _WEIGHTS).chmod((beside / _TREE).stat().st_mode)  # safetensors lets the owner alone read it
         (beside / _METRICS).write_text(json.dumps(metrics, indent=2, ensure_ascii=False) + "\n", "utf-8")
-        (beside / _CARD).write_text(model_card(model, metrics), "utf-8")
+        kind: Kind = "text" if model.encoder.takes_texts else "features"
+        (beside / _CARD).write_text(model_card(model, metrics, kind), "utf-8")
         names = sorted(str(p.relative_to(beside).as_posix()) for p in beside.rglob("*") if p.is_file())
         record = {
             "format": FORMAT,
