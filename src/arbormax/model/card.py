@@ -11,7 +11,6 @@ from arbormax.metrics import MEASURES
 from arbormax.metrics.registry import shown_measures
 from arbormax.model.network import Model
 
-
 Kind = Literal["text", "features"]
 
 _INTRODUCTIONS = {"text": "A text classifier", "features": "A classifier of feature matrices"}
