@@ -1,1 +1,1 @@
-"""Bridges to other libraries, a module each: imported where used, for each needs packages that the others do not."""
+"""Integrations with other libraries. Each module needs its own packages, so import it where it is used."""

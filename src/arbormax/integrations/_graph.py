@@ -1,6 +1,6 @@
-"""Models as graphs for export: rectangular inputs, plain operators, no packing.
+"""Models as graphs for export: rectangular inputs and plain operators, no packed sequences.
 
-B batch, T tokens, E size of a word's vector, H hidden size, S directions, D features, N nodes, C classes.
+B batch, T tokens, E word vector size, H hidden size, S directions, D features, N nodes, C classes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, library, nn
-from torch._higher_order_ops import while_loop
+from torch import Tensor, library, nn, while_loop
 
 from arbormax.data.ngrams import NGrams
 from arbormax.data.ragged import Ragged
@@ -23,16 +22,13 @@ from arbormax.data.tokens import tokeniser, word_pattern
 from arbormax.data.vocabulary import PADDING, UNKNOWN
 from arbormax.encoders import BagEncoder, LSTMEncoder, TfidfEncoder, TransformerEncoder
 from arbormax.errors import OptionError
-from arbormax.functional import flat_node_log_probs, node_log_probs, shared_leaf_logits
-from arbormax.heads import FlatSoftmax, HierarchicalSoftmax, SharedSoftmax
 from arbormax.model import Model
 
 Format = Literal["onnx", "torch-export"]
 Arrays = dict[str, np.ndarray]
 OUTPUTS = ("leaf_log_probs", "node_log_probs")
 
-# What ONNX calls LSTM, which reads each row to its own end, in both directions: a name in the graph that ours stands
-# for, without a meaning in torch.
+# The LSTM operator of ONNX, which reads each row up to its own length, in both directions; torch cannot run it.
 library.define("arbormax::onnx_lstm", "(Tensor x, Tensor w, Tensor r, Tensor b, Tensor lengths) -> Tensor")
 
 
@@ -42,77 +38,51 @@ def _(x: Tensor, w: Tensor, r: Tensor, b: Tensor, lengths: Tensor) -> Tensor:  #
 
 
 class Graph(nn.Module, ABC):
-    """A model that takes what `arrays(texts)` gives; leaf (B, C) and node (B, N) log-probabilities come out."""
+    """A model as a function of `arrays(texts)` that returns leaf (B, C) and node (B, N) log-probabilities."""
 
-    inputs: ClassVar[dict[str, str]]  # what each input is
-    example: ClassVar[str]  # Python that turns `text` into `inputs`, by the export folder and `how`, its encoding
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        self.model_encoder = [model.encoder]  # in a list, as its weights are no part of the graph
-        self.head = HeadGraph(model)
-
-    @abstractmethod
-    def features(self, *inputs: Tensor) -> Tensor:
-        """(B, D) features."""
-
-    @abstractmethod
-    def arrays(self, texts: Sequence[str]) -> Arrays:
-        """The inputs for these texts."""
-
-    @abstractmethod
-    def save(self, folder: Path) -> None:
-        """Write what it takes to make inputs from texts."""
-
-    @abstractmethod
-    def encoding(self) -> dict[str, Any]:
-        """How texts become inputs, as JSON."""
-
-    @abstractmethod
-    def words(self) -> Sequence[str]:
-        """Words that the model knows, for texts to try it on."""
-
-    @property
-    def longest(self) -> int | None:
-        """How many tokens a text may have."""
-        return None
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        return self.head(self.features(*inputs))  # type: ignore[no-any-return]
-
-
-class HeadGraph(nn.Module):
-    """A head's probabilities; those of the leaves are picked from those of the nodes, not computed twice."""
-
-    weight: Tensor
-    bias: Tensor | None
+    inputs: ClassVar[dict[str, str]]  # a description of each input
+    example: ClassVar[str]  # Python code that turns `text` into `inputs`, given `how`, the encoding
     leaves: Tensor
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        head = model.head
-        if type(head) not in (HierarchicalSoftmax, FlatSoftmax, SharedSoftmax):
-            raise OptionError(f"export knows hierarchical, flat and shared heads, not {type(head).__name__}")
-        self.kind, self.taxonomy = type(head), model.taxonomy
-        self.register_buffer("weight", head.weight.detach())
-        self.register_buffer("bias", None if head.bias is None else head.bias.detach())
+        self.model_encoder = [model.encoder]  # in a list, because its weights are not part of the graph
+        self.head = model.head
         self.register_buffer("leaves", torch.from_numpy(np.array(model.taxonomy.leaves)))
 
-    def forward(self, features_BD: Tensor) -> tuple[Tensor, Tensor]:
-        return self.of_logits(F.linear(features_BD, self.weight, self.bias))
+    @abstractmethod
+    def features(self, *inputs: Tensor) -> Tensor:
+        """Return (B, D) features."""
 
-    def of_logits(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        if self.kind is HierarchicalSoftmax:
-            logp_BN = node_log_probs(logits, self.taxonomy)
-        else:
-            leaf_logits = shared_leaf_logits(logits, self.taxonomy) if self.kind is SharedSoftmax else logits
-            logp_BN = flat_node_log_probs(leaf_logits, self.taxonomy)
+    @abstractmethod
+    def arrays(self, texts: Sequence[str]) -> Arrays:
+        """Return the inputs for these texts."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write the files that turn texts into inputs."""
+
+    @abstractmethod
+    def encoding(self) -> dict[str, Any]:
+        """Describe in JSON types how texts become inputs."""
+
+    @abstractmethod
+    def words(self) -> Sequence[str]:
+        """Return words of the vocabulary, for test texts."""
+
+    @property
+    def longest(self) -> int | None:
+        """The maximum number of tokens of a text; None means no limit."""
+        return None
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        logp_BN = self.head.node_log_probs(self.features(*inputs))
         return logp_BN.index_select(1, self.leaves), logp_BN
 
 
 class BagGraph(Graph):
     inputs: ClassVar[dict[str, str]] = {
-        "input_ids": "(batch, length) int64: numbers of the words and n-grams of each text, filled up with 0"
+        "input_ids": "(batch, length) int64: ids of the words and n-grams of each text, padded with 0"
     }
     example = """\
 number = {term: i for i, term in enumerate(Path("vocabulary.txt").read_text("utf-8").split("\\n")) if i > 1}
@@ -144,10 +114,10 @@ inputs = {"input_ids": np.array([ids])}"""
 
     def save(self, folder: Path) -> None:
         words = self.encoder.vocabulary.words
-        _write_lines(folder / "vocabulary.txt", [*words, *_gram_names(self.encoder.grams, words)])
+        _write_lines(folder / "vocabulary.txt", [*words, *_ngram_texts(self.encoder.grams, words)])
 
     def encoding(self) -> dict[str, Any]:
-        return {**_tokens(self.encoder.vocabulary.tokens), "ngrams": len(self.encoder.grams.keys) + 1}
+        return {**_describe_tokens(self.encoder.vocabulary.tokens), "ngrams": len(self.encoder.grams.keys) + 1}
 
     def words(self) -> Sequence[str]:
         return self.encoder.vocabulary.words[UNKNOWN + 1 :]
@@ -155,7 +125,7 @@ inputs = {"input_ids": np.array([ids])}"""
 
 class LSTMGraph(Graph):
     inputs: ClassVar[dict[str, str]] = {
-        "input_ids": "(batch, length) int64: numbers of the words of each text, filled up with 0"
+        "input_ids": "(batch, length) int64: ids of the words of each text, padded with 0"
     }
     example = """\
 number = {word: i for i, word in enumerate(Path("vocabulary.txt").read_text("utf-8").split("\\n")) if i > 1}
@@ -164,6 +134,9 @@ ids = [number.get(word, 1) for word in words][: how["max_length"]] or [0]
 inputs = {"input_ids": np.array([ids])}"""
 
     table: Tensor
+    weight_ih: Tensor
+    weight_hh: Tensor
+    gate_bias: Tensor
 
     def __init__(self, model: Model, format: Format) -> None:
         super().__init__(model)
@@ -191,7 +164,7 @@ inputs = {"input_ids": np.array([ids])}"""
 
     def features(self, *inputs: Tensor) -> Tensor:
         (ids_BT,) = inputs
-        # a text without any word is one pad
+        # an empty text is one padding token
         lengths_B = (ids_BT != PADDING).sum(1).clamp(min=1)
         if self.format == "onnx":
             x_TBE = F.embedding(ids_BT.t(), self.table)
@@ -200,28 +173,29 @@ inputs = {"input_ids": np.array([ids])}"""
             return states_SBH.transpose(0, 1).flatten(1)  # type: ignore[no-any-return]
         places_T = torch.arange(ids_BT.shape[1], device=ids_BT.device)
         last_B1 = (lengths_B - 1).unsqueeze(1)
-        turned_BT = ids_BT.gather(1, torch.where(places_T <= last_B1, last_B1 - places_T, places_T))
-        ways = [ids_BT, turned_BT][: self.directions]
-        return torch.cat([self._last(F.embedding(ids, self.table), way, last_B1) for way, ids in enumerate(ways)], -1)
+        reversed_BT = ids_BT.gather(1, torch.where(places_T <= last_B1, last_B1 - places_T, places_T))
+        orders = [ids_BT, reversed_BT][: self.directions]
+        states = [self._last_state(F.embedding(ids, self.table), place, last_B1) for place, ids in enumerate(orders)]
+        return torch.cat(states, -1)
 
-    def _last(self, x_BTE: Tensor, way: int, last_B1: Tensor) -> Tensor:
-        """(B, H) the state after each text's last word, one step after the other."""
-        gates_TBH = F.linear(x_BTE, self.weight_ih[way], self.gate_bias[way]).transpose(0, 1)  # type: ignore[index]
-        weight = self.weight_hh[way].t().clone()  # type: ignore[index]
+    def _last_state(self, x_BTE: Tensor, direction: int, last_B1: Tensor) -> Tensor:
+        """Return the (B, H) state after the last word of each text, computed step by step."""
+        gates_TBH = F.linear(x_BTE, self.weight_ih[direction], self.gate_bias[direction]).transpose(0, 1)
+        weight = self.weight_hh[direction].t().clone()
 
-        def goes_on(step: Tensor, hidden: Tensor, cell: Tensor) -> Tensor:  # noqa: ARG001
+        def has_next(step: Tensor, hidden: Tensor, cell: Tensor) -> Tensor:  # noqa: ARG001
             return step < gates_TBH.shape[0]
 
         def advance(step: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             gates = gates_TBH.index_select(0, step.view(1)).squeeze(0) + hidden @ weight
-            take, forget, new, show = gates.chunk(4, -1)
-            cell = forget.sigmoid() * cell + take.sigmoid() * new.tanh()
-            return step + 1, torch.where(step <= last_B1, show.sigmoid() * cell.tanh(), hidden), cell
+            admit, forget, new, release = gates.chunk(4, -1)
+            cell = forget.sigmoid() * cell + admit.sigmoid() * new.tanh()
+            return step + 1, torch.where(step <= last_B1, release.sigmoid() * cell.tanh(), hidden), cell
 
         start = x_BTE.new_zeros(x_BTE.shape[0], weight.shape[0])
         step = torch.zeros((), dtype=torch.int64, device=x_BTE.device)
         states: tuple[Tensor, Tensor, Tensor]
-        states = while_loop(goes_on, advance, (step, start, start.clone()))  # type: ignore[no-untyped-call]
+        states = while_loop(has_next, advance, (step, start, start.clone()))  # type: ignore[no-untyped-call]
         return states[1]
 
     def arrays(self, texts: Sequence[str]) -> Arrays:
@@ -232,7 +206,7 @@ inputs = {"input_ids": np.array([ids])}"""
 
     def encoding(self) -> dict[str, Any]:
         options: Any = self.encoder.options
-        return {**_tokens(self.encoder.vocabulary.tokens), "max_length": options.max_length}
+        return {**_describe_tokens(self.encoder.vocabulary.tokens), "max_length": options.max_length}
 
     def words(self) -> Sequence[str]:
         return self.encoder.vocabulary.words[UNKNOWN + 1 :]
@@ -240,8 +214,8 @@ inputs = {"input_ids": np.array([ids])}"""
 
 class TfidfGraph(Graph):
     inputs: ClassVar[dict[str, str]] = {
-        "input_ids": "(batch, length) int64: numbers of the terms of each text, each once, filled up with 0",
-        "counts": "(batch, length) float32: how often each term occurs in the text, 0 where it is filled up",
+        "input_ids": "(batch, length) int64: ids of the distinct terms of each text, padded with 0",
+        "counts": "(batch, length) float32: how often each term occurs in the text, 0 for padding",
     }
     example = """\
 number = {term: i for i, term in enumerate(Path("vocabulary.txt").read_text("utf-8").split("\\n"))}
@@ -257,8 +231,7 @@ inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.v
         assert isinstance(encoder, TfidfEncoder)
         counts_D = encoder.text_counts.double().cpu()
         idf_D = torch.log((1 + encoder.num_texts.double().cpu()) / (1 + counts_D)) + 1
-        self.register_buffer("idf", idf_D.to(self.head.weight))
-        self.head.weight = self.head.weight.t().contiguous()  # rows of terms: a text takes those that it has
+        self.register_buffer("idf", idf_D.to(model.head.weight))
 
     @property
     def encoder(self) -> TfidfEncoder:
@@ -267,17 +240,13 @@ inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.v
         return encoder
 
     def features(self, *inputs: Tensor) -> Tensor:
-        """(B, T) the weights of the terms, of length one together."""
         ids_BT, counts_BT = inputs
         idf_BT = F.embedding(ids_BT, self.idf.unsqueeze(1)).squeeze(2)
         weights_BT = torch.where(counts_BT > 0, 1 + counts_BT.clamp(min=1).log(), 0) * idf_BT
         length_B1 = weights_BT.square().sum(1, keepdim=True).sqrt()
-        return weights_BT / torch.where(length_B1 > 0, length_B1, 1)
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        rows_BTM = F.embedding(inputs[0], self.head.weight)
-        logits_BM = (self.features(*inputs).unsqueeze(1) @ rows_BTM).squeeze(1)
-        return self.head.of_logits(logits_BM if self.head.bias is None else logits_BM + self.head.bias)
+        weights_BT = weights_BT / torch.where(length_B1 > 0, length_B1, 1)
+        features_BD = weights_BT.new_zeros(ids_BT.shape[0], self.idf.shape[0])
+        return features_BD.scatter_add(1, ids_BT, weights_BT)
 
     def arrays(self, texts: Sequence[str]) -> Arrays:
         options: Any = self.encoder.options
@@ -297,7 +266,7 @@ inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.v
 
     def encoding(self) -> dict[str, Any]:
         options: Any = self.encoder.options
-        return {**_tokens(options.tokens), "ngrams": options.ngrams}
+        return {**_describe_tokens(options.tokens), "ngrams": options.ngrams}
 
     def words(self) -> Sequence[str]:
         return self.encoder.terms
@@ -305,8 +274,8 @@ inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.v
 
 class TransformerGraph(Graph):
     inputs: ClassVar[dict[str, str]] = {
-        "input_ids": "(batch, length) int64: the tokeniser's numbers, filled up with its padding",
-        "attention_mask": "(batch, length) int64: 1 on tokens, 0 where it is filled up",
+        "input_ids": "(batch, length) int64: token ids of the tokenizer, padded",
+        "attention_mask": "(batch, length) int64: 1 for tokens, 0 for padding",
     }
     example = """\
 tokenizer = Tokenizer.from_file("transformer/tokenizer.json")
@@ -343,34 +312,34 @@ inputs = {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)),
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
-def graph_of(model: Model, format: Format) -> Graph:
-    """The graph of a model with one of our encoders."""
-    kinds: Mapping[type, Any] = {BagEncoder: BagGraph, TfidfEncoder: TfidfGraph, TransformerEncoder: TransformerGraph}
+def build_graph(model: Model, format: Format) -> Graph:
+    """The graph of a model with a built-in encoder."""
+    graphs: Mapping[type, Any] = {BagEncoder: BagGraph, TfidfEncoder: TfidfGraph, TransformerEncoder: TransformerGraph}
     if isinstance(model.encoder, LSTMEncoder):
         return LSTMGraph(model, format).eval()
-    for encoder, graph in kinds.items():
+    for encoder, graph in graphs.items():
         if isinstance(model.encoder, encoder):
             return graph(model).eval()  # type: ignore[no-any-return]
     raise OptionError(
-        f"export knows the encoders bag, bilstm, lstm, tfidf and transformer, and {model.encoder.name!r} is one of "
-        "yours: use torch.onnx.export on it"
+        f"the encoder {model.encoder.name!r} has no graph for export, only built-in encoders have; "
+        "call torch.onnx.export on the model yourself"
     )
 
 
 def _onnx_gates(weight: Tensor) -> Tensor:
-    """Torch has input, forget, cell, output; ONNX has input, output, forget, cell."""
-    take, forget, new, show = weight.chunk(4)
-    return torch.cat([take, show, forget, new])
+    """Reorder the gates: torch has input, forget, cell, output; ONNX has input, output, forget, cell."""
+    admit, forget, new, release = weight.chunk(4)
+    return torch.cat([admit, release, forget, new])
 
 
-def _tokens(name: str) -> dict[str, Any]:
+def _describe_tokens(name: str) -> dict[str, Any]:
     if name == "whitespace":
         return {"tokens": name, "normalize": None, "pattern": r"\S+"}
     return {"tokens": name, "normalize": "NFKC", "pattern": word_pattern().pattern}
 
 
-def _gram_names(grams: NGrams, words: Sequence[str]) -> list[str]:
-    """The n-grams spelled out, in the order of their numbers."""
+def _ngram_texts(grams: NGrams, words: Sequence[str]) -> list[str]:
+    """The n-grams as text, in the order of their ids."""
     names = list(words)
     for keys in grams.keys:
         first, last = np.divmod(keys, grams.num_words)

@@ -1,10 +1,10 @@
-"""Models for other runtimes: ONNX, and torch.export's own format, as folders that need no arbormax to be used.
+"""Export a model to ONNX or to the format of torch.export, as a folder that is usable without arbormax.
 
-model.onnx, model.pt2   the graph; the weights of a large model lie beside it in model.onnx.data
+model.onnx, model.pt2   the graph; the weights of a large model are in model.onnx.data
 taxonomy.json           the tree
-vocabulary.txt …        what it takes to make the graph's inputs from texts
-export.json             what the graph takes and gives, its classes, and how texts become inputs
-README.md               the same for people, with an example that runs
+vocabulary.txt …        the files that turn texts into inputs
+export.json             inputs, outputs, classes, and how texts become inputs
+README.md               a description with an example
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import copy
 import json
 import logging
 import os
-import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -29,12 +28,12 @@ from torch.export import Dim, ExportedProgram
 
 from arbormax._version import __version__
 from arbormax.errors import ArbormaxError, MissingDependencyError, OptionError, did_you_mean
-from arbormax.integrations._graph import OUTPUTS, Arrays, Format, Graph, graph_of
+from arbormax.integrations._graph import OUTPUTS, Arrays, Format, Graph, build_graph
 from arbormax.model import Model, load_model
 from arbormax.model.network import evaluating
 
 TOLERANCE = 1e-5
-INLINE_BYTES = 1 << 30  # weights beyond this go into a file beside the graph: protobuf ends at 2 GiB
+INLINE_BYTES = 1 << 30  # larger weights have a file of their own, because protobuf is limited to 2 GiB
 _KIND, _VERSION = "arbormax export", 1
 _FILES: dict[Format, str] = {"onnx": "model.onnx", "torch-export": "model.pt2"}
 _INFO, _TREE, _CARD = "export.json", "taxonomy.json", "README.md"
@@ -42,19 +41,19 @@ Run = Callable[[Arrays], Sequence[np.ndarray]]
 
 
 class ExportError(ArbormaxError, RuntimeError):
-    """A model that could not be exported, or whose graph does not agree with it."""
+    """The model cannot be exported, or the exported graph does not agree with it."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """An export folder; `difference` is the largest one from torch that was found, None where none was looked for."""
+    """An export folder; `difference` is the largest difference from torch, None without a check."""
 
     folder: Path
     format: Format
     inputs: dict[str, str]
-    files: dict[str, int]  # and their bytes
+    files: dict[str, int]  # name to size in bytes
     difference: float | None
-    texts: int  # that were tried
+    texts: int  # number of texts in the check
 
 
 def export_model(
@@ -66,70 +65,66 @@ def export_model(
     force: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Exported:
-    """Write the model's graph and all that it takes to use it into a new folder.
+    """Export a model, with the files that are needed to use it, to a new folder.
 
-    The graph takes what its `inputs` say, with any batch and length, and gives `leaf_log_probs` (B, C) and
-    `node_log_probs` (B, N). With `check` the written graph is run on texts of several lengths: it must agree with torch
-    to 1e-5, relative where a log-probability is below -1, else nothing is left behind. `force` replaces an export that
-    is there.
+    The graph accepts any batch size and length of its `inputs`, and returns `leaf_log_probs` (B, C) and
+    `node_log_probs` (B, N). With `check`, the exported graph runs on texts of several lengths and must agree with torch
+    to 1e-5, relative for log-probabilities below -1; otherwise nothing is written. `force` replaces an existing export.
     """
-    if format not in get_args(Format):
-        known = get_args(Format)
-        raise OptionError(f"the format is one of {', '.join(known)}; found {format!r}{did_you_mean(format, known)}")
-    folder, told = Path(folder), progress or (lambda *_: None)
-    _check_place(folder, force)
+    if format not in (known := get_args(Format)):
+        hint = did_you_mean(format, known)
+        raise OptionError(f"expected one of {', '.join(known)}, found {format!r}{hint}", argument="format")
+    folder, report = Path(folder), progress or (lambda *_: None)
+    _check_target(folder, force)
     _check_packages(format, check)
     loaded = _on_cpu(model if isinstance(model, Model) else load_model(model))
-    was_training, trained = loaded.training, [p for p in loaded.parameters() if p.requires_grad]
+    was_training, trainable = loaded.training, [p for p in loaded.parameters() if p.requires_grad]
     try:
-        loaded.requires_grad_(False)  # the graph remembers it
-        graph = graph_of(loaded, format)
+        loaded.requires_grad_(False)  # is part of the graph
+        graph = build_graph(loaded, format)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".arbormax-", dir=folder.parent) as room:
-            aside = Path(room) / "export"
-            aside.mkdir()
-            told("tracing", 0, 3)
-            info = _write_beside(graph, loaded, aside, format)
-            program = _traced(graph)
-            told("writing", 1, 3)
-            _WRITERS[format](program, graph, aside, info)
-            told("checking", 2, 3)
-            difference, tried = _checked(loaded, graph, aside, format) if check else (None, 0)
-            files = {str(p.relative_to(aside).as_posix()): p.stat().st_size for p in aside.rglob("*") if p.is_file()}
-            _put(aside, folder, Path(room))
-            told("written", 3, 3)
+        with tempfile.TemporaryDirectory(prefix=".arbormax-", dir=folder.parent) as temporary:
+            new = Path(temporary) / "export"
+            new.mkdir()
+            report("tracing", 0, 3)
+            info = _write_description(graph, loaded, new, format)
+            program = _trace(graph)
+            report("writing", 1, 3)
+            _WRITERS[format](program, graph, new, info)
+            report("checking", 2, 3)
+            difference, texts = _compare_with_torch(loaded, graph, new, format) if check else (None, 0)
+            files = {str(p.relative_to(new).as_posix()): p.stat().st_size for p in new.rglob("*") if p.is_file()}
+            _replace_folder(new, folder, Path(temporary) / "old")
+            report("written", 3, 3)
     finally:
         loaded.train(was_training)
-        for parameter in trained:
+        for parameter in trainable:
             parameter.requires_grad_(True)
-    return Exported(folder, format, dict(graph.inputs), dict(sorted(files.items())), difference, tried)
+    return Exported(folder, format, dict(graph.inputs), dict(sorted(files.items())), difference, texts)
 
 
 def graph_inputs(model: Model, texts: Sequence[str]) -> Arrays:
-    """The arrays that the model's graph takes for these texts, by name.
-
-    Only the order of the texts and their words matters: the same arrays serve both formats.
-    """
-    return graph_of(model, "onnx").arrays(texts)
+    """The inputs of the exported graph for these texts, by name; the same for both formats."""
+    return build_graph(model, "onnx").arrays(texts)
 
 
-def _check_place(folder: Path, force: bool) -> None:
+def _check_target(folder: Path, force: bool) -> None:
     if folder.exists() and not folder.is_dir():
-        raise OptionError(f"{folder} is a file: an export is a folder")
+        raise OptionError(f"{folder} is a file, expected a folder")
     if not folder.exists() or not any(folder.iterdir()):
         return
     if not _is_export(folder):
-        raise OptionError(f"{folder} holds other files: choose a new folder")
+        raise OptionError(f"{folder} contains other files; choose a new folder")
     if not force:
-        raise OptionError(f"{folder} holds an export already: force=True (on the command line: --force) replaces it")
+        raise OptionError(f"{folder} already contains an export", fix={"force": True})
 
 
 def _is_export(folder: Path) -> bool:
     try:
-        found = json.loads((folder / _INFO).read_text("utf-8"))
+        info = json.loads((folder / _INFO).read_text("utf-8"))
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and found.get("format") == _KIND
+    return isinstance(info, dict) and info.get("format") == _KIND
 
 
 def _check_packages(format: Format, check: bool) -> None:
@@ -139,18 +134,18 @@ def _check_packages(format: Format, check: bool) -> None:
         try:
             import_module(package)
         except ImportError as error:
-            raise MissingDependencyError("the export to ONNX", package, "onnx") from error
+            raise MissingDependencyError("ONNX export", package, "onnx") from error
 
 
 def _on_cpu(model: Model) -> Model:
-    """The model, or a copy of it, where and as graphs are traced."""
+    """The model if it is on the CPU in float32, as tracing needs it; otherwise a copy that is."""
     if all(p.device.type == "cpu" and p.dtype == torch.float32 for p in model.parameters()):
         return model
     return copy.deepcopy(model).cpu().float()
 
 
-def _write_beside(graph: Graph, model: Model, folder: Path, format: Format) -> dict[str, Any]:
-    """Everything but the graph; gives what export.json holds."""
+def _write_description(graph: Graph, model: Model, folder: Path, format: Format) -> dict[str, Any]:
+    """Write everything except the graph, and return the content of export.json."""
     tax = model.taxonomy
     info = {
         "format": _KIND,
@@ -173,8 +168,8 @@ def _write_beside(graph: Graph, model: Model, folder: Path, format: Format) -> d
     return info
 
 
-def _traced(graph: Graph) -> ExportedProgram:
-    # More than one text and one token, or torch would take these sizes for the only ones.
+def _trace(graph: Graph) -> ExportedProgram:
+    # torch would treat a size of one as constant
     texts = [" ".join(graph.words()[:3]) or "a b c", "a a a a"]
     arrays = {name: np.pad(array, ((0, 0), (0, 2))) for name, array in graph.arrays(texts).items()}
     inputs = tuple(torch.from_numpy(array[:, : graph.longest]) for array in arrays.values())
@@ -188,7 +183,7 @@ def _traced(graph: Graph) -> ExportedProgram:
         raise ExportError(f"torch cannot trace this model: {_first_line(error)}") from error
     for module in program.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
-            node.meta.pop("stack_trace", None)  # the paths of this machine
+            node.meta.pop("stack_trace", None)  # contains local paths
     return program
 
 
@@ -202,7 +197,7 @@ def _write_onnx(program: ExportedProgram, graph: Graph, folder: Path, info: dict
     batch, length = Dim("batch"), Dim("length", max=graph.longest)
     try:
         with _quiet():
-            made = torch.onnx.export(
+            onnx = torch.onnx.export(
                 program,
                 (),
                 dynamo=True,
@@ -213,11 +208,11 @@ def _write_onnx(program: ExportedProgram, graph: Graph, folder: Path, info: dict
                 custom_translation_table={torch.ops.arbormax.onnx_lstm.default: _onnx_lstm},
             )
     except Exception as error:
-        raise ExportError(f"this model has no form in ONNX: {_first_line(error)}") from error
-    assert made is not None
-    for node in made.model.graph.all_nodes():
-        node.metadata_props.clear()  # among others the paths of this machine
-    props = made.model.metadata_props
+        raise ExportError(f"torch cannot convert this model to ONNX: {_first_line(error)}") from error
+    assert onnx is not None
+    for node in onnx.model.graph.all_nodes():
+        node.metadata_props.clear()  # contain local paths
+    props = onnx.model.metadata_props
     props.clear()
     for name in ("encoder", "head", "fingerprint"):
         props[f"arbormax.{name}"] = info[name]
@@ -225,7 +220,7 @@ def _write_onnx(program: ExportedProgram, graph: Graph, folder: Path, info: dict
         props[f"arbormax.{name}"] = json.dumps(info[name], ensure_ascii=False)
     props |= {"arbormax.version": info["arbormax"], "arbormax.taxonomy": (folder / _TREE).read_text("utf-8")}
     weights = sum(tensor.nbytes for tensor in (*graph.parameters(), *graph.buffers()))
-    made.save(folder / _FILES["onnx"], external_data=weights > INLINE_BYTES)
+    onnx.save(folder / _FILES["onnx"], external_data=weights > INLINE_BYTES)
 
 
 _WRITERS: dict[str, Callable[[ExportedProgram, Graph, Path, dict[str, Any]], None]] = {
@@ -237,24 +232,24 @@ _WRITERS: dict[str, Callable[[ExportedProgram, Graph, Path, dict[str, Any]], Non
 def _onnx_lstm(x: Any, w: Any, r: Any, b: Any, lengths: Any) -> Any:
     from onnxscript import opset18
 
-    way = "bidirectional" if w.shape[0] == 2 else "forward"
-    _, states, _ = opset18.LSTM(x, w, r, b, lengths, direction=way, hidden_size=r.shape[2])
+    direction = "bidirectional" if w.shape[0] == 2 else "forward"
+    _, states, _ = opset18.LSTM(x, w, r, b, lengths, direction=direction, hidden_size=r.shape[2])
     return states
 
 
-def _checked(model: Model, graph: Graph, folder: Path, format: Format) -> tuple[float, int]:
-    """The largest difference between the written graph and torch, and how many texts were tried."""
-    texts = _texts_to_try(graph)
+def _compare_with_torch(model: Model, graph: Graph, folder: Path, format: Format) -> tuple[float, int]:
+    """The largest difference between the exported graph and torch, and the number of texts."""
+    texts = _random_texts(graph)
     run = (_onnx_runner if format == "onnx" else _torch_runner)(folder / _FILES[format])
     largest = 0.0
     for batch in (texts, *([text] for text in texts)):
         features = next(model.features(batch))
         with evaluating(model):
             expected = [model.head(features).numpy(), model.head.node_log_probs(features).numpy()]
-        for name, found, right in zip(OUTPUTS, run(graph.arrays(batch)), expected, strict=True):
-            assert found.shape == right.shape
-            difference = np.abs(found - right)
-            if not (difference <= TOLERANCE * np.maximum(1, np.abs(right))).all():  # also where it is no number
+        for name, actual, reference in zip(OUTPUTS, run(graph.arrays(batch)), expected, strict=True):
+            assert actual.shape == reference.shape
+            difference = np.abs(actual - reference)
+            if not (difference <= TOLERANCE * np.maximum(1, np.abs(reference))).all():  # true for NaN
                 raise ExportError(
                     f"the exported graph does not agree with the model: {name} differs by {difference.max():.1e}, "
                     f"more than {TOLERANCE:.0e}; nothing was written"
@@ -263,7 +258,7 @@ def _checked(model: Model, graph: Graph, folder: Path, format: Format) -> tuple[
     return largest, len(texts)
 
 
-def _texts_to_try(graph: Graph) -> list[str]:
+def _random_texts(graph: Graph) -> list[str]:
     words = graph.words() or ("a",)
     draw = np.random.default_rng(0)
     return [" ".join(words[i] for i in draw.integers(len(words), size=size)) for size in (0, 1, 2, 7, 20, 60)]
@@ -286,29 +281,21 @@ def _torch_runner(path: Path) -> Run:
     return run
 
 
-def _put(aside: Path, folder: Path, room: Path) -> None:
-    """Give the finished folder its name; a former one goes."""
-    aside.chmod(0o777 & ~_umask())  # temporary folders are for their owner alone
+def _replace_folder(new: Path, folder: Path, old: Path) -> None:
+    """Rename the new folder to its final name, after moving an existing one out of the way."""
     if folder.exists():
-        os.replace(folder, room / "former")
+        os.replace(folder, old)
     try:
-        os.replace(aside, folder)
+        os.replace(new, folder)
     except OSError:
-        if (room / "former").exists():
-            os.replace(room / "former", folder)
+        if old.exists():
+            os.replace(old, folder)
         raise
-    shutil.rmtree(room / "former", ignore_errors=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporters' advice to their own programmers."""
+    """Silence the warnings of the exporters, which are addressed to their own developers."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "torch.export")]
     levels = [logger.level for logger in loggers]
     try:
@@ -327,18 +314,19 @@ def _first_line(error: Exception) -> str:
 
 
 def export_card(graph: Graph, model: Model, format: Format) -> str:
-    """How to use the export, in Markdown."""
+    """A description of the export in Markdown, with an example."""
     tax = model.taxonomy
-    rows = [f"| input | `{name}` | {told} |" for name, told in graph.inputs.items()]
+    rows = [f"| input | `{name}` | {about} |" for name, about in graph.inputs.items()]
     rows += [
-        f"| output | `leaf_log_probs` | (batch, {tax.num_leaves}): log-probability of each class, in the order of "
+        f"| output | `leaf_log_probs` | (batch, {tax.num_leaves}): log-probabilities of the classes, in the order of "
         "`classes` in export.json |",
-        f"| output | `node_log_probs` | (batch, {tax.num_nodes}): of each node of taxonomy.json, breadth first |",
+        f"| output | `node_log_probs` | (batch, {tax.num_nodes}): log-probabilities of the nodes of taxonomy.json, "
+        "breadth first |",
     ]
     lines = [
         f"# {model.config.encoder} with a {model.config.head} softmax, for {_RUNTIMES[format]}",
         "",
-        f"Exported by arbormax {__version__}; batch and length are free. One text, from this folder:",
+        f"Exported by arbormax {__version__}. Batch size and length are free. To classify one text:",
         "",
         "```python",
         *_example(graph, format),

@@ -1,4 +1,4 @@
-"""`am.replace_head`: the swap of `arbormax.heads`, and for models of transformers also their config."""
+"""`am.replace_head`: replaces the last layer, and updates the config of a model of transformers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def replace_head(
     keep_rows: bool = True,
     **options: Any,
 ) -> nn.Module:
-    library = sys.modules.get("transformers.modeling_utils")  # loaded, if the model is one of its own
+    library = sys.modules.get("transformers.modeling_utils")  # imported if the model is one of transformers
     if library is None or not isinstance(model, library.PreTrainedModel):
         return swap_head(model, tax, head, name=name, keep_rows=keep_rows, **options)
     from arbormax.integrations import transformers as hf

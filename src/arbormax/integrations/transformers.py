@@ -1,8 +1,8 @@
-"""Hugging Face's transformers: classifiers whose head knows the tree, saved and loaded in the library's own way.
+"""Classifiers of Hugging Face transformers with a head of arbormax, saved and loaded in the usual way.
 
-The config of such a model carries a record: the kind of head, the layer it stands in, and the taxonomy. In config.json
-the model's type is `arbormax`. Importing this module tells the library's Auto classes about that type; without it they
-refuse the folder, so that nobody gets a flat head with random rows.
+The config of such a model has a record: the kind of head, the name of its layer, and the taxonomy. In config.json the
+model type is `arbormax`. Importing this module registers that type with the Auto classes of transformers. Without it
+they reject the folder, instead of loading a flat head with random weights.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ except ImportError as error:
 
 __all__ = ["from_pretrained", "replace_head", "trainer_loss"]
 
-TYPE = "arbormax"  # of the model, in config.json
+TYPE = "arbormax"  # the model type in config.json
 VERSION = 1
 _KINDS = ("SequenceClassification", "ImageClassification", "AudioClassification", "VideoClassification")
-_WHERE = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
+_HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
 
 
 def replace_head(
@@ -46,7 +46,7 @@ def replace_head(
     name: str | None = None,
     **options: Any,
 ) -> nn.Module:
-    """`am.replace_head` for a classifier of transformers: its config gets the taxonomy, and its labels the names."""
+    """Replace the head of a classifier of transformers, and write the taxonomy and its labels to the config."""
     config: Any = model.config
     _check_model(model, check_taxonomy(tax))
     heads.replace_head(model, tax, head, name=name or _classifier(model), **options)
@@ -66,29 +66,32 @@ def replace_head(
 
 
 def from_pretrained(source: str | PathLike[str], **options: Any) -> Any:
-    """The model with its head, from a folder that its `save_pretrained` wrote or from its name on the hub.
+    """Load a model with its head, from a folder that `save_pretrained` wrote or by its name on the hub.
 
-    `options` go to the library's own `from_pretrained`, such as `dtype` or `device_map`. Weights are read from
-    safetensors alone, and no code that lies beside them is run.
+    `options`, such as `dtype` or `device_map`, are passed to the model's own `from_pretrained`. Weights are read from
+    safetensors only, and no code in the folder is run.
     """
     for option, only in (("trust_remote_code", False), ("use_safetensors", True)):
         if options.pop(option, only) is not only:
-            raise OptionError(f"{option} is {only} here: a model of arbormax needs no code or pickles of its folder")
-    if "config" in options or "num_labels" in options:
-        raise OptionError("the config comes with the model, whose taxonomy gives the labels; leave it away")
+            raise OptionError(f"must be {only}: a model of arbormax runs no code or pickle files", argument=option)
+    for option in ("config", "num_labels"):
+        if option in options:
+            raise OptionError(
+                "not accepted: the model has its own config and its own labels", argument=option
+            )
     with_info = options.pop("output_loading_info", False)
     source = _check_source(source)
-    where = {key: options[key] for key in _WHERE if key in options}
+    hub_options = {key: options[key] for key in _HUB_OPTIONS if key in options}
     try:
-        config: Any = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **where)
+        config: Any = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **hub_options)
     except (OSError, ValueError) as error:
         if isinstance(error, ArbormaxError):
             raise
-        raise InputError(f"no model can be read from {source}: {str(error).strip().splitlines()[0]}") from error
+        raise InputError(f"cannot read a model from {source}: {str(error).strip().splitlines()[0]}") from error
     if not isinstance(config, _TreeConfig):
         raise InputError(
-            f"{source} is a {config.model_type} model without a head of arbormax; load it with transformers and give "
-            "it one with am.replace_head(model, tax)"
+            f"{source} is a {config.model_type} model without a head of arbormax; load it with transformers, then "
+            "call am.replace_head(model, tax)"
         )
     kind = _model_class(_architecture(config), cast(Any, type(config)))
     try:
@@ -96,12 +99,12 @@ def from_pretrained(source: str | PathLike[str], **options: Any) -> Any:
             source, config=config, use_safetensors=True, output_loading_info=True, **options
         )
     except OSError as error:
-        raise InputError(f"no weights can be read from {source}: {str(error).strip().splitlines()[0]}") from error
+        raise InputError(f"cannot read weights from {source}: {str(error).strip().splitlines()[0]}") from error
     if missing := sorted(info["missing_keys"]):
         listed = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
-        raise InputError(f"the weights in {source} lack {listed}: they are not those of its config.json")
-    found = model.get_submodule(config.arbormax["layer"])
-    found.to(found.weight.device)  # looks at the fingerprint: weights of another taxonomy are told now
+        raise InputError(f"the weights in {source} do not match its config.json: {listed} missing")
+    head = model.get_submodule(config.arbormax["layer"])
+    head.to(head.weight.device)  # checks the fingerprint, so that weights of another taxonomy raise an error here
     return (model, info) if with_info else model
 
 
@@ -115,32 +118,33 @@ def trainer_loss(
     node_weights: Tensor | None = None,
     tau: float = 0.0,
 ) -> Callable[..., Tensor]:
-    """The loss for `Trainer(compute_loss_func=...)`: labels are nodes of any depth, and the options are `head.loss`'s.
+    """A loss for `Trainer(compute_loss_func=...)` with labels of any depth and the options of `head.loss`.
 
     Args:
         model: the model after `am.replace_head`.
-        target_kind: what the labels are: `"node"` ids, or `"class"` ids where only the options are wanted.
-        weight: (C,) class weights; a node takes the mean weight of the leaves below it.
-        label_smoothing: the share of the target spread evenly over each sibling group, or over all classes where one
-            softmax is all there is.
-        gamma: of the focal loss, applied at every step of the path.
-        node_weights: (N,) the weight of each node's step.
-        tau: adjusts by the priors that `head.set_priors` was given.
+        target_kind: what the labels are: `"node"` ids or `"class"` ids.
+        weight: (C,) class weights; the weight of an inner node is the mean over its leaves.
+        label_smoothing: the share of the target that is spread evenly over each sibling group, or over all classes if
+            the head has one softmax.
+        gamma: exponent of the focal loss, applied at every step of the path.
+        node_weights: (N,) weight of the step to each node.
+        tau: strength of the logit adjustment by the priors of `head.set_priors`.
     """
     found = [module for module in model.modules() if isinstance(module, TreeHead)]
     if len(found) != 1:
-        raise InputError(f"expected a model with one head of arbormax, found {len(found)}: call am.replace_head first")
+        raise InputError(f"expected a model with one head of arbormax, found {len(found)}; call am.replace_head first")
     head = found[0]
     check_choice("target_kind", target_kind, get_args(TargetKind))
     siblings: dict[str, Any] = {"gamma": gamma, "node_weights": node_weights, "tau": tau}
     refuse_sibling_options(head, **siblings)
-    if isinstance(head, heads.HierarchicalSoftmax) and tau and not bool(head.log_priors.any()):
-        raise OptionError("tau needs the training frequencies: call head.set_priors(class_counts) first")
+    log_priors = getattr(head, "log_priors", None)
+    if tau and (log_priors is None or not bool(log_priors.any())):
+        raise OptionError("needs the class frequencies; call head.set_priors(class_counts) first", argument="tau")
     tax = head.taxonomy
 
     def loss(outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         if labels is None:
-            raise InputError("the batch has no labels: the dataset needs a column that is named labels or label")
+            raise InputError("the batch has no labels; the dataset needs a column named labels or label")
         leaves_BC: Tensor = outputs["logits"] if isinstance(outputs, Mapping) else outputs[0]
         if labels.numel() == leaves_BC.shape[:-1].numel():
             labels = labels.reshape(leaves_BC.shape[:-1])
@@ -151,10 +155,10 @@ def trainer_loss(
             "weight": weight,
             "label_smoothing": label_smoothing,
         }
-        if isinstance(head, heads.HierarchicalSoftmax):
-            # The softmax over siblings does not mind their parent's share, so log-probabilities do as logits.
+        if head.sibling_options:
+            # A softmax over siblings is invariant to their parent's probability, so log-probabilities are logits.
             logits_BM = flat_node_log_probs(leaves_BC, tax)[..., 1:]
-            priors = head.log_priors.to(leaves_BC.device) if tau else None
+            priors = log_priors.to(leaves_BC.device) if tau and log_priors is not None else None
             total = hierarchical_cross_entropy(logits_BM, labels, tax, log_priors=priors, **options, **siblings)
         else:
             total = flat_cross_entropy(leaves_BC, labels, tax, **options)
@@ -168,9 +172,9 @@ def trainer_loss(
 
 
 class _TreeConfig:
-    """What a config with a record does besides its own: in config.json the model's type is ours."""
+    """Mixin for the config class of a model: config.json has the model type of arbormax."""
 
-    plain: ClassVar[type]  # the config's own class
+    plain: ClassVar[type]  # the config class without the mixin
     arbormax: dict[str, Any]
 
     def to_json_string(self, use_diff: bool = True) -> str:
@@ -180,11 +184,11 @@ class _TreeConfig:
         return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _blank_config, (self.plain,), self.__dict__
+        return _empty_config, (self.plain,), self.__dict__
 
 
 class _TreeModel:
-    """What a model's class does besides its own: once built, its last layer is swapped as the config says."""
+    """Mixin for a model class: replaces the last layer as the config says."""
 
     plain: ClassVar[type]
     config_class: ClassVar[type[_TreeConfig]]
@@ -198,11 +202,11 @@ class _TreeModel:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _blank_model, (self.plain, self.config_class.plain), self.__dict__
+        return _empty_model, (self.plain, self.config_class.plain), self.__dict__
 
 
 class _SavedConfig(transformers.PretrainedConfig):  # type: ignore[no-untyped-call]
-    """How a config.json of ours is read: as the config of the model that it was, with the record."""
+    """Reads a config.json of type `arbormax` as the config of the original model, with the record."""
 
     model_type = TYPE
 
@@ -212,8 +216,8 @@ class _SavedConfig(transformers.PretrainedConfig):  # type: ignore[no-untyped-ca
         known = transformers.CONFIG_MAPPING
         if record["body"] not in known:
             raise InputError(
-                f"config.json: the model under the head is of type {record['body']!r}, which this version of "
-                f"transformers ({transformers.__version__}) does not know"
+                f"config.json: unknown model type {record['body']!r} in this version of transformers "
+                f"({transformers.__version__})"
             )
         plain = known[record["body"]]
         return _config_class(cast(Any, plain)).from_dict({**config_dict, "model_type": record["body"]}, **kwargs)
@@ -221,17 +225,19 @@ class _SavedConfig(transformers.PretrainedConfig):  # type: ignore[no-untyped-ca
 
 @cache
 def _config_class(plain: Any) -> Any:
-    """The config's class with the record; it keeps its name, by which the library finds tokenisers and bodies."""
+    """The config class with the mixin; it keeps its name, by which transformers finds tokenizers and models."""
     if issubclass(plain, _TreeConfig):
         return plain
-    made = type(plain.__name__, (_TreeConfig, plain), {"__module__": plain.__module__, "plain": plain})
+    tree_class = type(plain.__name__, (_TreeConfig, plain), {"__module__": plain.__module__, "plain": plain})
     for kind in _KINDS:
         mapping = getattr(transformers, f"MODEL_FOR_{_upper(kind)}_MAPPING")
         if plain in mapping:
-            found = mapping[plain]
-            first = found[0] if isinstance(found, tuple) else found
-            getattr(transformers, f"AutoModelFor{kind}").register(made, _model_class(first, made), exist_ok=True)
-    return made
+            models = mapping[plain]
+            first = models[0] if isinstance(models, tuple) else models
+            getattr(transformers, f"AutoModelFor{kind}").register(
+                tree_class, _model_class(first, tree_class), exist_ok=True
+            )
+    return tree_class
 
 
 @cache
@@ -244,29 +250,31 @@ def _upper(kind: str) -> str:
     return kind.replace("Classification", "_Classification").upper()
 
 
-def _blank_config(plain: type) -> Any:
-    made = _config_class(plain)
-    return made.__new__(made)
+def _empty_config(plain: type) -> Any:
+    """A config without attributes, to be unpickled into."""
+    tree_class = _config_class(plain)
+    return tree_class.__new__(tree_class)
 
 
-def _blank_model(plain: type, config: type) -> Any:
-    made = _model_class(plain, _config_class(config))
-    return made.__new__(made)
+def _empty_model(plain: type, config: type) -> Any:
+    """A model without attributes, to be unpickled into."""
+    tree_class = _model_class(plain, _config_class(config))
+    return tree_class.__new__(tree_class)
 
 
 def _check_model(model: transformers.PreTrainedModel, tax: Taxonomy) -> None:
     config: Any = model.config
     name = type(model).__name__
     if hasattr(config, TYPE):
-        raise InputError(f"{name} has a head of arbormax already; start from the model without it")
+        raise InputError(f"{name} already has a head of arbormax; start from the original model")
     if config.problem_type in ("regression", "multi_label_classification"):
-        raise InputError(f"{name} is set up for {config.problem_type}; a tree of classes needs one label per item")
+        raise InputError(f"{name} is a model for {config.problem_type}; a taxonomy needs one label per item")
     if tax.num_leaves < 2:
-        raise InputError(f"a classifier of transformers has two classes or more, and the taxonomy {tax.num_leaves}")
+        raise InputError(f"transformers needs at least two classes; the taxonomy has {tax.num_leaves}")
     if config.num_labels != tax.num_leaves:
         raise InputError(
-            f"{name} has {config.num_labels} labels and the taxonomy {tax.num_leaves} classes; load it with "
-            f"from_pretrained(..., num_labels={tax.num_leaves}), and ignore_mismatched_sizes=True where it had others"
+            f"{name} has {config.num_labels} labels, but the taxonomy has {tax.num_leaves} classes; load it with "
+            f"from_pretrained(..., num_labels={tax.num_leaves}, ignore_mismatched_sizes=True)"
         )
     place = {label: number for number, label in enumerate(tax.classes)}
     moved = [label for number, label in config.id2label.items() if place.get(label, int(number)) != int(number)]
@@ -274,13 +282,13 @@ def _check_model(model: transformers.PreTrainedModel, tax: Taxonomy) -> None:
         label = moved[0]
         old = next(number for number, found in config.id2label.items() if found == label)
         raise InputError(
-            f"{name} has its labels in another order than the taxonomy its classes: {label!r} is label {old} and class "
-            f"{place[label]}; build the taxonomy with classes=[...] in the order of model.config.id2label"
+            f"the labels of {name} and the classes of the taxonomy are in different orders: {label!r} is label {old} "
+            f"and class {place[label]}; build the taxonomy with classes=[...] in the order of model.config.id2label"
         )
 
 
 def _classifier(model: transformers.PreTrainedModel) -> str | None:
-    """The one layer above the body that has an output per label, where there is just one."""
+    """The name of the only linear layer outside the base model with one output per label, if there is exactly one."""
     body = f"{model.base_model_prefix}."
     fitting = [
         path
@@ -301,30 +309,30 @@ def _architecture(config: Any) -> type:
         if config.plain in mapping and mapping[config.plain].__name__ in names:
             return cast(type, mapping[config.plain])
     raise InputError(
-        f"transformers has no model {', '.join(names) or '(config.json names none)'}; register your own class first: "
-        "AutoModelForSequenceClassification.register(config_class, model_class)"
+        f"transformers has no model class {', '.join(names) or '(config.json names none)'}; register your own class "
+        "first: AutoModelForSequenceClassification.register(config_class, model_class)"
     )
 
 
 def _check_source(source: str | PathLike[str]) -> str:
     path = Path(source).expanduser()
     if path.is_dir() and not (path / "config.json").is_file():
-        raise InputError(f"{path} has no config.json, so it is no folder that save_pretrained wrote")
+        raise InputError(f"{path} has no config.json; expected a folder that save_pretrained wrote")
     if (path / "taxonomy.json").is_file() and '"model_type"' not in (path / "config.json").read_text("utf-8"):
-        raise InputError(f"{path} is a text classifier of arbormax: am.TextClassifier.load({str(source)!r})")
+        raise InputError(f"{path} is a text classifier; load it with am.TextClassifier.load({str(source)!r})")
     if path.is_file() or (not path.is_dir() and (path.is_absolute() or str(source).startswith((".", "~")))):
-        raise InputError(f"no model at {path}: expected the folder that save_pretrained wrote")
+        raise InputError(f"no model at {path}; expected a folder that save_pretrained wrote")
     return str(path) if path.is_dir() else str(source)
 
 
 def _check_record(record: Any) -> dict[str, Any]:
     wanted = {"version": int, "body": str, "head": str, "layer": str, "taxonomy": dict}
     if not isinstance(record, dict) or any(not isinstance(record.get(key), kind) for key, kind in wanted.items()):
-        raise InputError(f"config.json: {TYPE!r} is to hold {', '.join(wanted)}, as am.replace_head writes them")
+        raise InputError(f"config.json: {TYPE!r} must contain {', '.join(wanted)}, as am.replace_head writes them")
     if record["version"] > VERSION:
         raise InputError(
-            f"config.json: written by a newer arbormax (version {record['version']} of the record, this one reads "
-            f"{VERSION}); install it"
+            f"config.json was written by a newer arbormax (version {record['version']} of the record; this one reads "
+            f"{VERSION}); upgrade arbormax"
         )
     return record
 
