@@ -1,16 +1,12 @@
-"""`arbormax serve`: a model behind HTTP, with a page for people."""
+"""`arbormax serve`: a model behind HTTP, with a web page."""
 
 from __future__ import annotations
 
-import logging
 import os
-import signal
-import socket
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,81 +15,87 @@ from arbormax.cli.options import Device, Imports, import_modules, resolve_device
 from arbormax.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
     from pydantic import ValidationError
 
     from arbormax.serve import Settings
 
-_BACKLOG = 2048  # connections that may wait, as with one process
-_MOST = 4  # processes that nobody asked for: each takes memory
-_GPUS = ("nvidiactl", "kfd", "dxg")  # files of a driver: NVIDIA's, AMD's, and either below Windows
-_CAN_SUPERVISE = hasattr(signal, "pthread_sigmask")
-LEVELS = ("debug", "info", "warning", "error")
-LIMITS, BATCHES = "What a request may ask for", "How requests are answered together"
+_MAX_DEFAULT_WORKERS = 4  # each worker needs memory for its own model
+_GPU_DEVICE_FILES = ("nvidiactl", "kfd", "dxg")  # of the drivers of NVIDIA and AMD, and of both under WSL
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LIMITS, BATCHES = "Limits of a request", "Batches and processes"
 
 
 def serve(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model.")],
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: every one of this machine.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any that is free.")] = 8000,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder.")],
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all addresses.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 selects a free port.")] = 8000,
     api_key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", envvar="ARBORMAX_API_KEY", show_envvar=True, help="What callers must show."),
+        typer.Option(metavar="KEY", envvar="ARBORMAX_API_KEY", show_envvar=True, help="Key that clients must send."),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name by which a proxy or a browser may call it; several times."),
+        typer.Option(metavar="NAME", help="Additional host name to accept, for example of a proxy; repeatable."),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="What the page calls the model; by default its folder.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the model on the web page. [default: folder name]")] = None,
     example: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="A text that the page offers to try; several times.")
+        list[str] | None, typer.Option(metavar="TEXT", help="Example text on the web page; repeatable.")
     ] = None,
-    no_page: Annotated[bool, typer.Option("--no-page", help="Serve the API alone.")] = False,
-    max_texts: Annotated[int, typer.Option(min=1, help="Texts of one request.", rich_help_panel=LIMITS)] = 1024,
-    max_characters: Annotated[int, typer.Option(min=1, help="Of one text.", rich_help_panel=LIMITS)] = 20_000,
-    max_body_bytes: Annotated[int, typer.Option(min=1024, help="Of one request.", rich_help_panel=LIMITS)] = 4_194_304,
+    no_page: Annotated[bool, typer.Option("--no-page", help="Serve only the API.")] = False,
+    max_texts: Annotated[int, typer.Option(min=1, help="Maximum number of texts.", rich_help_panel=LIMITS)] = 1024,
+    max_characters: Annotated[
+        int, typer.Option(min=1, help="Maximum length of a text.", rich_help_panel=LIMITS)
+    ] = 20_000,
+    max_body_bytes: Annotated[
+        int, typer.Option(min=1024, help="Maximum size of the body.", rich_help_panel=LIMITS)
+    ] = 4_194_304,
     max_requests: Annotated[
-        int, typer.Option(min=1, help="Read or answered at the same time.", rich_help_panel=LIMITS)
+        int, typer.Option(min=1, help="Maximum number of requests at the same time.", rich_help_panel=LIMITS)
     ] = 1024,
-    request_seconds: Annotated[
-        float, typer.Option(min=0.001, help="Until a request is given up.", rich_help_panel=LIMITS)
-    ] = 30.0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts at a time.", rich_help_panel=BATCHES)] = 64,
+    request_seconds: Annotated[float, typer.Option(min=0.001, help="Time limit.", rich_help_panel=LIMITS)] = 30.0,
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="Maximum number of texts in a batch.", rich_help_panel=BATCHES)
+    ] = 64,
     batch_wait: Annotated[
         float,
         typer.Option(min=0, max=1000, help="Milliseconds that a batch may wait to fill.", rich_help_panel=BATCHES),
     ] = 1.0,
-    queue: Annotated[int, typer.Option(min=1, help="Texts that may wait.", rich_help_panel=BATCHES)] = 4096,
+    queue: Annotated[
+        int, typer.Option(min=1, help="Maximum number of waiting texts.", rich_help_panel=BATCHES)
+    ] = 4096,
     device: Device = "auto",
     threads: Annotated[
         int | None,
-        typer.Option(min=1, help="Of torch in each process, on a CPU; by default the processes share the cores."),
+        typer.Option(
+            min=1, help="CPU threads of each process. [default: cores divided by workers]", rich_help_panel=BATCHES
+        ),
     ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=256,
-            help="Processes, each with its own model; by default one a core, 4 at most, 1 on a GPU.",
+            help="Number of processes, each with its own model. [default: one per core, at most 4; 1 on a GPU]",
+            rich_help_panel=BATCHES,
         ),
     ] = None,
     imports: Imports = None,
-    log_level: Annotated[str, typer.Option(help="debug, info (every request), warning or error.")] = "info",
-    log_texts: Annotated[bool, typer.Option("--log-texts", help="Log the texts too.")] = False,
+    log_level: Annotated[str, typer.Option(help="debug, info (logs every request), warning or error.")] = "warning",
+    log_texts: Annotated[bool, typer.Option("--log-texts", help="Log texts as well.")] = False,
 ) -> None:
-    """Serve a model: predictions and explanations as JSON, and a page to try it at the same address.
+    """Serve a model: predictions and explanations as JSON, and a web page at the same address.
 
     Example: `arbormax serve reviews-model --port 8080`, then open http://127.0.0.1:8080/
 
-    Many callers, a machine with many cores: `arbormax serve reviews-model --workers 8`; little memory: `--workers 1`
+    More processes: `arbormax serve reviews-model --workers 8`; less memory: `--workers 1`
     """
-    if log_level not in LEVELS:
-        near = did_you_mean(log_level, LEVELS)
-        raise OptionError(f"--log-level is one of {', '.join(LEVELS)}; found {log_level!r}{near}")
+    if log_level not in LOG_LEVELS:
+        hint = did_you_mean(log_level, LOG_LEVELS)
+        raise OptionError(f"expected one of {', '.join(LOG_LEVELS)}; found {log_level!r}{hint}", argument="log_level")
     from pydantic import SecretStr, ValidationError
 
-    from arbormax.serve import Settings
-    from arbormax.serve.listen import listening
-    from arbormax.serve.workers import supervise
+    from arbormax.serve import Settings, run
 
     try:
         settings = Settings(
@@ -114,94 +116,84 @@ def serve(
             log_texts=log_texts,
         )
     except ValidationError as error:
-        raise OptionError(_told(error)) from None
+        raise _settings_error(error) from None
+    cores = _available_cores()
     if workers is None:
-        workers, threads = _shared_out(threads, device)
-    elif workers > 1 and not _CAN_SUPERVISE:
-        raise OptionError("--workers needs signals as Unix has them: start a service for each port instead")
-    answer = partial(_answer, model, name, device, imports, threads, workers, settings, log_level)
-    with listening(host, port) as listener:  # before the model is loaded, which may take long
-        if workers == 1:
-            answer(listener, lambda address: _tell(model, address, settings))
-        else:
-            _log_at(log_level)
-            listener.listen(_BACKLOG)  # whoever calls waits until a process is ready
-            told = f"{model} with {workers} processes"
-            started = partial(_tell, told, settings=settings)
-            if not supervise(answer, workers, listener, settings.grace, started):
-                output.print_status("stopped, and not every request that was accepted is answered")
-                raise typer.Exit(1)
-    output.print_status("stopped; every request that was accepted is answered")
+        workers = max(1, min(_MAX_DEFAULT_WORKERS, cores // (threads or 1))) if _uses_cpu(device) else 1
+    if threads is None and workers > 1:
+        threads = max(1, cores // workers)
+    run(
+        partial(_load_app, model, name, device, imports, threads, settings),
+        settings,
+        partial(_print_start, model, workers, settings),
+        factory=True,
+        workers=workers,
+        log_config=_log_config(log_level),
+    )
+    output.print_status("stopped")
 
 
-def _shared_out(threads: int | None, device: str) -> tuple[int, int | None]:
-    """How many processes there are when nobody says, and the threads of each; None: as many as torch has for it."""
-    if not _CAN_SUPERVISE or not _is_cpu(device):
-        return 1, threads
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    has_asked = asked.isdecimal() and int(asked) > 0
-    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    cores = int(asked) if has_asked else here
-    workers = max(1, min(_MOST, cores // (threads or 1)))
-    return workers, threads or (cores // workers if has_asked else None)
+def _available_cores() -> int:
+    """Number of cores that this process may use; `OMP_NUM_THREADS` limits it."""
+    requested = os.environ.get("OMP_NUM_THREADS", "")
+    if requested.isdecimal() and int(requested) > 0:
+        return int(requested)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _is_cpu(device: str) -> bool:
-    """Whether it will compute on one; without a look at torch, which takes seconds and memory, where that is clear."""
-    if device == "auto" and sys.platform == "linux" and not any(Path("/dev", name).exists() for name in _GPUS):
+def _uses_cpu(device: str) -> bool:
+    """Whether the model runs on the CPU; avoids the import of torch where the answer is clear without it."""
+    if device == "auto" and sys.platform == "linux" and not any(Path("/dev", f).exists() for f in _GPU_DEVICE_FILES):
         return True
     return device == "cpu" or (device == "auto" and resolve_device(device) == "cpu")
 
 
-def _answer(
+def _load_app(
     model: Path,
     name: str | None,
     device: str,
     imports: list[str] | None,
     threads: int | None,
-    workers: int,
     settings: Settings,
-    log_level: str,
-    listener: socket.socket,
-    started: Callable[[str], None],
-) -> None:
-    """Load the model and serve it, here or in a process of several."""
+) -> FastAPI:
+    """Load the model and create the application, in the process that serves it."""
     import torch
 
     from arbormax.model import load_model
-    from arbormax.serve import create_app, run
+    from arbormax.serve import create_app
 
     import_modules(imports)
-    if threads is not None or (workers > 1 and "OMP_NUM_THREADS" not in os.environ):
-        torch.set_num_threads(threads or max(1, torch.get_num_threads() // workers))
-    app = create_app(load_model(model, resolve_device(device)), settings, name or model.resolve().name)
-    _log_at(log_level)
-    run(app, settings, started, listener)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return create_app(load_model(model, resolve_device(device)), settings, name or model.resolve().name)
 
 
-def _tell(what: Path | str, address: str, settings: Settings) -> None:
-    output.print_status(f"serving {what} at {address} (Ctrl-C stops it)")
+def _print_start(model: Path, workers: int, settings: Settings, url: str) -> None:
+    processes = f" with {workers} processes" if workers > 1 else ""
+    output.print_status(f"serving {model}{processes} at {url} (Ctrl-C stops it)")
     if not settings.is_local and settings.api_key is None:
-        output.print_status(
-            "arbormax: warning: anyone who reaches this machine can use it: --api-key keeps others out", "yellow"
-        )
+        warning = "anyone who can reach this machine can use the service; set --api-key"
+        output.print_status(f"arbormax: warning: {warning}", "yellow")
 
 
-def _told(error: ValidationError) -> str:
-    """What is wrong with the settings, without the values: one of them is a secret."""
-    parts = []
-    for one in error.errors(include_input=False, include_url=False):
-        option = "".join(f"--{str(step).replace('_', '-')}: " for step in one["loc"][:1])
-        parts.append(option + str(one["msg"]).removeprefix("Value error, "))
-    return "; ".join(parts)
+def _settings_error(error: ValidationError) -> OptionError:
+    """The errors of the settings, without their values: one of them is a secret."""
+    errors = error.errors(include_input=False, include_url=False)
+    message = "; ".join(str(one["msg"]).removeprefix("Value error, ") for one in errors)
+    places = {str(one["loc"][0]) for one in errors if one["loc"]}
+    return OptionError(message, argument=places.pop() if len(places) == 1 else None)
 
 
-def _log_at(level: str) -> None:
-    """Requests and trouble go to stderr as lines with their time; the service's own log, and Uvicorn's complaints."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    own, theirs = logging.getLogger("arbormax.serve"), logging.getLogger("uvicorn")
-    own.setLevel(level.upper())
-    theirs.setLevel(max(logging.WARNING, own.level))
-    for log in (own, theirs):
-        log.handlers, log.propagate = [handler], False
+def _log_config(level: str) -> dict[str, Any]:
+    """Log lines with their time on stderr: requests and errors of the service, warnings of Uvicorn."""
+    logger = {"handlers": ["stderr"], "propagate": False}
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(message)s"}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "loggers": {
+            "arbormax.serve": {**logger, "level": level.upper()},
+            "uvicorn": {**logger, "level": "ERROR" if level == "error" else "WARNING"},
+        },
+    }

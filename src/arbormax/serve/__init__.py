@@ -1,6 +1,6 @@
-"""The service: a trained model behind HTTP, with a page for people.
+"""The service: a trained model behind HTTP, with a web page.
 
-The application is loaded when it is asked for: a program that looks after the processes of a service needs no torch.
+`create_app` is imported on first use, so that the parent of several worker processes does not import torch.
 """
 
 from importlib import import_module
@@ -15,18 +15,16 @@ try:
 except ModuleNotFoundError as error:
     raise MissingDependencyError("the service", str(error.name).replace("_", "-"), "serve") from error
 
+from arbormax.serve.server import run
 from arbormax.serve.settings import Settings
 
 if TYPE_CHECKING:
     from arbormax.serve.app import create_app
-    from arbormax.serve.server import run
 
 __all__ = ["Settings", "create_app", "run"]
 
-_ROOMS = {"create_app": "arbormax.serve.app", "run": "arbormax.serve.server"}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_ROOMS[name]), name)
+    if name == "create_app":
+        return import_module("arbormax.serve.app").create_app
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

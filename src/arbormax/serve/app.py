@@ -16,86 +16,83 @@ from arbormax._version import __version__
 from arbormax.model.network import Model
 from arbormax.serve import problems, schemas
 from arbormax.serve.limits import Limits
-from arbormax.serve.routes import Direct, Shortcut, add_routes
-from arbormax.serve.security import OPEN, Security
+from arbormax.serve.monitor import Monitor
+from arbormax.serve.routes import add_routes
+from arbormax.serve.security import PUBLIC_PATHS, Security
 from arbormax.serve.service import Service
 from arbormax.serve.settings import Settings
-from arbormax.serve.watch import Watch
 
 PAGE = Path(__file__).parent / "page"
-_KEYS = {
+_KEY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
-_FRESH = {"cache-control": "no-cache"}  # kept by the browser, asked for again by its ETag
+_REVALIDATE = {"cache-control": "no-cache"}  # browsers keep the files and check their ETag
 
 
 def create_app(model: Model, settings: Settings | None = None, name: str = "model") -> FastAPI:
-    """The application that serves this model; it answers while its lifespan runs."""
+    """Create the application that serves this model; it answers while its lifespan runs."""
     settings = settings or Settings()
     service = Service(model, settings, name)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        service.worker.start()
+        service.batcher.start()
         try:
             yield
         finally:
-            await service.worker.close()
+            await service.batcher.close()
 
-    direct: list[Direct] = []  # filled below, looked at by the first request
     app = FastAPI(
         title=f"arbormax: {name}",
-        description="Hierarchical text classification: classes form a tree.",
+        description="Hierarchical text classification: the classes form a tree.",
         version=__version__,
-        docs_url=None,  # they load from other addresses
+        docs_url=None,  # these pages load scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
         exception_handlers=problems.HANDLERS,
         middleware=[
-            Middleware(Watch, metrics=service.metrics, log_texts=settings.log_texts),
+            Middleware(Monitor, metrics=service.metrics, log_texts=settings.log_texts),
             Middleware(Security, settings=settings),
-            Middleware(Limits, settings=settings, company=service.company),
-            Middleware(Shortcut, routes=direct),
+            Middleware(Limits, settings=settings),
         ],
     )
     app.state.service = service
-    direct += add_routes(app.router, service)
-    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
-    if settings.page and PAGE.is_dir():
+    add_routes(app.router, service)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    if settings.page:
         _add_page(app)
-    app.state.layers = list(app.user_middleware)  # what somebody adds wants to see all requests
     return app
 
 
 def _add_page(app: FastAPI) -> None:
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return FileResponse(PAGE / "index.html", headers=_FRESH)
+        return FileResponse(PAGE / "index.html", headers=_REVALIDATE)
 
-    app.mount("/static", _Files(directory=PAGE))
+    app.mount("/static", _PageFiles(directory=PAGE))
 
 
-class _Files(StaticFiles):
+class _PageFiles(StaticFiles):
     def file_response(self, *args: object, **options: object) -> Response:
         response = super().file_response(*args, **options)  # type: ignore[arg-type]
-        response.headers.update(_FRESH)
+        response.headers.update(_REVALIDATE)
         return response
 
 
-def _document(app: FastAPI) -> dict[str, object]:
-    """The OpenAPI document, made once, with the schema of problems in it."""
+def _openapi(app: FastAPI) -> dict[str, object]:
+    """The OpenAPI document, created once, with the schema of problems and the ways to send an API key."""
     if app.openapi_schema is None:
-        made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        found = made.setdefault("components", {}).setdefault("schemas", {})
-        found["ProblemResponse"] = schemas.ProblemResponse.model_json_schema()
-        for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's own form of errors
-            found.pop(unused, None)
+        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        components = document.setdefault("components", {}).setdefault("schemas", {})
+        components["ProblemResponse"] = schemas.ProblemResponse.model_json_schema()
+        for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's own format of errors
+            components.pop(unused, None)
         if app.state.service.settings.api_key is not None:
-            made["components"]["securitySchemes"] = _KEYS
-            for path, operations in made["paths"].items():
+            document["components"]["securitySchemes"] = _KEY_SCHEMES
+            for path, operations in document["paths"].items():
                 for operation in operations.values():
-                    operation["security"] = [] if path in OPEN else [{name: []} for name in _KEYS]
-        app.openapi_schema = made
+                    operation["security"] = [] if path in PUBLIC_PATHS else [{name: []} for name in _KEY_SCHEMES]
+        app.openapi_schema = document
     return app.openapi_schema

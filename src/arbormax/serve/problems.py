@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problems: `application/problem+json`, with nothing in them of how the service is made."""
+"""Errors as RFC 9457 problems (`application/problem+json`), without internals of the service."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-MEDIA = "application/problem+json"
-_SHOWN, _READ = 20, 2000  # defects of one request that are told, and beyond which it takes too long to look at them
+from arbormax.errors import ArbormaxError
+
+MEDIA_TYPE = "application/problem+json"
+_MAX_LISTED = 20  # errors of one request that the response lists
+_MAX_EXAMINED = 2000  # above this number, building the list would take too long
 
 
-class Problem(Exception):  # noqa: N818 - RFC 9457's own word
-    """An answer that is an error."""
+class Problem(Exception):  # noqa: N818 - the term of RFC 9457
+    """An error response."""
 
     def __init__(
         self, status: int, detail: str, headers: Mapping[str, str] | None = None, errors: Iterable[Any] = ()
@@ -27,7 +30,7 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's own word
         self.status, self.detail, self.headers, self.errors = status, detail, dict(headers or {}), list(errors)
 
     def response(self) -> Response:
-        """The answer itself."""
+        """The HTTP response."""
         content = {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
@@ -36,67 +39,73 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's own word
         }
         if self.errors:
             content["errors"] = self.errors
-        return Response(json.dumps(content), self.status, self.headers, MEDIA)
+        return Response(json.dumps(content), self.status, self.headers, MEDIA_TYPE)
 
 
-def of_validation(error: ValidationError | RequestValidationError) -> Problem:
-    """What is wrong with a request: where and what, without what was found there."""
-    if isinstance(error, ValidationError) and error.error_count() > _READ:
-        return Problem(422, f"the request has {error.error_count()} defects, which are too many to tell")
-    told: Sequence[Any] = error.errors()
-    if told and told[0]["type"] == "json_invalid":
-        return Problem(400, f"the body is not JSON: {told[0]['msg'].removeprefix('Invalid JSON: ')}")
-    errors = [{**_where(one["loc"]), "detail": _what(one)} for one in told[:_SHOWN]]
-    more = f", the first {_SHOWN} of which are told" if len(told) > _SHOWN else ""
-    return Problem(422, f"the request has {len(told)} defect{'s' * (len(told) > 1)}{more}", errors=errors)
+def validation_problem(error: ValidationError | RequestValidationError) -> Problem:
+    """What is wrong with a request and where, without the values of the request."""
+    if isinstance(error, ValidationError) and error.error_count() > _MAX_EXAMINED:
+        return Problem(422, f"the request has {error.error_count()} errors, too many to list")
+    found: Sequence[Any] = error.errors()
+    if found and found[0]["type"] == "json_invalid":
+        return Problem(400, f"the body is not JSON: {found[0]['msg'].removeprefix('Invalid JSON: ')}")
+    errors = [{**_location(one["loc"]), "detail": _message(one)} for one in found[:_MAX_LISTED]]
+    more = f"; the first {_MAX_LISTED} are listed" if len(found) > _MAX_LISTED else ""
+    return Problem(422, f"the request has {len(found)} error{'s' * (len(found) > 1)}{more}", errors=errors)
 
 
-def _where(place: tuple[int | str, ...]) -> dict[str, str]:
+def argument_problem(error: ArbormaxError) -> Problem:
+    """An argument of the request that the library refuses."""
+    errors = [{"pointer": json_pointer([error.argument] if error.argument else []), "detail": error.message}]
+    return Problem(422, "the request has 1 error", errors=errors)
+
+
+def _location(place: tuple[int | str, ...]) -> dict[str, str]:
     if place[:1] == ("query",):
         return {"parameter": str(place[-1])}
-    return {"pointer": pointer(place)}
+    return {"pointer": json_pointer(place)}
 
 
-def _what(one: Mapping[str, Any]) -> str:
-    if one["type"] == "extra_forbidden":
-        return "there is no such field"
-    return str(one["msg"]).removeprefix("Value error, ")
+def _message(error: Mapping[str, Any]) -> str:
+    if error["type"] == "extra_forbidden":
+        return "unknown field"
+    return str(error["msg"]).removeprefix("Value error, ")
 
 
-def pointer(place: Iterable[int | str]) -> str:
-    """The JSON pointer to a place, as a fragment.
+def json_pointer(place: Iterable[int | str]) -> str:
+    """The JSON pointer of a place, as a URI fragment.
 
-    >>> pointer(["texts", 0])
+    >>> json_pointer(["texts", 0])
     '#/texts/0'
     """
     return "#" + "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in place)
 
 
-async def on_problem(_: Request, error: Exception) -> Response:
-    """The answer to a request that raised a problem."""
+async def handle_problem(_: Request, error: Exception) -> Response:
+    """The response to a request that raised a problem."""
     assert isinstance(error, Problem)
     return error.response()
 
 
-async def on_validation(_: Request, error: Exception) -> Response:
-    """The answer to a query that does not fit."""
+async def handle_validation_error(_: Request, error: Exception) -> Response:
+    """The response to an invalid query."""
     assert isinstance(error, RequestValidationError)
-    return of_validation(error).response()
+    return validation_problem(error).response()
 
 
-async def on_http(request: Request, error: Exception) -> Response:
-    """The answer to an unknown address or method."""
+async def handle_http_exception(request: Request, error: Exception) -> Response:
+    """The response to an unknown path or method."""
     assert isinstance(error, HTTPException)
     detail = str(error.detail)
     if error.status_code == HTTPStatus.NOT_FOUND:
-        detail = "there is nothing at this address; /openapi.json lists what there is"
+        detail = "unknown path; /openapi.json lists all paths"
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        detail = f"{request.method} is not possible here"
+        detail = f"method {request.method} is not allowed for this path"
     return Problem(error.status_code, detail, error.headers).response()
 
 
 HANDLERS: dict[int | type[Exception], Any] = {
-    Problem: on_problem,
-    RequestValidationError: on_validation,
-    HTTPException: on_http,
+    Problem: handle_problem,
+    RequestValidationError: handle_validation_error,
+    HTTPException: handle_http_exception,
 }

@@ -1,53 +1,91 @@
-"""What goes in and out, as models: they check requests and make the OpenAPI document."""
+"""Requests and responses as Pydantic models: they validate requests and generate the OpenAPI document.
+
+Names of decoders, encoders and heads, and the options of decoders, come from the registries when an application is
+created.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Annotated, Any, Literal, Self
+import inspect
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from arbormax.model.predict import Decoding
+from arbormax.decode import DECODERS
+from arbormax.encoders import ENCODERS
+from arbormax.heads import HEADS
 from arbormax.serve.settings import Settings
 
-Decoder = Literal["leaf", "greedy", "threshold"]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Node = Annotated[int, Field(ge=0, description="number of a node of the taxonomy; 0 is the root")]
 TEXT = "Which city has the oldest railroad in the world ?"
 
 
-class Asked(BaseModel):
-    """What every question may say about decoding."""
+@dataclass(frozen=True)
+class DecoderOption:
+    """One keyword parameter of a decoder."""
+
+    name: str
+    type: Any  # bool, int, float or str; Any for everything else
+    default: Any  # inspect.Parameter.empty if the option is required
+
+
+def decoder_options() -> dict[str, dict[str, DecoderOption]]:
+    """The options of every registered decoder: its parameters after the log-probabilities and the taxonomy."""
+    found = {}
+    for decoder in DECODERS:
+        function = DECODERS[decoder]
+        hints = get_type_hints(function)
+        found[decoder] = {
+            name: DecoderOption(name, hints[name] if hints.get(name) in (bool, int, float, str) else Any, each.default)
+            for name, each in list(inspect.signature(function).parameters.items())[2:]
+        }
+    return found
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """The decoder of a request with its options, and the number of alternatives."""
+
+    decoder: str
+    options: tuple[tuple[str, Any], ...] = ()
+    top_k: int = 0
+
+
+class DecodingRequest(BaseModel):
+    """The fields that select a decoder; `_with_decoders` adds one field for each option of a decoder."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    decoders: ClassVar[dict[str, dict[str, DecoderOption]]] = {}
 
-    decoder: Decoder | None = Field(
-        None,
-        description="leaf (the default): the most probable class; greedy: the best child at each step; "
-        "threshold: the deepest node that is more probable than tau",
-    )
-    tau: float | None = Field(
-        None, ge=0, lt=1, allow_inf_nan=False, description="certainty below which to stop; asks for decoder threshold"
-    )
+    decoder: str | None = None
 
     @model_validator(mode="after")
-    def _tau_fits(self) -> Self:
-        if self.tau is not None and self.decoder not in (None, "threshold"):
-            raise ValueError(f"tau belongs to the decoder threshold, not {self.decoder}")
+    def _check_decoding(self) -> Self:
+        self.decoding()
         return self
 
     def decoding(self, top_k: int = 0) -> Decoding:
-        """The same as the library has it."""
-        return _decoding(self.decoder, self.tau, top_k)
+        """The decoder of this request; options without a decoder select the first decoder that accepts them."""
+        names = dict.fromkeys(name for options in self.decoders.values() for name in options)
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        accepting = (name for name, options in self.decoders.items() if given.keys() <= options.keys())
+        decoder = self.decoder or next(accepting, None)
+        if decoder is None:
+            raise ValueError(f"no decoder accepts {', '.join(given)} together")
+        options = self.decoders[decoder]
+        if unknown := [name for name in given if name not in options]:
+            raise ValueError(f"the decoder {decoder} does not accept {', '.join(unknown)}")
+        missing = [name for name, option in options.items() if option.default is inspect.Parameter.empty]
+        if missing := [name for name in missing if name not in given]:
+            raise ValueError(f"the decoder {decoder} requires {', '.join(missing)}")
+        return Decoding(decoder, tuple(given.items()), top_k)
 
 
-@lru_cache(maxsize=1024)
-def _decoding(decoder: str | None, tau: float | None, top_k: int) -> Decoding:
-    return Decoding.choose(decoder, tau, top_k)
-
-
-class PredictRequest(Asked):
-    """One text or many."""
+class PredictRequest(DecodingRequest):
+    """One text or several."""
 
     model_config = ConfigDict(
         title="PredictRequest",
@@ -62,21 +100,21 @@ class PredictRequest(Asked):
 
     text: str | None = None
     texts: list[str] | None = None
-    top_k: int = Field(5, ge=0, le=100, description="how many of the most probable classes to tell as alternatives")
+    top_k: int = Field(5, ge=0, le=100, description="number of most probable classes to return as alternatives")
 
     @model_validator(mode="after")
-    def _has_texts(self) -> Self:
+    def _check_texts(self) -> Self:
         if (self.text is None) == (self.texts is None):
             raise ValueError("give either text or texts")
         return self
 
     def all_texts(self) -> list[str]:
-        """The texts, in their order."""
+        """The texts, in order."""
         return [self.text] if self.text is not None else list(self.texts or ())
 
 
-class ExplainRequest(Asked):
-    """One text, and how much of the tree to show."""
+class ExplainRequest(DecodingRequest):
+    """One text, and how much of the tree to return."""
 
     model_config = ConfigDict(
         title="ExplainRequest",
@@ -84,49 +122,74 @@ class ExplainRequest(Asked):
     )
 
     text: str
-    siblings: int = Field(5, ge=1, le=100, description="children to tell at each fork, the best ones")
-    words: bool = Field(True, description="whether to tell what each word contributed to each step")
-    node: Node | None = Field(None, description="explain this node instead of the decoder's answer")
+    siblings: int = Field(5, ge=1, le=100, description="maximum number of children at each step, the most probable")
+    words: bool = Field(True, description="whether to return the contribution of each word to each step")
+    node: Node | None = Field(None, description="explain this node instead of the predicted one")
+
+
+M = TypeVar("M", bound=DecodingRequest)
 
 
 def predict_request(settings: Settings) -> type[PredictRequest]:
-    """The request with this service's limits in it, so that the document tells them."""
-    text = _text(settings)
+    """The request with the limits of these settings and the registered decoders."""
+    text = _text_type(settings)
     texts = Annotated[list[text], Field(min_length=1, max_length=settings.max_texts)]  # type: ignore[valid-type]
-    fields: dict[str, Any] = {"text": (text | None, None), "texts": (texts | None, None)}
-    return create_model("PredictRequest", __base__=PredictRequest, **fields)
+    return _with_decoders(PredictRequest, text=(text | None, None), texts=(texts | None, None))
 
 
 def explain_request(settings: Settings) -> type[ExplainRequest]:
-    """The request with this service's limits in it."""
-    fields: dict[str, Any] = {"text": (_text(settings), ...)}
-    return create_model("ExplainRequest", __base__=ExplainRequest, **fields)
+    """The request with the limits of these settings and the registered decoders."""
+    return _with_decoders(ExplainRequest, text=(_text_type(settings), ...))
 
 
-def _text(settings: Settings) -> Any:
+def _with_decoders(base: type[M], **fields: Any) -> type[M]:
+    decoders = decoder_options()
+    summaries = "; ".join(f"{name}: {DECODERS.summary(name)}" for name in decoders)
+    fields["decoder"] = (_literal(decoders) | None, Field(None, description=summaries))
+    for name in dict.fromkeys(name for options in decoders.values() for name in options):
+        accepting = {decoder: options[name] for decoder, options in decoders.items() if name in options}
+        kind = next(iter(accepting.values())).type
+        kind = Annotated[float, Field(allow_inf_nan=False)] if kind is float else kind
+        description = f"option of the decoder {' and '.join(accepting)}"
+        fields[name] = (kind | None, Field(None, description=description))
+    made = create_model(base.__name__, __base__=base, **fields)
+    made.decoders = decoders
+    return made
+
+
+def _literal(names: Iterable[str]) -> Any:
+    return Literal[tuple(names)]
+
+
+def _text_type(settings: Settings) -> Any:
     return Annotated[str, Field(max_length=settings.max_characters)]
 
 
 class TaxonomyQuery(BaseModel):
-    """Which part of the tree to tell: a page of a node's children, or the nodes whose names hold these words."""
+    """A part of the taxonomy: a page of the children of a node, or the nodes whose names contain some words."""
 
     model_config = ConfigDict(extra="forbid")
 
-    node: int = Field(0, ge=0, description="whose children")
-    offset: int = Field(0, ge=0, description="how many to leave out")
-    limit: int = Field(100, ge=1, le=500, description="how many to tell")
+    node: int = Field(0, ge=0, description="return the children of this node")
+    offset: int = Field(0, ge=0, description="number of results to skip")
+    limit: int = Field(100, ge=1, le=500, description="maximum number of results")
     search: str | None = Field(None, min_length=1, max_length=200, description="words of a name, in any case")
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
+    def _check_search(self) -> Self:
         if self.search is not None and "node" in self.model_fields_set:
-            raise ValueError("give node or search: all names are searched")
+            raise ValueError("give node or search, not both")
         return self
 
 
 class Step(BaseModel):
     node: int
     name: str
+    label: str
+    probability: Probability
+
+
+class TopClass(BaseModel):
     label: str
     probability: Probability
 
@@ -139,12 +202,16 @@ class Alternative(BaseModel):
 
 
 class Prediction(Alternative):
-    steps: list[Step] = Field(description="from below the root down to the answer")
-    alternatives: list[Alternative] = Field(description="the top_k most probable classes, best first")
+    """The row of `arbormax predict` (label, path, probabilities, top) with the numbers of the nodes."""
+
+    probabilities: list[Probability] = Field(description="probability of each node on the path")
+    top: list[TopClass] = Field(default=[], description="the top_k most probable classes; absent if top_k is 0")
+    steps: list[Step] = Field(description="the nodes from below the root to the prediction")
+    alternatives: list[Alternative] = Field(description="the top_k most probable classes, most probable first")
 
 
 class PredictResponse(BaseModel):
-    """One prediction for each text, in their order."""
+    """One prediction per text, in the order of the request."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -152,8 +219,10 @@ class PredictResponse(BaseModel):
                 "predictions": [
                     {
                         "label": "city",
-                        "node": 17,
                         "path": ["LOC", "city"],
+                        "probabilities": [0.93, 0.87],
+                        "top": [{"label": "city", "probability": 0.87}, {"label": "country", "probability": 0.04}],
+                        "node": 17,
                         "probability": 0.87,
                         "steps": [
                             {"node": 3, "name": "LOC", "label": "LOC", "probability": 0.93},
@@ -179,11 +248,11 @@ class ExplainedNode(BaseModel):
     parent: int | None
     depth: int
     probability: float
-    conditional: float = Field(description="given its parent")
+    conditional: float = Field(description="probability given the parent")
     on_path: bool
     classes: int
     children: int
-    hidden: int = Field(description="children that are not told")
+    hidden: int = Field(description="number of children that are not listed")
     hidden_probability: float
 
 
@@ -195,7 +264,7 @@ class ExplainedStep(BaseModel):
     conditional: float
     words: list[float] | None = Field(
         default=None,
-        description="what each token contributed to the log of `conditional`: for it above 0, else against",
+        description="contribution of each token to the logarithm of `conditional`; positive values support the step",
     )
 
 
@@ -206,15 +275,15 @@ class Token(BaseModel):
 
 
 class ExplainResponse(BaseModel):
-    """Why a text got its answer: the part of the tree that matters, parents first, and the words at each step."""
+    """Why a text got its prediction: the relevant part of the tree, parents first, and the words at each step."""
 
     label: str
     node: int
     path: list[str]
     probability: float
     nodes: list[ExplainedNode]
-    steps: list[ExplainedStep] = Field(description="from below the root down to the most probable class")
-    stopped_at: int = Field(description="steps that the answer takes")
+    steps: list[ExplainedStep] = Field(description="the nodes from below the root to the most probable class")
+    stopped_at: int = Field(description="number of steps to the prediction")
     tokens: list[Token]
     words_method: str | None
 
@@ -223,12 +292,12 @@ class TreeNode(BaseModel):
     node: int
     name: str
     label: str
-    classes: int = Field(description="at or below it")
+    classes: int = Field(description="number of classes at or below the node")
     children: int
 
 
 class TaxonomyPage(BaseModel):
-    """A node, the nodes above it, and a page of its children."""
+    """A node, its ancestors, and a page of its children."""
 
     name: str
     classes: int
@@ -238,7 +307,7 @@ class TaxonomyPage(BaseModel):
     node: TreeNode
     ancestors: list[TreeNode] = Field(description="from the root down")
     children: list[TreeNode]
-    total: int = Field(description="children that there are")
+    total: int = Field(description="number of all children")
     offset: int
 
 
@@ -251,10 +320,16 @@ class Match(BaseModel):
 
 
 class TaxonomyMatches(BaseModel):
-    """The nodes whose names hold the words, best first: the whole name, its start, the start of a word, any place."""
+    """The nodes whose names contain the words: equal names first, then prefixes, starts of words, other positions."""
 
     matches: list[Match]
     total: int
+
+
+class DecoderInfo(BaseModel):
+    name: str
+    summary: str
+    options: dict[str, Any] = Field(description="options with their default values; null: required")
 
 
 class Limits(BaseModel):
@@ -264,7 +339,7 @@ class Limits(BaseModel):
 
 
 class ModelResponse(BaseModel):
-    """What is served, and what it takes."""
+    """The model, the decoders, and the limits of the service."""
 
     name: str
     encoder: str
@@ -272,15 +347,22 @@ class ModelResponse(BaseModel):
     classes: int
     depth: int
     arbormax: str
+    decoders: list[DecoderInfo]
     limits: Limits
     examples: list[str]
 
 
+def model_response() -> type[ModelResponse]:
+    """The response with the registered encoders and heads."""
+    fields: dict[str, Any] = {"encoder": (_literal(ENCODERS), ...), "head": (_literal(HEADS), ...)}
+    return create_model("ModelResponse", __base__=ModelResponse, **fields)
+
+
 class ProblemResponse(BaseModel):
-    """An error, as RFC 9457 has it."""
+    """An error in the format of RFC 9457."""
 
     type: str
     title: str
     status: int
     detail: str
-    errors: list[dict[str, str]] = Field(default=[], description="where (a JSON pointer) and what")
+    errors: list[dict[str, str]] = Field(default=[], description="location (a JSON pointer) and detail of each error")

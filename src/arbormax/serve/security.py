@@ -1,4 +1,4 @@
-"""Who may call, and what a browser may do with the answers."""
+"""Access control and the security headers of every response."""
 
 from __future__ import annotations
 
@@ -19,69 +19,62 @@ HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 ]
-OPEN = frozenset(["/", "/healthz", "/readyz"])
-NO_STORE = (b"cache-control", b"no-store")
+PUBLIC_PATHS = frozenset(["/", "/healthz", "/readyz"])  # available without an API key
+_NO_STORE = (b"cache-control", b"no-store")
 
 
 class Security:
-    """ASGI middleware: asks the guard about every request, and sets the headers of every answer."""
+    """ASGI middleware that checks the Host header and the API key, and sets security headers.
+
+    A service on localhost accepts local host names only: otherwise a page of another site, whose owner points its
+    name at 127.0.0.1, could read the responses (DNS rebinding).
+    """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        self.app, self._guard = app, Guard(settings)
+        self.app = app
+        self._checks_host = settings.is_local or bool(settings.allowed_hosts)
+        self._hosts = {host.casefold() for host in (settings.host, *settings.allowed_hosts)}
+        key = settings.api_key
+        self._key = None if key is None else _digest(key.get_secret_value().encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
 
-        async def secured(message: Message) -> None:
+        async def send_secured(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = list(message.get("headers", ()))
                 if all(name.lower() != b"cache-control" for name, _ in headers):
-                    headers.append(NO_STORE)
+                    headers.append(_NO_STORE)
                 message["headers"] = headers + HEADERS
             await send(message)
 
-        refusal = self._guard.refusal(scope["path"], dict(scope["headers"]))
-        await (self.app if refusal is None else refusal.response())(scope, receive, secured)
+        refusal = self._refusal(scope["path"], dict(scope["headers"]))
+        await (self.app if refusal is None else refusal.response())(scope, receive, send_secured)
 
-
-class Guard:
-    """Checks the Host header and the API key.
-
-    A service on localhost answers to local names alone: otherwise a page of another site, whose name its owner points
-    at 127.0.0.1, could read the answers.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        self._checks_host = settings.is_local or bool(settings.allowed_hosts)
-        self._hosts = {host.casefold() for host in (settings.host, *settings.allowed_hosts)}
-        key = settings.api_key
-        self._key = None if key is None else _digest(key.get_secret_value().encode())
-
-    def refusal(self, path: str, headers: dict[bytes, bytes]) -> Problem | None:
-        """Why a request with these headers is not answered, if it is not."""
-        if self._checks_host and not self._knows(headers.get(b"host", b"").decode("latin-1")):
-            return Problem(421, "this service does not go by that name; --allow-host makes it known")
-        if self._key is None or path in OPEN or path.startswith("/static/"):
+    def _refusal(self, path: str, headers: dict[bytes, bytes]) -> Problem | None:
+        """Why a request is refused, or None."""
+        if self._checks_host and not self._allows_host(headers.get(b"host", b"").decode("latin-1")):
+            return Problem(421, "unknown Host header; the setting allowed_hosts adds a host name")
+        if self._key is None or path in PUBLIC_PATHS or path.startswith("/static/"):
             return None
-        if hmac.compare_digest(self._key, _digest(_shown(headers))):
+        if hmac.compare_digest(self._key, _digest(_sent_key(headers))):
             return None
-        how = "send the API key as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
-        return Problem(401, how, {"www-authenticate": "Bearer"})
+        detail = "missing or wrong API key: send it as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
+        return Problem(401, detail, {"www-authenticate": "Bearer"})
 
-    def _knows(self, host: str) -> bool:
+    def _allows_host(self, host: str) -> bool:
         name, colon, port = host.rpartition(":")
         name = (name if colon and port.isdigit() else host).casefold()
         return is_loopback(name) or name in self._hosts
 
 
-def _shown(headers: dict[bytes, bytes]) -> bytes:
-    """The key that a caller shows."""
-    kind, _, key = headers.get(b"authorization", b"").partition(b" ")
-    return key.strip() if kind.lower() == b"bearer" else headers.get(b"x-api-key", b"")
+def _sent_key(headers: dict[bytes, bytes]) -> bytes:
+    scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+    return key.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"")
 
 
 def _digest(key: bytes) -> bytes:
-    # of equal length whatever was shown, so that the comparison does not tell the key's
+    # of equal length for all keys, so that the time of the comparison does not reveal the length
     return hashlib.sha256(key).digest()

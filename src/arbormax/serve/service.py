@@ -1,39 +1,87 @@
-"""One model with all that it takes to serve it."""
+"""A model with everything needed to serve it."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Sequence
 from typing import Any
 
 from arbormax._version import __version__
+from arbormax.decode import DECODERS
+from arbormax.model.explain import explain
 from arbormax.model.network import Model
-from arbormax.serve.answers import Answers
-from arbormax.serve.batching import Worker
-from arbormax.serve.limits import Company
+from arbormax.model.predict import Names, Prediction, predict
+from arbormax.serve.batching import Batcher
 from arbormax.serve.metrics import Metrics
-from arbormax.serve.schemas import ExplainRequest
+from arbormax.serve.schemas import Decoding, ExplainRequest, decoder_options
 from arbormax.serve.settings import Settings
-from arbormax.serve.taxonomy import Tree
+from arbormax.serve.taxonomy import TreeIndex
 
 
 class Service:
-    """The model, its worker, its tree and its counts; the model is used by the worker alone."""
+    """The model, its batcher, its taxonomy and its metrics; only the batcher's thread uses the model."""
 
     def __init__(self, model: Model, settings: Settings, name: str) -> None:
         self.model, self.settings, self.name = model.eval(), settings, name
-        answers = Answers(model, settings.batch_size)
-        self.tree = Tree(model.taxonomy, answers.names, name)
-        self.metrics = Metrics(lambda: self.worker.waiting)
-        self.company = Company(settings.max_requests)
-        self.worker = Worker(
-            answers,
+        self.names = Names(model.taxonomy)
+        self.tree = TreeIndex(model.taxonomy, self.names, name)
+        self.metrics = Metrics(lambda: self.batcher.waiting)
+        self.batcher = Batcher(
+            self.predict,
             queue=settings.queue,
             batch_size=settings.batch_size,
             wait=settings.batch_wait_ms / 1000,
-            on_batch=self.metrics.batch,
+            on_batch=self.metrics.record_batch,
         )
+        self._decoders = decoder_options()
+        taxonomy = model.taxonomy
+        self._class_nodes = dict(zip(taxonomy.classes, taxonomy.leaves.tolist(), strict=True))
 
-    def about(self) -> dict[str, Any]:
-        """What is served, and how much of it may be asked at a time."""
+    def predict(self, texts: Sequence[str], decodings: Sequence[Decoding]) -> list[dict[str, Any]]:
+        """One row per text; texts with equal decodings are predicted together."""
+        positions: dict[Decoding, list[int]] = {}
+        for position, decoding in enumerate(decodings):
+            positions.setdefault(decoding, []).append(position)
+        rows: list[dict[str, Any]] = [{}] * len(texts)
+        for decoding, own in positions.items():
+            predictions = predict(
+                self.model,
+                [texts[position] for position in own],
+                decoder=decoding.decoder,
+                options=dict(decoding.options),
+                top_k=decoding.top_k,
+                batch_size=self.settings.batch_size,
+            )
+            for position, prediction in zip(own, predictions, strict=True):
+                rows[position] = self._row(prediction)
+        return rows
+
+    def _row(self, prediction: Prediction) -> dict[str, Any]:
+        """The row of `arbormax predict` and the nodes of its steps and alternatives."""
+        row = prediction.to_dict()
+        steps = zip(self.names.steps(prediction.node), row["probabilities"], strict=True)
+        return {
+            **row,
+            "node": prediction.node,
+            "probability": row["probabilities"][-1] if row["probabilities"] else 1.0,
+            "steps": [
+                {
+                    "node": node,
+                    "name": self.model.taxonomy.names[node],
+                    "label": self.names.label(node),
+                    "probability": probability,
+                }
+                for node, probability in steps
+            ],
+            "alternatives": [
+                {**each, "node": node, "path": self.names.path(node)}
+                for each in row.get("top", ())
+                for node in [self._class_nodes[each["label"]]]
+            ],
+        }
+
+    def describe(self) -> dict[str, Any]:
+        """The model, the decoders, and the limits of the service."""
         settings = self.settings
         return {
             "name": self.name,
@@ -42,6 +90,17 @@ class Service:
             "classes": self.model.taxonomy.num_leaves,
             "depth": self.model.taxonomy.depth,
             "arbormax": __version__,
+            "decoders": [
+                {
+                    "name": decoder,
+                    "summary": DECODERS.summary(decoder),
+                    "options": {
+                        name: None if option.default is inspect.Parameter.empty else option.default
+                        for name, option in options.items()
+                    },
+                }
+                for decoder, options in self._decoders.items()
+            ],
             "limits": {
                 "max_texts": settings.max_texts,
                 "max_characters": settings.max_characters,
@@ -50,15 +109,15 @@ class Service:
             "examples": list(settings.examples),
         }
 
-    def explain(self, asked: ExplainRequest) -> dict[str, Any]:
-        """Why the model answers as it does."""
-        from arbormax.model.explain import explain
-
+    def explain(self, request: ExplainRequest) -> dict[str, Any]:
+        """The prediction for one text and the reasons for it."""
+        decoding = request.decoding()
         return explain(
             self.model,
-            asked.text,
-            decoding=asked.decoding(),
-            siblings=asked.siblings,
-            words=asked.words,
-            node=asked.node,
+            request.text,
+            decoder=decoding.decoder,
+            options=dict(decoding.options),
+            siblings=request.siblings,
+            words=request.words,
+            node=request.node,
         )
