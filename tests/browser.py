@@ -1,4 +1,4 @@
-"""A Chromium for the tests of what people look at."""
+"""A Chromium browser for the tests of web pages."""
 
 import os
 import shutil
@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @contextmanager
-def browsing() -> Iterator[Any]:
-    """A Chromium without a window; the tests are skipped where there is none."""
+def open_browser() -> Iterator[Any]:
+    """A Chromium without a window; skips the tests if none is installed."""
     playwright = pytest.importorskip(
-        "playwright.sync_api", reason="pages are tested with playwright: pip install playwright"
+        "playwright.sync_api", reason="tests of web pages need Playwright: pip install playwright"
     )
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
-        pytest.skip("pages are tested in Chromium, and none is installed: apt-get install chromium")
-    rooted = hasattr(os, "geteuid") and os.geteuid() == 0
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if program is None:
+        pytest.skip("tests of web pages need Chromium: apt-get install chromium")
+    is_root = hasattr(os, "geteuid") and os.geteuid() == 0
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox"] if rooted else [])
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"] if is_root else [])
         yield browser
         browser.close()

@@ -20,7 +20,7 @@ from arbormax.data.examples import Examples
 from arbormax.errors import InputError, MissingDependencyError, OptionError
 from arbormax.report import report_html, write_report
 from arbormax.studies.record import details, to_json
-from browser import browsing
+from browser import open_browser
 
 EVIL = "</script><script>window.hit = 1</script><img src=x onerror='window.hit = 1'>"
 
@@ -257,7 +257,7 @@ def test_a_missing_plotly_is_told_with_the_extra(two, monkeypatch):
 
 @pytest.fixture(scope="module")
 def browser():
-    with browsing() as found:
+    with open_browser() as found:
         yield found
 
 

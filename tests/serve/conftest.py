@@ -1,14 +1,14 @@
-"""A tiny classifier, trained once, a service of it with the usual settings, and a browser."""
+"""A tiny classifier, trained once, its service with default settings, and a browser."""
 
 import pytest
-from serve_toy import classifier, served
+from serve_tools import served, train_classifier
 
-from browser import browsing
+from browser import open_browser
 
 
 @pytest.fixture(scope="session")
 def clf():
-    return classifier()
+    return train_classifier()
 
 
 @pytest.fixture(scope="session")
@@ -24,5 +24,5 @@ def client(model):
 
 @pytest.fixture(scope="module")
 def browser():
-    with browsing() as found:
+    with open_browser() as found:
         yield found

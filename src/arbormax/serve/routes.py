@@ -15,11 +15,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from arbormax.errors import OptionError
+from arbormax.model.predict import Decoding
 from arbormax.serve import metrics, schemas
 from arbormax.serve.batching import ClosedError, QueueFullError
 from arbormax.serve.limits import overloaded
 from arbormax.serve.problems import MEDIA_TYPE, Problem, argument_problem, validation_problem
 from arbormax.serve.service import Service
+from arbormax.taxonomy import Taxonomy
 
 log = logging.getLogger("arbormax.serve")
 M = TypeVar("M", bound=BaseModel)
@@ -33,33 +35,34 @@ _PROBLEM: dict[str, Any] = {
 
 def add_routes(router: APIRouter, service: Service) -> None:
     """Add the routes of a service to a router."""
-    predict_body, explain_body = schemas.predict_request(service.settings), schemas.explain_request(service.settings)
-    num_nodes = service.model.taxonomy.num_nodes
+    settings, taxonomy = service.settings, service.model.taxonomy
+    predict_body = schemas.predict_request(settings, taxonomy.num_leaves)
+    explain_body = schemas.explain_request(settings)
 
     @router.post("/v1/predict", tags=["model"], **_document(schemas.PredictResponse, predict_body))
     async def predict(request: Request) -> Response:
         """The class of one or several texts, with its path, the probability of each step, and alternatives."""
         body = await _read_body(request, predict_body)
         texts = body.all_texts()
-        work = service.batcher.predict(texts, body.decoding(body.top_k))
+        work = service.batcher.predict(texts, _checked(body.decoding(body.top_k), taxonomy))
         return JSONResponse({"predictions": await _run(service, request, work, texts)})
 
     @router.post("/v1/explain", tags=["model"], **_document(schemas.ExplainResponse, explain_body))
     async def explain(request: Request) -> Response:
         """The relevant part of the tree for one text, and the contribution of each word to each step."""
         body = await _read_body(request, explain_body)
-        if body.node is not None and body.node >= num_nodes:
-            raise _unknown_node(num_nodes)
-        work = service.batcher.call(partial(service.explain, body))
+        if body.node is not None and body.node >= taxonomy.num_nodes:
+            raise _unknown_node(taxonomy)
+        work = service.batcher.call(partial(service.explain, body, _checked(body.decoding(), taxonomy)))
         return JSONResponse(await _run(service, request, work, [body.text]))
 
     @router.get("/v1/taxonomy", tags=["taxonomy"], **_document(schemas.TaxonomyPage | schemas.TaxonomyMatches))
-    async def taxonomy(query: Annotated[schemas.TaxonomyQuery, Query()]) -> Response:
+    async def browse(query: Annotated[schemas.TaxonomyQuery, Query()]) -> Response:
         """A node with a page of its children, or with `search` the nodes whose names contain the words."""
         if query.search is not None:
             return JSONResponse(await asyncio.to_thread(service.tree.search, query.search, query.offset, query.limit))
-        if query.node >= num_nodes:
-            raise _unknown_node(num_nodes)
+        if query.node >= taxonomy.num_nodes:
+            raise _unknown_node(taxonomy)
         return JSONResponse(service.tree.page(query.node, query.offset, query.limit))
 
     @router.get("/v1/model", tags=["model"], **_document(schemas.model_response()))
@@ -117,8 +120,6 @@ async def _run(service: Service, request: Request, work: Coroutine[Any, Any, T],
         raise overloaded(error.retry_after) from None
     except ClosedError:
         raise Problem(503, "the service is shutting down", {"retry-after": "5", "connection": "close"}) from None
-    except OptionError as error:
-        raise argument_problem(error) from None
     service.metrics.texts.inc(len(texts))
     if service.settings.log_texts:
         log.info("texts: %s", json.dumps(texts, ensure_ascii=False))
@@ -143,5 +144,14 @@ async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -
         disconnect.cancel()
 
 
-def _unknown_node(num_nodes: int) -> Problem:
-    return Problem(404, f"unknown node: the taxonomy has the nodes 0 to {num_nodes - 1}")
+def _checked(decoding: Decoding, taxonomy: Taxonomy) -> Decoding:
+    """The decoding if the decoder accepts the values of its options."""
+    try:
+        decoding.check(taxonomy)
+    except OptionError as error:
+        raise argument_problem(error) from None
+    return decoding
+
+
+def _unknown_node(taxonomy: Taxonomy) -> Problem:
+    return Problem(404, f"unknown node: the taxonomy has the nodes 0 to {taxonomy.num_nodes - 1}")

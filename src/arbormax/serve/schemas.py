@@ -16,10 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from arbormax.decode import DECODERS
 from arbormax.encoders import ENCODERS
 from arbormax.heads import HEADS
+from arbormax.model.predict import Decoding
 from arbormax.serve.settings import Settings
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Node = Annotated[int, Field(ge=0, description="number of a node of the taxonomy; 0 is the root")]
+_DEFAULT_TOP_K, _MAX_TOP_K = 5, 100
 TEXT = "Which city has the oldest railroad in the world ?"
 
 
@@ -45,15 +47,6 @@ def decoder_options() -> dict[str, dict[str, DecoderOption]]:
     return found
 
 
-@dataclass(frozen=True)
-class Decoding:
-    """The decoder of a request with its options, and the number of alternatives."""
-
-    decoder: str
-    options: tuple[tuple[str, Any], ...] = ()
-    top_k: int = 0
-
-
 class DecodingRequest(BaseModel):
     """The fields that select a decoder; `_with_decoders` adds one field for each option of a decoder."""
 
@@ -76,12 +69,10 @@ class DecodingRequest(BaseModel):
         if decoder is None:
             raise ValueError(f"no decoder accepts {', '.join(given)} together")
         options = self.decoders[decoder]
-        if unknown := [name for name in given if name not in options]:
-            raise ValueError(f"the decoder {decoder} does not accept {', '.join(unknown)}")
         missing = [name for name, option in options.items() if option.default is inspect.Parameter.empty]
         if missing := [name for name in missing if name not in given]:
             raise ValueError(f"the decoder {decoder} requires {', '.join(missing)}")
-        return Decoding(decoder, tuple(given.items()), top_k)
+        return Decoding(decoder, given, top_k)
 
 
 class PredictRequest(DecodingRequest):
@@ -100,7 +91,7 @@ class PredictRequest(DecodingRequest):
 
     text: str | None = None
     texts: list[str] | None = None
-    top_k: int = Field(5, ge=0, le=100, description="number of most probable classes to return as alternatives")
+    top_k: int = Field(_DEFAULT_TOP_K, ge=0)
 
     @model_validator(mode="after")
     def _check_texts(self) -> Self:
@@ -130,11 +121,17 @@ class ExplainRequest(DecodingRequest):
 M = TypeVar("M", bound=DecodingRequest)
 
 
-def predict_request(settings: Settings) -> type[PredictRequest]:
-    """The request with the limits of these settings and the registered decoders."""
+def predict_request(settings: Settings, num_classes: int) -> type[PredictRequest]:
+    """The request with the limits of these settings, the registered decoders, and at most all classes in `top_k`."""
     text = _text_type(settings)
     texts = Annotated[list[text], Field(min_length=1, max_length=settings.max_texts)]  # type: ignore[valid-type]
-    return _with_decoders(PredictRequest, text=(text | None, None), texts=(texts | None, None))
+    top_k = Field(
+        min(_DEFAULT_TOP_K, num_classes),
+        ge=0,
+        le=min(_MAX_TOP_K, num_classes),
+        description="number of most probable classes to return as alternatives",
+    )
+    return _with_decoders(PredictRequest, text=(text | None, None), texts=(texts | None, None), top_k=(int, top_k))
 
 
 def explain_request(settings: Settings) -> type[ExplainRequest]:

@@ -10,10 +10,10 @@ from arbormax._version import __version__
 from arbormax.decode import DECODERS
 from arbormax.model.explain import explain
 from arbormax.model.network import Model
-from arbormax.model.predict import Names, Prediction, predict
+from arbormax.model.predict import Decoding, NodeNames, Prediction, decode_batches, render
 from arbormax.serve.batching import Batcher
 from arbormax.serve.metrics import Metrics
-from arbormax.serve.schemas import Decoding, ExplainRequest, decoder_options
+from arbormax.serve.schemas import ExplainRequest, decoder_options
 from arbormax.serve.settings import Settings
 from arbormax.serve.taxonomy import TreeIndex
 
@@ -23,7 +23,7 @@ class Service:
 
     def __init__(self, model: Model, settings: Settings, name: str) -> None:
         self.model, self.settings, self.name = model.eval(), settings, name
-        self.names = Names(model.taxonomy)
+        self.names = NodeNames(model.taxonomy)
         self.tree = TreeIndex(model.taxonomy, self.names, name)
         self.metrics = Metrics(lambda: self.batcher.waiting)
         self.batcher = Batcher(
@@ -44,26 +44,19 @@ class Service:
             positions.setdefault(decoding, []).append(position)
         rows: list[dict[str, Any]] = [{}] * len(texts)
         for decoding, own in positions.items():
-            predictions = predict(
-                self.model,
-                [texts[position] for position in own],
-                decoder=decoding.decoder,
-                options=dict(decoding.options),
-                top_k=decoding.top_k,
-                batch_size=self.settings.batch_size,
-            )
+            inputs = [texts[position] for position in own]
+            batches = decode_batches(self.model, inputs, decoding, self.settings.batch_size)
+            predictions = (prediction for batch in batches for prediction in render(batch, self.names))
             for position, prediction in zip(own, predictions, strict=True):
                 rows[position] = self._row(prediction)
         return rows
 
     def _row(self, prediction: Prediction) -> dict[str, Any]:
-        """The row of `arbormax predict` and the nodes of its steps and alternatives."""
-        row = prediction.to_dict()
-        steps = zip(self.names.steps(prediction.node), row["probabilities"], strict=True)
+        """The row of `arbormax predict`, and the nodes of its steps and alternatives."""
         return {
-            **row,
+            **prediction.to_dict(),
             "node": prediction.node,
-            "probability": row["probabilities"][-1] if row["probabilities"] else 1.0,
+            "probability": prediction.probability,
             "steps": [
                 {
                     "node": node,
@@ -71,12 +64,18 @@ class Service:
                     "label": self.names.label(node),
                     "probability": probability,
                 }
-                for node, probability in steps
+                for node, probability in zip(
+                    self.names.steps(prediction.node), prediction.probabilities, strict=True
+                )
             ],
             "alternatives": [
-                {**each, "node": node, "path": self.names.path(node)}
-                for each in row.get("top", ())
-                for node in [self._class_nodes[each["label"]]]
+                {
+                    "label": label,
+                    "node": self._class_nodes[label],
+                    "path": self.names.path(self._class_nodes[label]),
+                    "probability": probability,
+                }
+                for label, probability in prediction.alternatives
             ],
         }
 
@@ -109,14 +108,12 @@ class Service:
             "examples": list(settings.examples),
         }
 
-    def explain(self, request: ExplainRequest) -> dict[str, Any]:
+    def explain(self, request: ExplainRequest, decoding: Decoding) -> dict[str, Any]:
         """The prediction for one text and the reasons for it."""
-        decoding = request.decoding()
         return explain(
             self.model,
             request.text,
-            decoder=decoding.decoder,
-            options=dict(decoding.options),
+            decoding=decoding,
             siblings=request.siblings,
             words=request.words,
             node=request.node,

@@ -1,4 +1,4 @@
-"""What the service answers: predictions, explanations, the tree, the model, and its own description."""
+"""The API: predictions, explanations, the taxonomy, the model, the OpenAPI document and the metrics."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ import httpx
 import jsonschema
 import numpy as np
 import pytest
-from serve_toy import TEXTS, problem, served
+from serve_tools import TEXTS, problem, served
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Mount
@@ -15,109 +15,109 @@ from starlette.testclient import TestClient
 from arbormax import Taxonomy
 from arbormax.model.predict import NodeNames
 from arbormax.serve import create_app, schemas
-from arbormax.serve.taxonomy import Tree
+from arbormax.serve.taxonomy import TreeIndex
 
 
-def predict(client, **asked):
-    response = client.post("/v1/predict", json=asked)
+def predict(client, **body):
+    response = client.post("/v1/predict", json=body)
     assert response.status_code == 200, response.text
     return schemas.PredictResponse.model_validate_json(response.content).model_dump()["predictions"]
 
 
-def test_predictions_are_those_of_the_classifier(client, clf):
+def test_predictions_equal_those_of_the_classifier(client, clf):
     found = predict(client, texts=TEXTS, top_k=3)
     assert [row["label"] for row in found] == clf.predict(TEXTS).tolist()
     assert [tuple(row["path"]) for row in found] == clf.predict_paths(TEXTS)
-    chances, labels = clf.topk(TEXTS, 3)
+    probabilities, labels = clf.topk(TEXTS, 3)
     assert [[other["label"] for other in row["alternatives"]] for row in found] == labels.tolist()
-    told = [[other["probability"] for other in row["alternatives"]] for row in found]
-    assert told == pytest.approx(chances, rel=1e-4)
+    returned = [[other["probability"] for other in row["alternatives"]] for row in found]
+    assert returned == pytest.approx(probabilities, abs=1e-6)
     nodes = clf.node_proba(TEXTS)
     for row, proba in zip(found, nodes, strict=True):
         assert [step["name"] for step in row["steps"]] == row["path"]
         assert row["steps"][-1]["node"] == row["node"]
         steps = [step["probability"] for step in row["steps"]]
-        assert steps == pytest.approx([proba[step["node"]] for step in row["steps"]], rel=1e-4)
+        assert steps == pytest.approx([proba[step["node"]] for step in row["steps"]], abs=1e-6)
         assert row["probability"] == steps[-1]
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.3, 0.9, 0.9999])
-def test_a_tau_stops_where_the_classifier_would(client, clf, tau):
+def test_tau_selects_the_node_that_the_classifier_selects(client, clf, tau):
     texts = [*TEXTS, "owlish codish", "nothing known"]
     found = predict(client, texts=texts, tau=tau, top_k=0)
     assert [row["node"] for row in found] == clf.predict_nodes(texts, tau).tolist()
     assert not any(row["alternatives"] for row in found)
 
 
-def test_greedy_follows_the_best_child(client, clf):
+def test_the_greedy_decoder_follows_the_best_child(client, clf):
     texts = ["owlish oakish", "hen"]
     found = predict(client, texts=texts, decoder="greedy")
     assert [row["node"] for row in found] == clf.predict_nodes(texts, decoder="greedy").tolist()
 
 
-def test_the_root_is_an_answer_with_an_empty_path(client):
+def test_a_prediction_of_the_root_has_an_empty_path(client):
     (row,) = predict(client, text="zzz", tau=0.9999)
     assert (row["label"], row["node"], row["path"], row["steps"], row["probability"]) == ("", 0, [], [], 1.0)
     assert len(row["alternatives"]) == 5
 
 
-def test_mounted_in_another_application_it_answers_the_same(client, model):
+def test_a_mounted_application_returns_the_same_responses(client, model):
     inner = create_app(model)
 
-    async def ask(place):
+    async def post_both(place):
         transport = httpx.ASGITransport(Starlette(routes=[Mount(place, inner)]))
         async with (
             inner.router.lifespan_context(inner),
             httpx.AsyncClient(transport=transport, base_url="http://localhost") as there,
         ):
-            where = f"{place}/v1/predict"
-            return [await there.post(where, json=asked) for asked in ({"texts": TEXTS}, {"text": 3})]
+            url = f"{place}/v1/predict"
+            return [await there.post(url, json=body) for body in ({"texts": TEXTS}, {"text": 3})]
 
-    well, ill = asyncio.run(ask("/shop"))
-    assert well.content == client.post("/v1/predict", json={"texts": TEXTS}).content
-    assert problem(ill, 422) == problem(client.post("/v1/predict", json={"text": 3}), 422)
+    valid, invalid = asyncio.run(post_both("/shop"))
+    assert valid.content == client.post("/v1/predict", json={"texts": TEXTS}).content
+    assert problem(invalid, 422) == problem(client.post("/v1/predict", json={"text": 3}), 422)
 
 
-def test_mounted_where_its_own_paths_begin_it_is_not_found_at_half_of_them(model):
+def test_a_mount_point_equal_to_a_path_prefix_adds_no_routes(model):
     outer = TestClient(Starlette(routes=[Mount("/v1", create_app(model))]), base_url="http://localhost")
     problem(outer.post("/v1/predict", json={"text": "a"}), 404)
 
 
-def test_middleware_that_is_added_sees_predictions(model):
+def test_added_middleware_processes_predictions(model):
     app = create_app(model)
     app.add_middleware(CORSMiddleware, allow_origins=["*"])
     with TestClient(app, base_url="http://localhost") as client:
-        answer = client.post("/v1/predict", json={"text": "a"}, headers={"origin": "http://elsewhere.example"})
-    assert answer.status_code == 200
-    assert answer.headers["access-control-allow-origin"] == "*"
+        response = client.post("/v1/predict", json={"text": "a"}, headers={"origin": "http://elsewhere.example"})
+    assert response.status_code == 200
+    assert response.headers["access-control-allow-origin"] == "*"
 
 
-def test_odd_texts_are_texts_too(client):
-    odd = ["", " ", "a\0b", "\u202eowlish", "🦉" * 50, "<script>alert(1)</script>", '"}]', "owlish\n\r\t"]
-    assert len(predict(client, texts=odd)) == len(odd)
+def test_unusual_texts_are_accepted(client):
+    texts = ["", " ", "a\0b", "\u202eowlish", "🦉" * 50, "<script>alert(1)</script>", '"}]', "owlish\n\r\t"]
+    assert len(predict(client, texts=texts)) == len(texts)
 
 
-def test_a_request_larger_than_a_batch_is_answered_in_order(model, clf):
+def test_a_request_of_several_batches_is_answered_in_order(model, clf):
     texts = [TEXTS[i % len(TEXTS)] for i in range(100)]
     with served(model, batch_size=7) as client:
         assert [row["label"] for row in predict(client, texts=texts)] == clf.predict(texts).tolist()
 
 
-def test_an_explanation_shows_the_part_of_the_tree_that_matters(client, clf):
+def test_an_explanation_contains_the_relevant_part_of_the_tree(client, clf):
     response = client.post("/v1/explain", json={"text": "an owlish text", "siblings": 2})
     assert response.status_code == 200, response.text
-    told = response.json()
-    assert schemas.ExplainResponse.model_validate(told).model_dump().keys() == told.keys()
+    found = response.json()
+    assert schemas.ExplainResponse.model_validate(found).model_dump().keys() == found.keys()
     plain = client.post("/v1/explain", json={"text": "an owlish text", "words": False, "tau": 0.99})
     schemas.ExplainResponse.model_validate_json(plain.content)
-    assert told["label"] == clf.predict(["an owlish text"])[0]
-    assert told["nodes"][0]["parent"] is None
-    assert [step["name"] for step in told["steps"]][: told["stopped_at"]] == told["path"]
-    assert len(told["steps"][0]["words"]) == len(told["tokens"])
+    assert found["label"] == clf.predict(["an owlish text"])[0]
+    assert found["nodes"][0]["parent"] is None
+    assert [step["name"] for step in found["steps"]][: found["stopped_at"]] == found["path"]
+    assert len(found["steps"][0]["words"]) == len(found["tokens"])
     problem(client.post("/v1/explain", json={"text": "owl", "node": 10_000}), 404)
 
 
-def test_the_tree_is_told_page_by_page(client, clf):
+def test_the_taxonomy_is_returned_in_pages(client, clf):
     tax = clf.taxonomy_
     top = schemas.TaxonomyPage.model_validate_json(client.get("/v1/taxonomy").content)
     assert (top.classes, top.nodes, top.depth, top.fingerprint) == (6, tax.num_nodes, 3, tax.fingerprint)
@@ -127,12 +127,12 @@ def test_the_tree_is_told_page_by_page(client, clf):
     ]
     bird = tax.find("bird")
     page = client.get("/v1/taxonomy", params={"node": bird, "offset": 1, "limit": 1}).json()
-    assert [above["name"] for above in page["ancestors"]][1:] == ["animal"]
+    assert [ancestor["name"] for ancestor in page["ancestors"]][1:] == ["animal"]
     assert (page["total"], page["offset"], [child["label"] for child in page["children"]]) == (2, 1, ["hen"])
     problem(client.get("/v1/taxonomy", params={"node": tax.num_nodes}), 404)
 
 
-def test_a_search_gives_the_best_matches_first():
+def test_a_search_returns_the_best_matches_first():
     names = [
         "acute pain",
         "pain",
@@ -145,7 +145,7 @@ def test_a_search_gives_the_best_matches_first():
         "Rückgabe",
     ]
     tax = Taxonomy.from_nested(names)
-    tree = Tree(tax, NodeNames(tax), "names")
+    tree = TreeIndex(tax, NodeNames(tax), "names")
 
     def found(words):
         return [match["name"] for match in tree.search(words, 0, 50)["matches"]]
@@ -159,11 +159,11 @@ def test_a_search_gives_the_best_matches_first():
     assert [m["name"] for m in tree.search("pain", 1, 2)["matches"]] == ["pains of old", "acute pain"]
 
 
-def test_a_search_agrees_with_looking_at_every_name():
-    draw = np.random.default_rng(0)
-    names = sorted({"".join(draw.choice(list("ab é"), size=draw.integers(1, 7))).strip() or "x" for _ in range(300)})
+def test_a_search_agrees_with_a_scan_of_all_names():
+    rng = np.random.default_rng(0)
+    names = sorted({"".join(rng.choice(list("ab é"), size=rng.integers(1, 7))).strip() or "x" for _ in range(300)})
     tax = Taxonomy.from_nested(names)
-    tree = Tree(tax, NodeNames(tax), "names")
+    tree = TreeIndex(tax, NodeNames(tax), "names")
     for word in ("a", "b", "é", "ab", "ba", "éa", "aab", "zz"):
         found = [match["name"] for match in tree.search(word, 0, 500)["matches"]]
         assert sorted(found) == [name for name in names if word in name]
@@ -173,7 +173,7 @@ def test_a_search_agrees_with_looking_at_every_name():
         assert ranks == sorted(ranks)
 
 
-def test_a_search_over_http_tells_paths(client):
+def test_a_search_over_http_returns_paths(client):
     found = client.get("/v1/taxonomy", params={"search": "O"}).json()
     paths = [match["path"] for match in found["matches"]]
     assert paths == [["plant", "oak"], ["animal", "bird", "owl"], ["animal", "fish", "cod"]]
@@ -181,37 +181,37 @@ def test_a_search_over_http_tells_paths(client):
     schemas.TaxonomyMatches.model_validate(found)
 
 
-def test_the_model_tells_what_it_takes(client):
-    about = schemas.ModelResponse.model_validate_json(client.get("/v1/model").content)
-    assert (about.name, about.encoder, about.head, about.classes) == ("toy", "bag", "hierarchical", 6)
-    assert about.limits.max_texts == 1024
-    assert about.examples == ["an owlish text"]
+def test_the_model_route_describes_the_model_and_the_limits(client):
+    found = schemas.ModelResponse.model_validate_json(client.get("/v1/model").content)
+    assert (found.name, found.encoder, found.head, found.classes) == ("toy", "bag", "hierarchical", 6)
+    assert found.limits.max_texts == 1024
+    assert found.examples == ["an owlish text"]
 
 
-def test_the_document_is_whole_and_its_examples_are_accepted(client):
+def test_the_openapi_document_is_complete_and_its_examples_are_valid(client):
     document = client.get("/openapi.json").json()
     assert document["openapi"].startswith("3.1")
     assert {"/v1/predict", "/v1/explain", "/v1/taxonomy", "/v1/model", "/healthz", "/readyz", "/metrics"} <= set(
         document["paths"]
     )
-    referred = str(document).split("'$ref': '#/components/schemas/")[1:]
-    assert {part.split("'")[0] for part in referred} <= set(document["components"]["schemas"])
-    tried = 0
+    references = str(document).split("'$ref': '#/components/schemas/")[1:]
+    assert {part.split("'")[0] for part in references} <= set(document["components"]["schemas"])
+    count = 0
     for path in ("/v1/predict", "/v1/explain"):
         content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
         jsonschema.Draft202012Validator.check_schema(content["schema"])
         for example in content["examples"].values():
             jsonschema.validate(example["value"], content["schema"])
             assert client.post(path, json=example["value"]).status_code == 200
-            tried += 1
-    assert tried == 5
+            count += 1
+    assert count == 5
     schema = document["paths"]["/v1/predict"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert "1024" in str(schema["properties"]["texts"])
-    answer = document["components"]["schemas"]["PredictResponse"]
-    schemas.PredictResponse.model_validate(answer["example"])
+    response = document["components"]["schemas"]["PredictResponse"]
+    schemas.PredictResponse.model_validate(response["example"])
 
 
-def test_the_document_tells_how_to_send_a_key(model):
+def test_the_openapi_document_describes_the_api_key(model):
     with served(model, api_key="a key of some length") as client:
         document = client.get("/openapi.json", headers={"x-api-key": "a key of some length"}).json()
     schemes = document["components"]["securitySchemes"]
@@ -220,9 +220,9 @@ def test_the_document_tells_how_to_send_a_key(model):
     assert document["paths"]["/healthz"]["get"]["security"] == []
 
 
-def test_the_tree_is_paged_or_searched(client):
+def test_a_taxonomy_query_takes_node_or_search(client):
     content = problem(client.get("/v1/taxonomy", params={"node": 1, "search": "owl"}), 422)
-    assert "give node or search" in str(content)
+    assert "give node or search, not both" in str(content)
 
 
 def test_health_metrics_and_head(client):
@@ -232,7 +232,7 @@ def test_health_metrics_and_head(client):
     assert (head.status_code, head.content) == (200, b"")
 
 
-def test_the_metrics_count(model):
+def test_metrics_count_requests_texts_and_batches(model):
     with served(model) as client:
         client.post("/v1/predict", json={"texts": TEXTS[:5]})
         client.post("/v1/predict", json={"texts": []})
@@ -248,7 +248,7 @@ def test_the_metrics_count(model):
     assert "secret" not in text
 
 
-def test_what_is_refused_at_the_door_counts_for_its_route(model):
+def test_metrics_count_a_refused_request_for_its_route(model):
     with served(model, max_body_bytes=1024) as client:
         assert client.post("/v1/predict", json={"text": "x" * 2000}).status_code == 413
         text = client.get("/metrics").text

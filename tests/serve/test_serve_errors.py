@@ -1,4 +1,4 @@
-"""What the service refuses, and how: each error is a problem, tells no secret and logs no text."""
+"""Errors are problems in the format of RFC 9457; they contain no secrets, and no text is logged."""
 
 import logging
 import socket
@@ -7,7 +7,7 @@ from contextlib import suppress
 import httpx
 import pytest
 from pydantic import ValidationError
-from serve_toy import JSON, Gate, problem, served
+from serve_tools import JSON, Gate, problem, served
 
 from arbormax.serve import Settings
 
@@ -15,7 +15,7 @@ KEY = "a-key-for-tests"
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "where"),
+    ("body", "status", "location"),
     [
         (b"", 400, None),
         (b"{", 400, None),
@@ -33,41 +33,41 @@ KEY = "a-key-for-tests"
         (b'{"text": "a", "top_k": -1}', 422, "#/top_k"),
         (b'{"text": "a", "top_k": "5"}', 422, "#/top_k"),
         (b'{"text": "a", "top_k": 101}', 422, "#/top_k"),
-        (b'{"text": "a", "tau": 1}', 422, "#/tau"),
+        (b'{"text": "a", "tau": 2}', 422, "#/tau"),
         (b'{"text": "a", "tau": NaN}', 422, "#/tau"),
         (b'{"text": "a", "decoder": "beam"}', 422, "#/decoder"),
         (b'{"text": "a", "decoder": "leaf", "tau": 0.5}', 422, "#"),
         (b"[" * 100_000, 400, None),
     ],
 )
-def test_a_bad_body_is_told_where_it_is_bad(client, body, status, where):
-    told = problem(client.post("/v1/predict", content=body, headers=JSON), status)
-    if where is not None:
-        assert [error["pointer"] for error in told["errors"]] == [where]
+def test_an_invalid_body_is_reported_with_its_location(client, body, status, location):
+    content = problem(client.post("/v1/predict", content=body, headers=JSON), status)
+    if location is not None:
+        assert [error["pointer"] for error in content["errors"]] == [location]
 
 
-def test_a_refusal_does_not_give_the_text_back(client):
+def test_an_error_response_does_not_contain_the_text(client):
     response = client.post("/v1/predict", json={"texts": ["a secret", 5], "tau": "a secret"})
     assert len(problem(response, 422)["errors"]) == 2
     assert "a secret" not in response.text
 
 
-def test_a_body_with_very_many_defects_is_not_looked_at_one_by_one(client):
-    told = problem(client.post("/v1/predict", json={str(n): n for n in range(5000)}), 422)
-    assert "5000 defects" in told["detail"]
-    assert "errors" not in told
-    told = problem(client.post("/v1/predict", json={"texts": [1] * 1000}), 422)
-    assert len(told["errors"]) == 20
+def test_a_body_with_thousands_of_errors_is_reported_without_a_list(client):
+    content = problem(client.post("/v1/predict", json={str(n): n for n in range(5000)}), 422)
+    assert "5000 errors" in content["detail"]
+    assert "errors" not in content
+    content = problem(client.post("/v1/predict", json={"texts": [1] * 1000}), 422)
+    assert len(content["errors"]) == 20
 
 
-def test_a_query_is_checked_too(client):
-    told = problem(client.get("/v1/taxonomy", params={"limit": 501, "nod": 3}), 422)
-    assert {error["parameter"] for error in told["errors"]} == {"limit", "nod"}
+def test_an_invalid_query_is_reported(client):
+    content = problem(client.get("/v1/taxonomy", params={"limit": 501, "nod": 3}), 422)
+    assert {error["parameter"] for error in content["errors"]} == {"limit", "nod"}
     problem(client.get("/v1/taxonomy", params={"search": "a" * 201}), 422)
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
-def test_only_json_is_read(client, kind):
+def test_only_json_is_accepted(client, kind):
     headers = {} if kind is None else {"content-type": kind}
     problem(client.post("/v1/predict", content=b'{"text": "a"}', headers=headers), 415)
     problem(client.post("/v1/predict", content=b"x", headers={**JSON, "content-encoding": "gzip"}), 415)
@@ -87,14 +87,14 @@ def test_only_json_is_read(client, kind):
         ("DELETE", "/v1/model", 405),
     ],
 )
-def test_unknown_addresses_and_methods_are_problems(client, method, path, status):
+def test_unknown_paths_and_methods_are_problems(client, method, path, status):
     response = client.request(method, path)
     problem(response, status)
     assert status != 405 or "allow" in response.headers
 
 
-def test_every_answer_has_the_policy(client):
-    for response in (client.get("/v1/model"), client.get("/nowhere"), client.post("/v1/predict", content=b"")):
+def test_every_response_has_security_headers(client):
+    for response in (client.get("/v1/model"), client.get("/nolocation"), client.post("/v1/predict", content=b"")):
         policy = response.headers["content-security-policy"]
         assert policy.startswith("default-src 'none'; script-src 'self';")
         assert "unsafe" not in policy
@@ -103,7 +103,7 @@ def test_every_answer_has_the_policy(client):
         assert response.headers["cache-control"] == "no-store"
 
 
-def test_a_local_service_answers_to_local_names_alone(client, model):
+def test_a_local_service_accepts_local_host_names_only(client, model):
     problem(client.get("/v1/model", headers={"host": "evil.example"}), 421)
     problem(client.get("/v1/model", headers={"host": "127.0.0.1.evil.example:8000"}), 421)
     for name in ("localhost", "localhost:8000", "127.0.0.1", "[::1]:8000"):
@@ -113,7 +113,7 @@ def test_a_local_service_answers_to_local_names_alone(client, model):
         problem(other.get("/v1/model", headers={"host": "evil.example"}), 421)
 
 
-def test_with_a_key_only_those_who_show_it_are_answered(model):
+def test_requests_without_the_api_key_are_refused(model):
     with served(model, api_key=KEY) as client:
         for headers in ({}, {"x-api-key": "wrong"}, {"authorization": f"Basic {KEY}"}, {"x-api-key": KEY + "x"}):
             for method, path in (("POST", "/v1/predict"), ("GET", "/v1/taxonomy"), ("GET", "/metrics"), ("GET", "/no")):
@@ -128,12 +128,12 @@ def test_with_a_key_only_those_who_show_it_are_answered(model):
     assert KEY not in repr(Settings(api_key=KEY))
 
 
-def test_limits_on_texts_are_told_and_kept(model):
+def test_limits_of_texts_are_enforced(model):
     with served(model, max_texts=3, max_characters=10) as client:
-        told = problem(client.post("/v1/predict", json={"texts": ["a"] * 4}), 422)
-        assert told["errors"][0]["pointer"] == "#/texts"
-        told = problem(client.post("/v1/predict", json={"texts": ["a", "b" * 11]}), 422)
-        assert told["errors"][0]["pointer"] == "#/texts/1"
+        content = problem(client.post("/v1/predict", json={"texts": ["a"] * 4}), 422)
+        assert content["errors"][0]["pointer"] == "#/texts"
+        content = problem(client.post("/v1/predict", json={"texts": ["a", "b" * 11]}), 422)
+        assert content["errors"][0]["pointer"] == "#/texts/1"
         problem(client.post("/v1/explain", json={"text": "b" * 11}), 422)
         assert client.post("/v1/predict", json={"texts": ["b" * 10] * 3}).status_code == 200
 
@@ -149,29 +149,29 @@ def test_a_body_over_the_limit_is_not_read(model):
                 sent += 1000
                 yield b" " * 1000
 
-        with suppress(httpx.TransportError):  # where the connection is closed on what is still being sent
+        with suppress(httpx.TransportError):  # if the connection is closed while sending
             problem(client.post("/v1/predict", content=endless(), headers=JSON), 413)
         assert sent < 50_000_000
         assert client.post("/v1/predict", json={"text": "a"}).status_code == 200
 
 
-def test_a_body_that_does_not_arrive_is_given_up(model):
+def test_an_incomplete_body_times_out(model):
     with served(model, request_seconds=0.3) as client:
         with socket.create_connection((client.base_url.host, client.base_url.port), timeout=10) as slow:
             slow.sendall(b"POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n")
             slow.sendall(b"content-type: application/json\r\n\r\n{")
-            answer = b""
+            response = b""
             while part := slow.recv(10_000):  # until it is closed
-                answer += part
-        assert answer.startswith(b"HTTP/1.1 408")
-        assert b"application/problem+json" in answer
+                response += part
+        assert response.startswith(b"HTTP/1.1 408")
+        assert b"application/problem+json" in response
         assert client.get("/readyz").status_code == 200
 
 
-def test_a_request_that_takes_too_long_is_given_up_and_its_work_dropped(model, monkeypatch):
+def test_a_request_over_the_time_limit_is_dropped(model, monkeypatch):
     with served(model, request_seconds=0.4) as client:
         gate = Gate(model, monkeypatch)
-        problem(client.post("/v1/predict", json={"text": "first, which blocks the model"}), 504)
+        problem(client.post("/v1/predict", json={"text": "first, which occupies the model"}), 504)
         problem(client.post("/v1/predict", json={"texts": ["second"] * 10}), 504)
         assert "arbormax_queue_texts 0.0" in client.get("/metrics").text
         gate.open.set()
@@ -179,22 +179,22 @@ def test_a_request_that_takes_too_long_is_given_up_and_its_work_dropped(model, m
         assert gate.sizes == [1, 1]
 
 
-def test_an_unexpected_error_tells_nothing_and_logs_no_text(model, monkeypatch, caplog):
-    def broken(texts, batch_size=256):
+def test_an_unexpected_error_reveals_nothing_and_logs_no_text(model, monkeypatch, caplog):
+    def fail(texts, batch_size=256):
         raise RuntimeError(f"cannot read {texts}")
 
     with served(model) as client, caplog.at_level(logging.DEBUG):
-        monkeypatch.setattr(model, "node_log_probs", broken)
+        monkeypatch.setattr(model, "features", fail)
         response = client.post("/v1/predict", json={"text": "my secret"})
     problem(response, 500)
     assert "secret" not in response.text
     assert "RuntimeError" not in response.text
     logged = [record.getMessage() for record in caplog.records if record.name == "arbormax.serve"]
-    assert any("RuntimeError at " in line and "test_serve_refusals.py" in line for line in logged)
+    assert any("RuntimeError at " in line and "test_serve_errors.py" in line for line in logged)
     assert "secret" not in caplog.text
 
 
-def test_an_unexpected_error_elsewhere_is_a_problem_too_and_the_connection_lives(model, monkeypatch):
+def test_an_unexpected_error_keeps_the_connection(model, monkeypatch):
     with served(model) as client:
         with monkeypatch.context() as patch:
             patch.setattr(client.app.state.service.tree, "page", lambda *_: 1 / 0)
@@ -202,28 +202,28 @@ def test_an_unexpected_error_elsewhere_is_a_problem_too_and_the_connection_lives
         assert client.get("/v1/taxonomy").status_code == 200
 
 
-def test_no_text_is_logged_unless_asked_for(model, caplog):
-    asked = {"texts": ["my secret", "another secret"]}
+def test_texts_are_logged_only_if_requested(model, caplog):
+    body = {"texts": ["my secret", "another secret"]}
     for log_texts in (False, True):
         caplog.clear()
         with served(model, log_texts=log_texts) as client, caplog.at_level(logging.DEBUG):
-            client.post("/v1/predict", json=asked)
-            client.post("/v1/predict", json={**asked, "top_k": "secret"})
+            client.post("/v1/predict", json=body)
+            client.post("/v1/predict", json={**body, "top_k": "secret"})
             client.post("/v1/predict", content=b'{"text": "secret')
             client.get("/v1/taxonomy", params={"search": "secret"})
             client.get("/secret")
-        ours = [record.getMessage() for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))]
-        assert any(line.startswith("POST /v1/predict 200") for line in ours)
-        assert any("secret" in line for line in ours) == log_texts
+        lines = [record.getMessage() for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))]
+        assert any(line.startswith("POST /v1/predict 200") for line in lines)
+        assert any("secret" in line for line in lines) == log_texts
 
 
-def test_settings_that_cannot_work_are_refused():
-    with pytest.raises(ValidationError, match="never fits a queue"):
+def test_contradictory_settings_are_refused():
+    with pytest.raises(ValidationError, match="never fits into a queue"):
         Settings(max_texts=100, queue=50)
     with pytest.raises(ValidationError):
         Settings(max_text=5)
     for key in ("short", "schlüssel-lang", " padded key ", "two\nlines of it"):
-        with pytest.raises(ValidationError, match="a key "):
+        with pytest.raises(ValidationError, match="an API key "):
             Settings(api_key=key)
     assert Settings().is_local
     assert not Settings(host="0.0.0.0").is_local

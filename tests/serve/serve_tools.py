@@ -1,4 +1,4 @@
-"""What the tests of the service share: a tiny model, and a service of it on a free port for a while."""
+"""Tools of the service's tests: a tiny model, a service on a free port, and a model that waits."""
 
 import threading
 from contextlib import contextmanager
@@ -7,16 +7,15 @@ import httpx
 
 import arbormax as am
 from arbormax.serve import Settings, create_app
-from arbormax.serve.listen import listening
-from arbormax.serve.server import server_of
+from arbormax.serve.server import Server, bind_socket, create_config
 
 TREE = {"animal": {"bird": ["owl", "hen"], "fish": ["cod", "eel"]}, "plant": ["oak", "rye"]}
 TEXTS = [f"{word} {name}ish" for name in ("owl", "hen", "cod", "eel", "oak", "rye") for word in ("the", "a", "an old")]
 JSON = {"content-type": "application/json"}
 
 
-def classifier():
-    """A classifier that has learnt that a word of a class tells the class."""
+def train_classifier():
+    """A classifier that has learnt to recognise a class by one word."""
     labels = [text.split()[-1].removesuffix("ish") for text in TEXTS]
     options = {"encoder_options": {"dim": 8, "dropout": 0.0}, "learning_rate": 0.1, "epochs": 4, "validation": 0}
     return am.TextClassifier(am.Taxonomy.from_nested(TREE), accelerator="cpu", **options).fit(TEXTS * 2, labels * 2)
@@ -24,12 +23,18 @@ def classifier():
 
 @contextmanager
 def served(model, name="toy", **settings):
-    """A client of this model's service, which is on a free port while inside; `client.server` can be told to stop."""
-    chosen = Settings(**settings)
-    app = create_app(model, chosen, name)
+    """A client of this model's service on a free port; `client.server`, `.thread` and `.app` belong to the service."""
+    settings = Settings(**settings)
+    with served_app(create_app(model, settings, name), settings) as client:
+        yield client
+
+
+@contextmanager
+def served_app(app, settings):
+    """A client of this application on a free port."""
     started = threading.Event()
-    server = server_of(app, chosen, started.set)
-    with listening("127.0.0.1", 0) as listener:
+    server = Server(create_config(app, settings), started.set)
+    with bind_socket("127.0.0.1", 0) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
@@ -44,7 +49,7 @@ def served(model, name="toy", **settings):
 
 
 def problem(response, status):
-    """The content of an answer that must be a problem, as RFC 9457 has it."""
+    """The content of a response that must be a problem in the format of RFC 9457."""
     assert response.status_code == status, (response.status_code, response.text)
     assert response.headers["content-type"] == "application/problem+json"
     content = response.json()
@@ -54,16 +59,16 @@ def problem(response, status):
 
 
 class Gate:
-    """A model whose batches wait until it is opened; `sizes` are those of the batches that came."""
+    """Makes the batches of a model wait until `open` is set; `sizes` lists the batches that arrived."""
 
     def __init__(self, model, monkeypatch):
         self.open, self.reached, self.sizes = threading.Event(), threading.Event(), []
-        real = model.node_log_probs
+        real = model.features
 
-        def gated(texts, batch_size=256):
+        def wait_and_compute(texts, batch_size=256):
             self.sizes.append(len(texts))
             self.reached.set()
             assert self.open.wait(20)
             return real(texts, batch_size)
 
-        monkeypatch.setattr(model, "node_log_probs", gated)
+        monkeypatch.setattr(model, "features", wait_and_compute)
