@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from page_driver import BAD, EXAMPLES, WORSE, Visit, serving, tiny_model
+from page_tools import BAD, EXAMPLES, WORSE, Visit, serving, tiny_model
 
 RIVER = "king of the river"  # place 59%, wild 49%, river 44%; person is behind
 

@@ -5,7 +5,7 @@ import io
 import json
 
 import pytest
-from page_driver import Visit, serving, tiny_model
+from page_tools import Visit, serving, tiny_model
 
 SEMICOLONS = '\ufeffid;text;note\r\n1;"the old city; ""big""";"=SUM(A1)"\r\n2;"a river\r\nflows";\r\n3;;none\r\n'
 

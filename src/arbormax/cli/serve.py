@@ -61,9 +61,7 @@ def serve(
         float,
         typer.Option(min=0, max=1000, help="Milliseconds that a batch may wait to fill.", rich_help_panel=BATCHES),
     ] = 1.0,
-    queue: Annotated[
-        int, typer.Option(min=1, help="Maximum number of waiting texts.", rich_help_panel=BATCHES)
-    ] = 4096,
+    queue: Annotated[int, typer.Option(min=1, help="Maximum number of waiting texts.", rich_help_panel=BATCHES)] = 4096,
     device: Device = "auto",
     threads: Annotated[
         int | None,

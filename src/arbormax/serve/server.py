@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import signal
 import socket
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -32,7 +31,7 @@ from arbormax.serve.settings import Settings
 
 _MAX_HEAD_BYTES = 64 * 1024
 _KEEP_ALIVE_SECONDS = 5
-_WORKER_SECONDS = 60  # a worker that does not react for this long is replaced
+_WORKER_SECONDS = 15  # a worker that does not react for this long is replaced
 log = logging.getLogger("arbormax.serve")
 
 
@@ -216,7 +215,7 @@ def _create_worker_app(factory: Callable[[], ASGIApp], errors: SimpleQueue[str])
         app = factory()
     except ArbormaxError as error:
         errors.put(str(error))
-        sys.exit(STARTUP_FAILURE)
+        os._exit(STARTUP_FAILURE)  # a process that unloads torch is alive without answering, and its parent would wait
     _prepare_process(app)
     return app
 

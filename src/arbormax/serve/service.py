@@ -64,9 +64,7 @@ class Service:
                     "label": self.names.label(node),
                     "probability": probability,
                 }
-                for node, probability in zip(
-                    self.names.steps(prediction.node), prediction.probabilities, strict=True
-                )
+                for node, probability in zip(self.names.steps(prediction.node), prediction.probabilities, strict=True)
             ],
             "alternatives": [
                 {

@@ -41,9 +41,7 @@ class Settings(BaseModel):
         default=1.0, ge=0, le=1000, description="maximum time that a batch waits to fill, under load only"
     )
 
-    log_texts: bool = Field(
-        default=False, description="whether texts and messages of unexpected errors may be logged"
-    )
+    log_texts: bool = Field(default=False, description="whether texts and messages of unexpected errors may be logged")
 
     @field_validator("api_key")
     @classmethod
