@@ -1,6 +1,6 @@
-"""Global hierarchical classifiers: swap a network's last layer for a head that knows the class taxonomy.
+"""Global hierarchical classifiers: replace a network's last layer with a head that knows the class taxonomy.
 
-The public names are loaded when first asked for: a taxonomy needs no torch, and the command line answers at once.
+The public names are imported on first use, so that a taxonomy needs no torch and the command line starts quickly.
 """
 
 from importlib import import_module
@@ -36,7 +36,7 @@ __all__ = [
     "trainer_loss",
 ]
 
-_HOMES = {
+_MODULE_OF = {
     "FlatSoftmax": "arbormax.heads",
     "HierarchicalClassifier": "arbormax.sklearn.features",
     "HierarchicalSoftmax": "arbormax.heads",
@@ -48,17 +48,29 @@ _HOMES = {
     "replace_head": "arbormax.integrations.replace",
     "trainer_loss": "arbormax.integrations.transformers",
 }
-_MODULES = ("data", "decode", "encoders", "errors", "functional", "metrics", "model", "studies", "training")
+_SUBMODULES = (
+    "data",
+    "decode",
+    "encoders",
+    "errors",
+    "functional",
+    "heads",
+    "metrics",
+    "model",
+    "studies",
+    "taxonomy",
+    "training",
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in _SUBMODULES:
         return import_module(f"arbormax.{name}")
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'arbormax' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return found
+    value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, *_MODULES})
+    return sorted({*globals(), *_MODULE_OF, *_SUBMODULES})

@@ -21,8 +21,8 @@ def test_a_model_is_exported_and_the_agreement_with_torch_is_told(run, refused, 
     told = run("export", model, "--format", "onnx", "--out", tmp_path / "x")
     assert told.code == 0, told.err
     assert "model.onnx" in told.out
-    assert "takes input_ids (batch, length) int64" in told.out
-    assert "gives leaf_log_probs (batch, classes) and node_log_probs (batch, nodes)" in told.out
+    assert "input input_ids: (batch, length) int64" in told.out
+    assert "outputs leaf_log_probs (batch, classes) and node_log_probs (batch, nodes)" in told.out
     assert "Agrees with torch on 6 texts of different lengths" in told.out
     assert told.err == f"written: {tmp_path / 'x'}\n"
     assert (tmp_path / "x" / "model.onnx").is_file()

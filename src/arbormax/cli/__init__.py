@@ -1,4 +1,4 @@
-"""The command line: each command parses, calls one library function and prints."""
+"""The command line. Each command parses its arguments, calls one library function and prints the result."""
 
 import sys
 
@@ -16,6 +16,6 @@ def main() -> None:
         print(f"arbormax: the command line needs the package {package}: pip install 'arbormax[train]'", file=sys.stderr)
         sys.exit(2)
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a character that the terminal does not know is no reason to stop
+        if hasattr(stream, "reconfigure"):  # characters that the terminal cannot show are escaped
             stream.reconfigure(errors="backslashreplace")
     app()

@@ -20,13 +20,15 @@ app = typer.Typer(
 )
 
 
-class _ToPeople(logging.Handler):
+class _StatusHandler(logging.Handler):
+    """Prints log messages of the library on stderr."""
+
     def emit(self, record: logging.LogRecord) -> None:
         output.print_status(record.getMessage())
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         import arbormax as package
 
         print(f"arbormax {package.__version__}")
@@ -36,19 +38,19 @@ def _version(asked: bool) -> None:
 @app.callback(invoke_without_command=True)
 def arbormax(
     ctx: typer.Context,
-    version: Annotated[  # noqa: ARG001 - its callback prints
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    version: Annotated[  # noqa: ARG001 - its callback prints it
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[  # noqa: ARG001 - `Program` reads it
-        bool, typer.Option("--debug", envvar="ARBORMAX_DEBUG", help="Show a traceback when something is wrong.")
+        bool, typer.Option("--debug", envvar="ARBORMAX_DEBUG", help="Show a traceback for errors.")
     ] = False,
 ) -> None:
-    """Hierarchical text classification: classes form a tree, and the model knows it.
+    """Hierarchical text classification: the classes form a tree, and the model uses it.
 
     Example: `arbormax demo`, then `arbormax train my-texts.csv`
     """
-    if not (log := logging.getLogger("arbormax")).handlers:  # what the library has to report, for people
-        log.addHandler(_ToPeople())
+    if not (log := logging.getLogger("arbormax")).handlers:
+        log.addHandler(_StatusHandler())
         log.setLevel(logging.INFO)
     if ctx.invoked_subcommand is None:
         print(ctx.get_help())

@@ -1,4 +1,4 @@
-"""`arbormax export`: a model for other runtimes."""
+"""`arbormax export`: convert a model for another runtime."""
 
 from __future__ import annotations
 
@@ -10,23 +10,19 @@ import typer
 from arbormax.cli import output
 from arbormax.cli.options import Imports, Json, import_modules
 
-FORMATS = {"onnx": "onnxruntime", "torch-export": "torch.export"}
-
 
 def export(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a trained model.")],
     format: Annotated[str, typer.Option(help="onnx or torch-export.")] = "onnx",
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where to; by default MODEL-FORMAT beside the model.")
+        Path | None, typer.Option(metavar="FOLDER", help="Folder to write; by default MODEL-FORMAT next to the model.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a former export.")] = False,
-    no_check: Annotated[
-        bool, typer.Option("--no-check", help="Do not run the exported graph and compare it with torch.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing export.")] = False,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Do not compare the exported graph with torch.")] = False,
     imports: Imports = None,
     json: Json = False,
 ) -> None:
-    """Write a model as a graph for onnxruntime or torch.export, with all it takes to use it without arbormax.
+    """Export a model to ONNX or torch.export, with everything that is needed to use it without arbormax.
 
     Example: `arbormax export reviews-model --format onnx --out reviews-onnx`
     """
@@ -35,20 +31,20 @@ def export(
 
     folder = out or model.resolve().parent / f"{model.resolve().name}-{format}"
     with output.stage_progress("exporting") as progress:
-        made = export_model(model, folder, format, check=not no_check, force=force, progress=progress)  # type: ignore[arg-type]
+        exported = export_model(model, folder, format, check=not no_check, force=force, progress=progress)  # type: ignore[arg-type]
     if json:
-        output.print_json({**vars(made), "tolerance": None if no_check else TOLERANCE})
+        output.print_json({**vars(exported), "tolerance": None if no_check else TOLERANCE})
         return
-    rows = [(name, f"{size:,}") for name, size in made.files.items()]
-    output.print_result(output.table(("file", "bytes"), rows, f"{model} for {FORMATS[made.format]}"))
-    for name, told in made.inputs.items():
-        output.print_result(f"takes {name} {told}")
-    output.print_result("gives leaf_log_probs (batch, classes) and node_log_probs (batch, nodes)")
-    if made.difference is None:
+    rows = [(name, f"{size:,}") for name, size in exported.files.items()]
+    output.print_result(output.table(("file", "bytes"), rows, f"{model}, exported to {exported.format}"))
+    for name, about in exported.inputs.items():
+        output.print_result(f"input {name}: {about}")
+    output.print_result("outputs leaf_log_probs (batch, classes) and node_log_probs (batch, nodes)")
+    if exported.difference is None:
         output.print_result("Not checked against torch.")
     else:
         output.print_result(
-            f"Agrees with torch on {made.texts} texts of different lengths: the largest difference is "
-            f"{made.difference:.1e} ({TOLERANCE:.0e} is allowed)."
+            f"Agrees with torch on {exported.texts} texts of different lengths: largest difference "
+            f"{exported.difference:.1e}, tolerance {TOLERANCE:.0e}."
         )
-    output.print_status(f"written: {made.folder}")
+    output.print_status(f"written: {exported.folder}")

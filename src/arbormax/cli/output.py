@@ -1,4 +1,4 @@
-"""What goes to the screen: results on stdout, everything else on stderr."""
+"""Printing: results on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from arbormax.taxonomy import Taxonomy
 
-PLAIN_WIDTH = 120  # columns where there is no terminal to ask
+PLAIN_WIDTH = 120  # columns if the output is not a terminal
 
 
 def is_terminal() -> bool:
-    """Whether someone watches stderr, where progress is shown."""
+    """Whether stderr, which shows progress, is a terminal."""
     return sys.stderr.isatty()
 
 
@@ -30,22 +30,22 @@ def console(stderr: bool = False) -> Console:
 
 
 def print_status(message: str, style: str | None = None) -> None:
-    """A message for people, on stderr; never wrapped, so that a path or a command can be copied."""
+    """Print a message on stderr, without wrapping, so that paths and commands can be copied."""
     console(stderr=True).print(message, style=style, soft_wrap=True)
 
 
 def print_result(renderable: RenderableType) -> None:
-    """A result for people, on stdout."""
+    """Print a result on stdout."""
     console().print(renderable, soft_wrap=isinstance(renderable, str))
 
 
 def print_json(value: Any) -> None:
-    """A result for scripts, on stdout; what is not a number in JSON becomes null."""
+    """Print a result as JSON on stdout; infinity and NaN become null."""
     print(json.dumps(to_plain(value), ensure_ascii=False, indent=2))
 
 
 def to_plain(value: Any) -> Any:
-    """The value with nothing in it but what JSON knows."""
+    """The value, converted to types that JSON has."""
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set)):
@@ -58,22 +58,22 @@ def to_plain(value: Any) -> Any:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> RenderableType:
-    """A table whose first column is text and whose others are numbers."""
+    """A table with text in the first column and numbers in the others."""
     from rich import box
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=box.SIMPLE_HEAD)
+    grid = Table(box=box.SIMPLE_HEAD)
     for place, name in enumerate(columns):
-        drawn.add_column(name, justify="left" if place == 0 else "right", overflow="fold")
+        grid.add_column(name, justify="left" if place == 0 else "right", overflow="fold")
     for row in rows:
-        drawn.add_row(*row)
-    return drawn if title is None else Group(Text(title, style="bold"), drawn)
+        grid.add_row(*row)
+    return grid if title is None else Group(Text(title, style="bold"), grid)
 
 
 def format_number(value: Any) -> str:
-    """A measure as a table shows it."""
+    """A value as text for a table."""
     if value is None:
         return "–"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -82,7 +82,7 @@ def format_number(value: Any) -> str:
 
 
 def measure_table(values: Mapping[str, Any], title: str | None = None) -> RenderableType:
-    """Every measure, one a row; one given level by level has a row for each."""
+    """A table with one row per measure; a list has one row per level."""
     rows: list[tuple[str, str]] = []
     for name, value in values.items():
         if isinstance(value, (list, tuple)):
@@ -93,46 +93,45 @@ def measure_table(values: Mapping[str, Any], title: str | None = None) -> Render
 
 
 def path_tree(title: str, names: Sequence[str], probabilities: Sequence[float]) -> RenderableType:
-    """A path from the root down, with the probability at each level."""
+    """A path from the root downwards, with the probability of each step."""
     from rich.text import Text
     from rich.tree import Tree
 
-    drawn = Tree(Text(title, style="bold"))
-    at = drawn
+    tree = branch = Tree(Text(title, style="bold"))
     for name, probability in zip(names, probabilities, strict=True):
-        at = at.add(Text(printable(name)).append(f"  {probability:.3f}", style="cyan"))
-    return drawn
+        branch = branch.add(Text(printable(name)).append(f"  {probability:.3f}", style="cyan"))
+    return tree
 
 
 def printable(name: str) -> str:
-    """A name without characters that would steer the terminal."""
+    """A name with control characters escaped."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
 
 
 def taxonomy_size(tax: Taxonomy) -> dict[str, Any]:
-    """A taxonomy in a few numbers."""
+    """The size of a taxonomy, for JSON output."""
     return {"classes": tax.num_leaves, "nodes": tax.num_nodes, "depth": tax.depth, "fingerprint": tax.fingerprint}
 
 
 @contextmanager
 def progress_bar(description: str, total: int | None = None, unit: str = "texts") -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, if that is a terminal; gives the function that moves it on."""
+    """A progress bar on stderr if that is a terminal; yields the function that advances it."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     count = "{task.completed:,.0f}" + ("/{task.total:,.0f}" if total is not None else "") + f" {unit}"
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(count), TimeElapsedColumn())
     last = (TimeRemainingColumn(),) if total is not None else ()
-    with Progress(*columns, *last, console=console(stderr=True), transient=True, disable=not is_terminal()) as shown:
-        task = shown.add_task(description, total=total)
-        yield lambda count: shown.advance(task, count)
+    with Progress(*columns, *last, console=console(stderr=True), transient=True, disable=not is_terminal()) as progress:
+        task = progress.add_task(description, total=total)
+        yield lambda count: progress.advance(task, count)
 
 
 @contextmanager
 def stage_progress(description: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar on stderr for a library function that tells (stage, done, total)."""
+    """A progress bar on stderr; yields a callback that takes (stage, done, total)."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console(stderr=True), transient=True, disable=not is_terminal()) as shown:
-        task = shown.add_task(description, total=None)
-        yield lambda stage, done, total: shown.update(task, description=stage, completed=done, total=total)
+    with Progress(*columns, console=console(stderr=True), transient=True, disable=not is_terminal()) as progress:
+        task = progress.add_task(description, total=None)
+        yield lambda stage, done, total: progress.update(task, description=stage, completed=done, total=total)
