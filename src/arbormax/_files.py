@@ -1,11 +1,12 @@
-"""Writing a file whole or not at all."""
+"""Atomic file writing, and values ready for JSON."""
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -46,3 +47,16 @@ def write_file(path: str | os.PathLike[str], content: bytes | str) -> None:
     """Replace the content of a file in one step; a string is written as UTF-8."""
     with atomic_write(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def to_plain(value: Any) -> Any:
+    """The value with nothing but JSON's types; infinite numbers and NaN become None."""
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [to_plain(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy and torch
+        return to_plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)

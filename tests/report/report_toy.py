@@ -12,8 +12,9 @@ import torch
 
 import arbormax as am
 from arbormax.data.examples import Examples
+from arbormax.model.folder import format_metrics
+from arbormax.studies.details import Recorder, build_details
 from arbormax.studies.evaluate import evaluate_log_probs
-from arbormax.studies.record import Recorder, details, to_json
 
 TREE = am.Taxonomy.from_nested(
     {"animal": {"bird": ["owl", "hen"], "fish": ["cod", "eel"]}, "plant": {"tree": ["oak", "elm"], "grass": ["rye"]}}
@@ -42,7 +43,7 @@ def run_of(folder: Path, tax=TREE, *, seed=0, head="hierarchical", texts=60, ski
         "details": {**made, "config": config, **recorder.details(examples, found.predicted)},
     }
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "metrics.json").write_text(to_json(metrics), "utf-8")
+    (folder / "metrics.json").write_text(format_metrics(metrics), "utf-8")
     return folder
 
 
@@ -51,10 +52,10 @@ def by_numbers(folder: Path, tax, texts: int) -> Path:
     draw = np.random.default_rng(0)
     true = tax.leaves[draw.integers(tax.num_leaves, size=texts)]
     pred = np.where(draw.random(texts) < 0.6, true, tax.leaves[draw.integers(tax.num_leaves, size=texts)])
-    told = details(Examples([f"text {item}" for item in range(texts)], true), pred, tax)
+    told = build_details(Examples([f"text {item}" for item in range(texts)], true), pred, tax)
     folder.mkdir()
     metrics = {"test": {"accuracy": float((true == pred).mean())}, "details": told}
-    (folder / "metrics.json").write_text(to_json(metrics), "utf-8")
+    (folder / "metrics.json").write_text(format_metrics(metrics), "utf-8")
     return folder
 
 

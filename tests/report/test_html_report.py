@@ -18,8 +18,9 @@ import arbormax as am
 from arbormax.cli.app import app
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError, MissingDependencyError, OptionError
+from arbormax.model.folder import format_metrics
 from arbormax.report import report_html, write_report
-from arbormax.studies.record import details, to_json
+from arbormax.studies.details import build_details
 from browser import open_browser
 
 EVIL = "</script><script>window.hit = 1</script><img src=x onerror='window.hit = 1'>"
@@ -148,9 +149,9 @@ def test_a_comparison_is_reported_with_its_own_intervals(tmp_path):
                 "level": 0.9,
             }
         ],
-        "details": {head: details(examples, predicted, TREE) for head, predicted in rows.items()},
+        "details": {head: build_details(examples, predicted, TREE) for head, predicted in rows.items()},
     }
-    (tmp_path / "results.json").write_text(to_json(told), "utf-8")
+    (tmp_path / "results.json").write_text(format_metrics(told), "utf-8")
     page = Page(report_html([tmp_path]))
     assert "hierarchical, macro-F1: +2.0 points [+1.0, +3.0], better" in page.words
     assert "50.0\u202f% ± 1.0" in page.words
@@ -159,7 +160,7 @@ def test_a_comparison_is_reported_with_its_own_intervals(tmp_path):
     assert page.data["runs"][0]["curve"] == CURVE
     assert page.data["runs"][1]["answers"] is None
     del told["details"]
-    (tmp_path / "results.json").write_text(to_json(told), "utf-8")
+    (tmp_path / "results.json").write_text(format_metrics(told), "utf-8")
     with pytest.raises(InputError, match="arbormax compare"):
         report_html([tmp_path])
 

@@ -12,7 +12,7 @@ from report_toy import CURVE, TREE, Page, run_of
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError
 from arbormax.report import report_html
-from arbormax.studies.record import details
+from arbormax.studies.details import build_details
 
 NAN, BEYOND = float("nan"), float("inf")
 DIFFERENCE = {
@@ -40,7 +40,7 @@ def written(folder: Path, content: dict, name: str = "metrics.json") -> Path:
 def comparison(folder: Path, **changed: object) -> Path:
     draw = np.random.default_rng(0)
     examples = Examples(["a text"] * 9, TREE.leaves[draw.integers(7, size=9)])
-    own = details(examples, TREE.leaves[draw.integers(7, size=(2, 9))], TREE)
+    own = build_details(examples, TREE.leaves[draw.integers(7, size=(2, 9))], TREE)
     heads = ("flat", "hierarchical")
     told = {
         "heads": heads,

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 import arbormax as am
 from arbormax.data.examples import Examples
+from arbormax.model.folder import format_metrics
+from arbormax.studies.details import MAX_PAIRS, QUOTE_LENGTH, THRESHOLDS, Recorder, build_details, shorten
 from arbormax.studies.evaluate import evaluate_log_probs
-from arbormax.studies.record import LETTERS, PAIRS, THRESHOLDS, Recorder, details, shortened, to_json
 from strategies import taxonomies
 
 TREE = am.Taxonomy.from_nested({"animal": {"bird": ["owl", "hen"], "fish": ["cod", "eel"]}, "plant": ["oak", "rye"]})
@@ -125,8 +126,8 @@ def test_only_the_costliest_pairs_are_listed_and_the_others_counted():
     tax = am.Taxonomy.from_nested([f"c{number}" for number in range(80)])
     one, other = (side.ravel() for side in np.meshgrid(tax.leaves, tax.leaves))
     examples = Examples(["x"] * 6401, np.append(one, 5))
-    told = details(examples, np.append(other, 9), tax)["confusions"]
-    assert len(told["pairs"]) == PAIRS
+    told = build_details(examples, np.append(other, 9), tax)["confusions"]
+    assert len(told["pairs"]) == MAX_PAIRS
     assert told["pairs"][0] == [5, 9, 2]
     assert told["all_pairs"] == 80 * 79
     assert told["all_mistakes"] == 80 * 79 + 1
@@ -135,12 +136,14 @@ def test_only_the_costliest_pairs_are_listed_and_the_others_counted():
 def test_the_surest_mistakes_of_a_pair_are_quoted_each_text_once():
     oak, rye = TREE.find("oak"), TREE.find("rye")
     examples = Examples(["a", "b", "c", "d"], np.array([oak, oak, oak, oak]))
-    sure = np.array([0.2, 0.9, 0.5, 0.4])
-    told = details(examples, np.array([rye, rye, rye, rye]), TREE, sure=sure)["confusions"]["examples"]
+    confidence = np.array([0.2, 0.9, 0.5, 0.4])
+    told = build_details(examples, np.array([rye, rye, rye, rye]), TREE, confidence=confidence)["confusions"][
+        "examples"
+    ]
     assert told == [
         [{"text": "b", "probability": 0.9}, {"text": "c", "probability": 0.5}, {"text": "d", "probability": 0.4}]
     ]
-    twice = details(examples, np.full((2, 4), rye), TREE)
+    twice = build_details(examples, np.full((2, 4), rye), TREE)
     assert [quote["text"] for quote in twice["confusions"]["examples"][0]] == ["a", "b", "c"]
     assert twice["confusions"]["pairs"] == [[oak, rye, 8]]
     assert twice["seeds"] == 2
@@ -153,18 +156,18 @@ def test_texts_stay_out_where_that_is_asked_for():
 
 
 def test_long_texts_are_cut_and_odd_ones_made_writable():
-    assert shortened("a  b\n\tc") == "a b c"
-    assert len(shortened("long " * 500)) <= LETTERS
-    assert shortened("long " * 500).endswith("…")
-    shortened("lone \ud800 surrogate").encode("utf-8")
+    assert shorten("a  b\n\tc") == "a b c"
+    assert len(shorten("long " * 500)) <= QUOTE_LENGTH
+    assert shorten("long " * 500).endswith("…")
+    shorten("lone \ud800 surrogate").encode("utf-8")
 
 
 def test_the_file_has_a_line_for_each_part_of_the_details():
     examples, logp = scored(TREE, 9, count=30)
     found, told = recorded(TREE, examples, logp)
     metrics = {"test": {"accuracy": found.metrics["accuracy"]}, "details": told}
-    text = to_json(metrics)
+    text = format_metrics(metrics)
     assert json.loads(text) == metrics
     assert sum(line.startswith('    "') for line in text.splitlines()) == len(told) + 1
-    assert to_json({"a": 1}) == '{\n  "a": 1\n}\n'
-    assert json.loads(to_json({"details": told})) == {"details": told}
+    assert format_metrics({"a": 1}) == '{\n  "a": 1\n}\n'
+    assert json.loads(format_metrics({"details": told})) == {"details": told}

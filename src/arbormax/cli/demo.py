@@ -76,7 +76,7 @@ def demo(
     output.print_result(
         "\nNext: arbormax train my-texts.csv --text TEXT-COLUMN --label LABEL-COLUMN    train on your own texts\n"
         f"      arbormax taxonomy show {DATASET} --depth 2                             show the tree\n"
-        f"      arbormax compare {DATASET} --epochs 3                                  compare with folds, seeds and intervals"
+        f"      arbormax compare {DATASET} --epochs 3                                  compare with folds and intervals"
     )
 
 

@@ -30,25 +30,27 @@ if TYPE_CHECKING:
 @expand_options
 def evaluate(
     ctx: typer.Context,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model.")],
-    data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset, whose test texts are taken, or a file.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of the model.")],
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="A dataset, of which the test texts are used, or a file.")
+    ],
     table: InputOptions,
     labels: LabelOptions,
-    split: Annotated[str, typer.Option(help="Of a dataset: test or train.")] = "test",
+    split: Annotated[str, typer.Option(help="Part of a dataset: test or train.")] = "test",
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the measures there, as JSON; `arbormax report FILE` shows them."),
+        typer.Option(metavar="FILE", help="Write the measures to this JSON file, for `arbormax report FILE`."),
     ] = None,
     no_texts: NoTexts = False,
     predictions: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write what was predicted: .csv .tsv .jsonl .parquet")
+        Path | None, typer.Option(metavar="FILE", help="Write the predictions to this file: .csv .tsv .jsonl .parquet")
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts at a time.")] = 256,
+    batch_size: Annotated[int, typer.Option(min=1, help="Number of texts in one batch.")] = 256,
     device: Device = "auto",
     imports: Imports = None,
     json: Json = False,
 ) -> None:
-    """Measure a model on labelled texts.
+    """Evaluate a model on labelled texts.
 
     Example: `arbormax evaluate reviews-model held-out.csv --text body --label category`
     """
@@ -57,26 +59,34 @@ def evaluate(
     if predictions is not None:
         writers.format_of(predictions, None)
     import_modules(imports)
-    from arbormax.model import load_model, read_metrics
-    from arbormax.studies import evaluate as measured
-    from arbormax.studies.record import Recorder, origin, to_json
+    from arbormax.model import load_model
+    from arbormax.studies.record import Record, evaluation
 
     loaded = load_model(model, resolve_device(device))
+    if not loaded.encoder.takes_texts:
+        raise OptionError(
+            f"{model} classifies feature matrices, not texts: evaluate it in Python with "
+            "HierarchicalClassifier.load(folder).evaluate(X, y)",
+            argument="model",
+        )
     examples = _read(data, split, table, labels, loaded.taxonomy)
-    with output.progress_bar("measuring", len(examples)) as advance:
-        recorder = None if out is None else Recorder(loaded.taxonomy)
-        found = measured(loaded, examples, batch_size, advance, recorder)
-    metrics = output.to_plain(found.metrics)
+    with output.progress_bar("evaluating", len(examples)) as advance:
+        record, predicted = evaluation(
+            loaded,
+            examples,
+            command=errors.command_line(ctx),
+            texts=not no_texts,
+            batch_size=batch_size,
+            progress=advance,
+        )
     if predictions is not None:
-        _write_predictions(predictions, examples, found.predicted.tolist(), loaded.taxonomy)
-    if out is not None and recorder is not None:
-        from arbormax._files import write_file
-
-        before = read_metrics(model)
-        told = recorder.details(examples, found.predicted, texts=not no_texts)
-        known = {name: value for name, value in before.items() if name in ("training", "data")}
-        made = origin(errors.command_line(ctx), loaded.config)
-        write_file(out, to_json({**metrics, **known, "details": {**made, **told}}).encode())
+        _write_predictions(predictions, examples, predicted.tolist(), loaded.taxonomy)
+    if out is not None:
+        saved = Record.read(model)
+        record.training, record.data = saved.training, saved.data
+        record.write_evaluation(out)
+    metrics = record.test
+    assert metrics is not None
     if json:
         output.print_json(metrics)
     else:
@@ -88,15 +98,17 @@ def evaluate(
 
 def _read(data: str, split: str, table: InputOptions, labels: LabelOptions, tree: Taxonomy) -> Examples:
     if split not in ("test", "train"):
-        raise OptionError(f"--split is test or train, found {split!r}")
+        raise OptionError(f"expected test or train, found {split!r}", argument="split")
     check_exists(data)
     with output.progress_bar(f"reading {data}"):
         if not is_dataset(data):
             if split != "test":
-                raise OptionError(f"--split belongs to datasets, and {data} is a file")
+                raise OptionError(f"only a dataset has splits, and {data} is a file", argument="split")
             return read_file(Path(data), table, labels, tree)[0]
         if (table, labels) != (InputOptions(), LabelOptions()):
-            raise OptionError(f"options such as --text and --delimiter belong to files, and {data} is a dataset")
+            raise OptionError(
+                f"--text, --delimiter and the other options of files cannot be combined with the dataset {data}"
+            )
         from arbormax.data import load
 
         dataset = load(data)

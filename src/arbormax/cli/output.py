@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+
+from arbormax._files import to_plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,19 +43,6 @@ def print_result(renderable: RenderableType) -> None:
 def print_json(value: Any) -> None:
     """Print a result as JSON on stdout; infinity and NaN become null."""
     print(json.dumps(to_plain(value), ensure_ascii=False, indent=2))
-
-
-def to_plain(value: Any) -> Any:
-    """The value, converted to types that JSON has."""
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set)):
-        return [to_plain(item) for item in value]
-    if hasattr(value, "tolist"):  # numpy and torch
-        return to_plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> RenderableType:

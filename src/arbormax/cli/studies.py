@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from arbormax._files import to_plain
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import is_dataset, read_labelled
@@ -19,10 +20,7 @@ from arbormax.errors import OptionError, did_you_mean
 from arbormax.metrics.registry import COSTS, shown_measures
 
 if TYPE_CHECKING:
-    from arbormax.data import Examples
     from arbormax.model import TrainConfig
-    from arbormax.studies.compare import Comparison
-    from arbormax.taxonomy import Taxonomy
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A dataset, whose training texts are taken, or a file.")]
 Tree = Annotated[Path | None, typer.Option(metavar="FILE", help="The tree of classes; else inferred from the labels.")]
@@ -74,7 +72,8 @@ def crossval(
             epochs_from=chosen,
         )
     told = result.to_dict()
-    keep(out, told)
+    if out is not None:
+        _write_results(out, to_plain(told))
     if json:
         output.print_json(told)
         return
@@ -131,6 +130,7 @@ def compare(
         raise OptionError("--epochs-from fold belongs to cross-validation, and this measures on test texts")
     texts = read_labelled(data, table, labels, taxonomy, test=test)
     from arbormax.studies.compare import compare as run
+    from arbormax.studies.record import comparison
 
     with output.stage_progress("comparison") as progress, errors.resume_hint(out, errors.command_line(ctx)):
         result = run(
@@ -151,8 +151,9 @@ def compare(
     told = result.to_dict()
     if out is not None:
         measured_on = texts.test if texts.test is not None and result.measured_on == "test" else texts.train
-        details = _details(result, measured_on, texts.taxonomy, errors.command_line(ctx), quote=not no_texts)
-        keep(out, {**told, "data": texts.about}, details)
+        command = errors.command_line(ctx)
+        results = comparison(result, measured_on, texts.taxonomy, data=texts.about, command=command, texts=not no_texts)
+        _write_results(out, results)
     if json:
         output.print_json(told)
         return
@@ -232,26 +233,11 @@ def search(
     output.print_result(f"Next: {_train_command(data, result.config, model.preset, taxonomy, table, labels)}")
 
 
-def keep(folder: Path | None, told: dict[str, Any], details: dict[str, Any] | None = None) -> None:
-    """Put the whole result beside its parts."""
-    if folder is not None:
-        from arbormax._files import write_file
-        from arbormax.studies.record import to_json
+def _write_results(folder: Path, results: dict[str, Any]) -> None:
+    from arbormax._files import write_file
+    from arbormax.model.folder import format_metrics
 
-        whole = {**output.to_plain(told), **({} if details is None else {"details": details})}
-        write_file(folder / "results.json", to_json(whole).encode())
-
-
-def _details(result: Comparison, examples: Examples, tree: Taxonomy, command: str, *, quote: bool) -> dict[str, Any]:
-    """What a report needs, for each head over all of its seeds."""
-    from arbormax.studies.record import details, origin
-
-    at = (result.predicted[result.heads[0]][0] >= 0).nonzero()[0]  # the only example of its label is never validated
-    measured = examples.take(at)
-    return {
-        head: {**origin(command, result.config), **details(measured, rows[:, at], tree, texts=quote)}
-        for head, rows in result.predicted.items()
-    }
+    write_file(folder / "results.json", format_metrics(results).encode())
 
 
 def _space(path: Path | None, model: ModelOptions) -> dict[str, Any]:

@@ -73,10 +73,9 @@ def train(
             output.print_json({"model": str(folder), "finished": True})
         return
 
-    from arbormax._files import write_file
     from arbormax.model import save_model
     from arbormax.model.folder import remove_state
-    from arbormax.studies.record import to_json
+    from arbormax.studies import record
     from arbormax.training import fit
 
     options: dict[str, Any] = {"resume": resume, "hardware": hardware, "every_steps": snapshot_steps}
@@ -95,11 +94,20 @@ def train(
         progress = output.is_terminal()
         run = fit(config, texts.taxonomy, texts.train, texts.valid, folder=folder, progress=progress, **options)
         command = errors.command_line(ctx)
-        metrics, details = measure(run, texts, command, quote=not no_texts)
-        save_model(run.model, folder, metrics)
-        if details is not None:
-            write_file(folder / "metrics.json", to_json({**metrics, "details": details}).encode())
+        with output.progress_bar("evaluating on the test texts", len(texts.test or ())) as advance:
+            made = record.build(
+                run,
+                texts.train,
+                valid=texts.valid,
+                test=texts.test,
+                data=texts.about,
+                command=command,
+                texts=not no_texts,
+                progress=advance,
+            )
+        save_model(run.model, folder, made.to_dict())
     remove_state(folder)
+    metrics = made.to_dict(details=False)
     if json:
         output.print_json({"model": str(folder), **metrics})
     else:
@@ -176,39 +184,6 @@ def is_finished(folder: Path, config: TrainConfig, resume: bool, overwrite: bool
     elif (state / "last.ckpt").is_file() and not (resume or overwrite):
         raise OptionError(f"{folder} holds a training that was stopped: go on with --resume, or anew with --overwrite")
     return False
-
-
-def measure(
-    run: Run, texts: Labelled, command: str, *, quote: bool = True
-) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The measures on the test texts, how training went, and on what; and the details, which a report needs."""
-    from arbormax.studies import evaluate
-    from arbormax.studies.record import Recorder, origin
-
-    metrics: dict[str, Any] = {}
-    details = None
-    if texts.test is not None:
-        recorder = Recorder(run.model.taxonomy)
-        with output.progress_bar("measuring on the test texts", len(texts.test)) as advance:
-            found = evaluate(run.model, texts.test, progress=advance, recorder=recorder)
-        metrics["test"] = output.to_plain(found.metrics)
-        told = recorder.details(texts.test, found.predicted, texts=quote)
-        details = {**origin(command, run.model.config), **told}
-    metrics["training"] = {
-        "epochs": run.epochs,
-        "best_epoch": run.best_epoch,
-        "valid_macro_f1": run.valid_macro_f1,
-        "curve": [dict(epoch) for epoch in run.curve],
-        "seconds": round(run.seconds, 3),
-        "parameters": run.model.num_parameters,
-        "train_items": len(texts.train),
-        "valid_items": None if texts.valid is None else len(texts.valid),
-        "validation": run.model.config.validation if texts.valid is None else None,
-        "device": str(run.model.device),
-        "command": command,
-    }
-    metrics["data"] = texts.about
-    return metrics, details
 
 
 def _columns(table: InputOptions, labels: LabelOptions) -> list[str]:

@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def save_model(model: Model, folder: Path | str, metrics: dict[str, Any] | None 
         # copies: on a GPU the weights of an LSTM are parts of one piece of memory, which a file cannot tell apart
         save_file({name: value.cpu().clone() for name, value in model.state_dict().items()}, beside / _WEIGHTS)
         (beside / _WEIGHTS).chmod((beside / _TREE).stat().st_mode)  # safetensors lets the owner alone read it
-        (beside / _METRICS).write_text(json.dumps(metrics, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        (beside / _METRICS).write_text(format_metrics(metrics), "utf-8")
         kind: Kind = "text" if model.encoder.takes_texts else "features"
         (beside / _CARD).write_text(model_card(model, metrics, kind), "utf-8")
         names = sorted(str(p.relative_to(beside).as_posix()) for p in beside.rglob("*") if p.is_file())
@@ -153,8 +154,18 @@ def read_metrics(folder: Path | str) -> dict[str, Any]:
     return values
 
 
-def write_metrics(folder: Path | str, metrics: dict[str, Any]) -> None:
-    write_file(Path(folder) / _METRICS, (json.dumps(metrics, indent=2, ensure_ascii=False) + "\n").encode())
+def format_metrics(metrics: Mapping[str, Any]) -> str:
+    """The text of metrics.json: indented, except for the details, each part of which is one long line at the end."""
+    rest = {name: value for name, value in metrics.items() if name != "details"}
+    text = json.dumps(rest, indent=2, ensure_ascii=False)
+    if "details" not in metrics:
+        return text + "\n"
+    parts = ",\n".join(
+        f"    {json.dumps(name)}: {json.dumps(part, ensure_ascii=False, separators=(',', ':'))}"
+        for name, part in metrics["details"].items()
+    )
+    comma = "," if rest else ""
+    return f'{text[:-1].rstrip()}{comma}\n  "details": {{\n{parts}\n  }}\n}}\n'
 
 
 def remove_state(folder: Path | str) -> None:

@@ -18,7 +18,7 @@ from arbormax.functional.best import top_classes
 from arbormax.metrics.evaluation import Evaluator
 from arbormax.metrics.inputs import scored_nodes
 from arbormax.model.network import Model
-from arbormax.studies.record import Recorder
+from arbormax.studies.details import Recorder
 from arbormax.taxonomy import Taxonomy
 
 

@@ -1,0 +1,211 @@
+"""The details of an evaluation that a report shows: counts per node, confusions, calibration, answers per threshold.
+
+n items, B batch, N nodes, L = depth + 1 levels, T thresholds, P pairs. The details are numbers, names and a few short
+texts, ready for JSON. Except for the predictions, memory depends on the tree and not on the number of items.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+
+from arbormax.data.examples import Examples
+from arbormax.functional.threshold import stop_level
+from arbormax.metrics.probabilities import LevelTable
+from arbormax.metrics.sums import FIXED
+from arbormax.taxonomy import Taxonomy
+
+FORMAT = 1
+MAX_PAIRS = 2000  # confusions that are listed; the others are counted
+QUOTED_PAIRS, QUOTES, QUOTE_LENGTH = 40, 3, 240  # pairs with example texts, texts per pair, and characters per text
+THRESHOLDS = tuple(step / 100 for step in range(100))
+
+
+class Details(TypedDict, total=False):
+    """The part of a record that only a report reads."""
+
+    format: int
+    seeds: int  # trainings that are counted together
+    items: dict[str, Any]  # count, digest of the examples, true and predicted nodes as packed text
+    tree: dict[str, Any]  # names, numbers of children, and items at or below each node: support, predicted, correct
+    severity: list[int]  # mistakes by the height of the lowest common ancestor, from 1
+    confusions: dict[str, Any]  # (P, 3) true node, predicted node, count; the costliest first, with example texts
+    forks: dict[str, Any]  # (P, 3) true branch, branch taken instead, count
+    calibration: list[dict[str, Any]]  # for each level: items, right items and summed confidence in each bin
+    answers: dict[str, Any]  # for each threshold: items answered at each level, and how many of them are right
+    command: str
+    date: str
+    versions: dict[str, str]
+    config: dict[str, Any]
+
+
+class Recorder:
+    """Collects, batch by batch, the part of the details that needs probabilities."""
+
+    def __init__(self, taxonomy: Taxonomy) -> None:
+        self.tax = taxonomy
+        levels = taxonomy.depth + 1
+        self.answered_TL = np.zeros((len(THRESHOLDS), levels), np.int64)
+        self.right_TL = np.zeros((len(THRESHOLDS), levels), np.int64)
+        self.classes_T2 = np.zeros(
+            (len(THRESHOLDS), 2), np.int64
+        )  # answers that are a class, and how many of them are right
+        self.bins: Mapping[str, np.ndarray] = {}
+        self.confidence: list[np.ndarray] = []
+
+    def update(self, table: LevelTable, confidence_B: np.ndarray) -> None:
+        """Add a batch: the best node of every level, and the probability of the most probable leaf."""
+        rows_B = np.arange(len(confidence_B))
+        for place, tau in enumerate(THRESHOLDS):
+            level_B = stop_level(table.best, tau).numpy()
+            right_B = table.right[rows_B, level_B]
+            leaf_B = self.tax.is_leaf[table.nodes[rows_B, level_B]]
+            levels = self.tax.depth + 1
+            self.answered_TL[place] += np.bincount(level_B, minlength=levels)
+            self.right_TL[place] += np.bincount(level_B[right_B], minlength=levels)
+            self.classes_T2[place] += (leaf_B.sum(), (leaf_B & right_B).sum())
+        self.confidence.append(confidence_B.astype(np.float32))
+
+    def details(self, examples: Examples, predicted: np.ndarray, *, texts: bool = True) -> Details:
+        """The details of the recorded predictions; without `texts` they quote no text."""
+        confidence = np.concatenate(self.confidence)
+        found = build_details(examples, predicted, self.tax, confidence=confidence, texts=texts)
+        counts, right, summed = (self.bins[name] for name in ("bin_count", "bin_right", "bin_confidence"))
+        found["calibration"] = [
+            {"count": n.tolist(), "right": r.tolist(), "confidence": np.round(c / FIXED, 4).tolist()}
+            for n, r, c in zip(counts, right, summed, strict=True)
+        ]
+        found["answers"] = {
+            "thresholds": list(THRESHOLDS),
+            "answered": self.answered_TL.tolist(),
+            "right": self.right_TL.tolist(),
+            "classes": self.classes_T2[:, 0].tolist(),
+            "classes_right": self.classes_T2[:, 1].tolist(),
+        }
+        return found
+
+
+def build_details(
+    examples: Examples,
+    predicted: np.ndarray,
+    tax: Taxonomy,
+    *,
+    confidence: np.ndarray | None = None,
+    texts: bool = True,
+) -> Details:
+    """The details of predicted nodes (n,) with their probabilities (n,), or of (S, n) nodes of S seeds together."""
+    predicted_Sn = np.atleast_2d(predicted)
+    true_n, runs = examples.nodes, len(predicted_Sn)
+    true, pred = np.tile(true_n, runs), predicted_Sn.ravel()
+    meet = tax.lca(true, pred)
+    wrong = np.flatnonzero(true != pred)
+    pairs, confusions = _confusions(true, pred, meet, wrong, tax)
+    if texts and isinstance(examples.inputs, list):  # the rows of a feature matrix cannot be quoted
+        confusions["examples"] = _quotes(examples.inputs, true, pred, pairs[:QUOTED_PAIRS], wrong, confidence)
+    return {
+        "format": FORMAT,
+        "seeds": runs,
+        "items": {
+            "count": len(true_n),
+            "digest": examples.digest(),
+            "true": pack(true_n),
+            "predicted": pack(predicted_Sn[0]),
+        },
+        "tree": {
+            "fingerprint": tax.fingerprint,
+            "names": [_encodable(name) for name in tax.names],
+            "children": tax.num_children.tolist(),
+            "support": _at_or_below(true, tax).tolist(),
+            "predicted": _at_or_below(pred, tax).tolist(),
+            "correct": _at_or_below(meet, tax).tolist(),
+        },
+        "severity": np.bincount(tax.height[meet[wrong]], minlength=tax.depth + 1)[1:].tolist(),
+        "confusions": confusions,
+        "forks": _forks(true, pred, meet, wrong, tax),
+    }
+
+
+def pack(nodes: np.ndarray) -> str:
+    """Node ids as text: compressed little-endian 32-bit numbers in base 64."""
+    return base64.b64encode(zlib.compress(nodes.astype("<u4").tobytes(), 9)).decode("ascii")
+
+
+def _at_or_below(nodes: np.ndarray, tax: Taxonomy) -> np.ndarray:
+    """(N,) how many of the nodes are at or below each node of the tree."""
+    counts, bounds = np.bincount(nodes, minlength=tax.num_nodes), tax.level_start.tolist()
+    for level in range(tax.depth, 0, -1):
+        start, stop = bounds[level], bounds[level + 1]
+        np.add.at(counts, tax.parent[start:stop], counts[start:stop])
+    return counts
+
+
+def _confusions(
+    true: np.ndarray, pred: np.ndarray, meet: np.ndarray, wrong: np.ndarray, tax: Taxonomy
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """(P, 3) the costliest pairs of true node, predicted node and count; and their JSON, with the totals of all pairs.
+
+    A mistake costs the height of the lowest common ancestor.
+    """
+    rows = _count_pairs(true[wrong], pred[wrong], tax.height[meet[wrong]], tax.num_nodes)
+    listed = rows[:MAX_PAIRS]
+    return listed, {"pairs": listed.tolist(), "all_pairs": len(rows), "all_mistakes": len(wrong)}
+
+
+def _forks(true: np.ndarray, pred: np.ndarray, meet: np.ndarray, wrong: np.ndarray, tax: Taxonomy) -> dict[str, Any]:
+    """The mistakes by the children of the lowest common ancestor: the true branch, the branch taken, and the count."""
+    below = tax.node_depth[meet[wrong]] + 1
+
+    def branch(nodes: np.ndarray) -> np.ndarray:
+        at = tax.ancestor_at(nodes, below)
+        return np.where(at < 0, nodes, at)  # the lowest common ancestor itself has no branch
+
+    rows = _count_pairs(branch(true[wrong]), branch(pred[wrong]), tax.height[meet[wrong]], tax.num_nodes)
+    return {"pairs": rows[:MAX_PAIRS].tolist(), "all_pairs": len(rows)}
+
+
+def _count_pairs(first: np.ndarray, second: np.ndarray, cost: np.ndarray, nodes: int) -> np.ndarray:
+    """(P, 3) distinct pairs with their counts, those with the largest total cost first."""
+    keys, place, counts = np.unique(first * nodes + second, return_index=True, return_counts=True)
+    order = np.lexsort((keys, -counts, -counts * cost[place]))
+    return np.stack([keys // nodes, keys % nodes, counts], axis=1)[order]
+
+
+def _quotes(
+    texts: Sequence[str],
+    true: np.ndarray,
+    pred: np.ndarray,
+    pairs: np.ndarray,
+    wrong: np.ndarray,
+    confidence: np.ndarray | None,
+) -> list[list[dict[str, Any]]]:
+    """For each pair the texts of a few of its mistakes, those of the highest confidence first, each text once."""
+    quotes: list[list[dict[str, Any]]] = []
+    for one, other, _ in pairs.tolist():
+        items = wrong[(true[wrong] == one) & (pred[wrong] == other)]
+        if confidence is not None:
+            items = items[np.argsort(-confidence[items], kind="stable")]
+        chosen = list(dict.fromkeys((items % len(texts)).tolist()))[:QUOTES]
+        quotes.append(
+            [
+                {"text": shorten(texts[item])}
+                if confidence is None
+                else {"text": shorten(texts[item]), "probability": round(float(confidence[item]), 4)}
+                for item in chosen
+            ]
+        )
+    return quotes
+
+
+def shorten(text: str, length: int = QUOTE_LENGTH) -> str:
+    """The text in one line of at most `length` characters."""
+    line = " ".join(_encodable(text[: 4 * length]).split())
+    return line if len(line) <= length else line[: length - 1].rstrip() + "…"
+
+
+def _encodable(text: str) -> str:
+    """The text without lone surrogates, which UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode("utf-8")
