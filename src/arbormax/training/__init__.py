@@ -10,7 +10,8 @@ try:
 except ModuleNotFoundError as error:
     raise MissingDependencyError("training", str(error.name).replace("_", "-"), "train") from error
 
-from arbormax.training.callbacks import TrainingInterrupted
-from arbormax.training.fit import Hardware, Run, fit
+from arbormax.training.errors import TrainingError, TrainingInterrupted, WorkerLostError
+from arbormax.training.fit import Run, fit
+from arbormax.training.hardware import Hardware
 
-__all__ = ["Hardware", "Run", "TrainingInterrupted", "fit"]
+__all__ = ["Hardware", "Run", "TrainingError", "TrainingInterrupted", "WorkerLostError", "fit"]

@@ -1,28 +1,24 @@
-"""Training: examples in, a model out. Lightning runs the loop."""
+"""Train one model on examples. Lightning runs the loop."""
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import RichProgressBar
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
-from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
+from torch import Tensor
+from torch.multiprocessing.spawn import ProcessRaisedException
 
-from arbormax.data.batching import Batches, Shares
 from arbormax.data.examples import Examples
 from arbormax.data.folds import held_out
-from arbormax.errors import ArbormaxError, InputError, OptionError, did_you_mean
+from arbormax.errors import InputError
 from arbormax.functional.checks import TargetKind
 from arbormax.model.network import Model, seeded
 from arbormax.model.run import Run
@@ -35,124 +31,26 @@ from arbormax.training.callbacks import (
     CURVE_COLUMNS,
     EPOCHS,
     SECONDS,
-    Best,
-    Clock,
-    Patience,
-    Snapshots,
-    TrainingInterrupted,
+    BestWeights,
+    ResumableCheckpoint,
+    ResumableEarlyStopping,
+    TrainingTime,
 )
+from arbormax.training.class_weights import class_counts, class_weights
+from arbormax.training.datamodule import EncodedExamples
 from arbormax.training.distributed import (
-    STRATEGIES,
-    StrategyName,
-    Workers,
-    ignore_advice,
     is_first_process,
-    is_lost_connection,
-    leave_group,
-    strategy_of,
+    leave_process_group,
+    make_strategy,
+    report_lost_workers,
 )
+from arbormax.training.errors import TrainingError, TrainingInterrupted
+from arbormax.training.hardware import ONE_DEVICE, Hardware
+from arbormax.training.messages import quiet_lightning
 from arbormax.training.module import TrainingModule
-from arbormax.training.state import check_state, identity_of, open_run
+from arbormax.training.state import check_checkpoint, open_run, run_identity
 
-
-class TrainingError(ArbormaxError, RuntimeError):
-    """Training came to nothing."""
-
-
-class WorkerLost(TrainingError):  # noqa: N818 - nothing is wrong with the training
-    """A process that took part is gone, and the others stopped; the state that was saved last can be resumed."""
-
-
-@dataclass(frozen=True)
-class Hardware:
-    """Where to train: Lightning's own words; `devices` are those of each of `num_nodes` machines.
-
-    With the strategy `ddp_spawn` the caller starts the processes and gets the result; with `ddp` all of them run the
-    caller's program. `auto` is the former, but for several machines and below torchrun or SLURM.
-    """
-
-    accelerator: str = "auto"
-    devices: int | str = 1
-    strategy: StrategyName = "auto"
-    num_nodes: int = 1
-
-    def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            near = did_you_mean(str(self.strategy), STRATEGIES)
-            raise OptionError(f"strategy is one of {', '.join(STRATEGIES)}; found {self.strategy!r}{near}")
-        if self.num_nodes < 1:
-            raise OptionError(f"training needs at least one machine, found num_nodes={self.num_nodes}")
-        if self.strategy == "ddp_spawn" and self.num_nodes > 1:
-            raise OptionError(f"ddp_spawn starts processes on one machine, found num_nodes={self.num_nodes}: take ddp")
-
-    @property
-    def ranks(self) -> int:
-        """How many devices these are, on all machines together."""
-        if self.devices in ("auto", "-1", -1):
-            here = torch.cuda.device_count() if self.accelerator in ("auto", "gpu", "cuda") else 1
-        elif isinstance(self.devices, str) and not self.devices.isdigit():
-            here = self.devices.strip(",").count(",") + 1
-        else:
-            here = int(self.devices)
-        return max(here, 1) * self.num_nodes
-
-    def check(self) -> None:
-        """Raise where there are no such devices here, before anything is made for a run."""
-        has_other = torch.accelerator.is_available()
-        if self.accelerator in ("gpu", "cuda") and not has_other:
-            raise OptionError(f"there is no GPU here that torch can use; found accelerator={self.accelerator!r}")
-        is_cpu = self.accelerator == "cpu" or (self.accelerator == "auto" and not has_other)
-        if is_cpu and self.devices != "auto" and not (str(self.devices).isdigit() and int(self.devices) > 0):
-            raise OptionError(f"on a CPU devices are a number of processes, from 1; found {self.devices!r}")
-
-    @property
-    def several(self) -> bool:
-        """Whether these are more devices than one."""
-        return self.ranks > 1
-
-
-ONE_DEVICE = Hardware()
-_LOG_EVERY = 50  # steps; logging costs more than a step of a small network
-
-
-class TextData(pl.LightningDataModule):
-    """Encoded texts as Lightning wants them, a share for each device."""
-
-    def __init__(self, model: Model, kind: TargetKind, train: Examples, valid: Examples | None) -> None:
-        super().__init__()
-        self.encoder, self.config = model.encoder, model.config
-        self.parts = {
-            name: (self.encoder.encode(part.inputs), targets_of(part.nodes, model.taxonomy, kind))
-            for name, part in (("train", train), ("valid", valid))
-            if part is not None
-        }
-
-    def train_dataloader(self) -> Batches:
-        return self._batches("train", shuffle=True)
-
-    def val_dataloader(self) -> Batches:
-        return self._batches("valid", shuffle=False)
-
-    def transfer_batch_to_device(self, batch: Any, device: torch.device, _: int) -> tuple[Any, ...]:
-        # Lightning's own looks for tensors in anything, which takes longer than a small network's step.
-        inputs, target, *weight = batch
-        return tuple(tensor.to(device) for tensor in inputs), target.to(device), *weight
-
-    def _batches(self, part: str, shuffle: bool) -> Batches:
-        assert self.trainer is not None
-        assert self.config.batch_size is not None
-        rows, targets = self.parts[part]
-        size, rank, ranks = self.config.batch_size, self.trainer.global_rank, self.trainer.world_size
-        options: dict[str, Any] = {"sort": self.encoder.sorts_by_length, "seed": self.config.seed}
-        if shuffle and ranks > 1:  # the batches that one device would have, with as many texts as all have together
-            options |= {"shuffle": True, "share": rank, "shares": ranks}
-            return Shares(rows, targets, self.encoder.collate, size * ranks, **options)
-        if not shuffle:  # a device without a batch would not come to where all of them add up their measures
-            if len(rows) < ranks:
-                raise InputError(f"expected an example to validate on for each of {ranks} devices, found {len(rows)}")
-            size = min(max(size, 256), len(rows) // ranks)
-            options |= {"rank": rank, "ranks": ranks}
-        return Batches(rows, targets, self.encoder.collate, size, shuffle=shuffle, **options)
+_LOG_EVERY = 50  # steps; logging takes longer than a step of a small network
 
 
 def fit(
@@ -168,44 +66,35 @@ def fit(
     callbacks: Sequence[pl.Callback] = (),
     every_steps: int | None = None,
 ) -> Run:
-    """A model trained on the examples; without `valid`, the share `config.validation` of them is held out.
+    """Train a model on the examples; without `valid`, the share `config.validation` of them is held out.
 
-    With `folder`, logs and the state of the run go there and `resume` goes on from that state, to the same weights as
-    a run that was never stopped. Callbacks must not keep the trainer, which is taken apart in the end.
+    With `folder`, logs and a checkpoint are written there, and `resume=True` continues from the checkpoint to the same
+    weights as a run that was never interrupted. `every_steps` saves a checkpoint after this many steps instead of
+    once a minute. The trainer that callbacks receive is not usable after the training.
     """
     hardware.check()
     config = config.resolved(len(train))
-    assert config.batch_size is not None
-    step = config.batch_size * hardware.ranks  # texts, on all devices
-    is_first = not hardware.several or is_first_process()
     check_examples(train, taxonomy, "train")
     if valid is not None:
         check_examples(valid, taxonomy, "validate")
-    more = {"validation_examples": None if valid is None else valid.digest()}
-    # a run goes on with other devices if the texts of a step stay the same
-    joint = config.model_copy(update={"batch_size": step})
-    identity = None if folder is None else identity_of(joint, taxonomy, train, **more)
+    assert config.batch_size is not None
+    step_size = config.batch_size * hardware.ranks
+    is_first = not hardware.several or is_first_process()
+    identity = _identity(config, step_size, taxonomy, train, valid) if folder is not None else {}
     if valid is None:
         train, valid = held_out(train, config.validation, config.seed)
-    state = None if folder is None else Path(folder) / "checkpoints" / "last.ckpt"
-    if state is not None and identity is not None:
-        open_run(state, identity, resume, write=is_first)
+    checkpoint = None if folder is None else Path(folder) / "checkpoints" / "last.ckpt"
+    if checkpoint is not None:
+        open_run(checkpoint, identity, resume, write=is_first)
     model = Model.new(train.inputs, taxonomy, config)
     labels = train.nodes if valid is None else np.concatenate([train.nodes, valid.nodes])
     kind: TargetKind = "class" if (taxonomy.class_of[labels] >= 0).all() else "node"
     if config.tau:
         model.head.set_priors(class_counts(train.nodes, taxonomy), smoothing=1.0)
     module = TrainingModule(model, kind, class_weights(config, train.nodes, taxonomy))
-    data = TextData(model, kind, train, valid)
-    active: list[pl.Callback] = [*callbacks, Clock()]
-    if valid is not None:
-        active += [Best()] if config.patience is None else [Patience(config.patience), Best()]
-    if state is not None:
-        active.append(Snapshots(state, every_steps=every_steps))
-    if progress:
-        active.append(RichProgressBar(leave=False, console_kwargs={"stderr": True}))
-    strategy = strategy_of(hardware.strategy, hardware.num_nodes) if hardware.several else "auto"
-    with quiet(), seeded(config.seed):
+    data = EncodedExamples(model, kind, train, valid)
+    strategy = make_strategy(hardware)
+    with quiet_lightning(), seeded(config.seed):
         trainer = pl.Trainer(
             max_epochs=config.epochs,
             accelerator=hardware.accelerator,
@@ -213,103 +102,101 @@ def fit(
             num_nodes=hardware.num_nodes,
             strategy=strategy,
             precision=config.precision,
-            callbacks=active,
+            callbacks=[*callbacks, *_callbacks(config, valid is not None, checkpoint, every_steps, progress)],
             logger=_loggers(folder, is_first),
             default_root_dir=folder,
-            enable_checkpointing=state is not None,
+            enable_checkpointing=checkpoint is not None,
             enable_progress_bar=progress,
             enable_model_summary=False,
-            log_every_n_steps=min(_LOG_EVERY, max(1, len(train) // step)),
+            log_every_n_steps=min(_LOG_EVERY, max(1, len(train) // step_size)),
             limit_val_batches=0 if valid is None else None,
             num_sanity_val_steps=0,
             use_distributed_sampler=False,
         )
-        resumed = state if resume and state is not None and state.exists() else None
+        resumed = checkpoint if resume and checkpoint is not None and checkpoint.exists() else None
         if resumed is not None:
-            check_state(resumed)
-        spawned = isinstance(strategy, Workers) and strategy.spawns
+            check_checkpoint(resumed)
+        is_spawned = strategy != "auto" and strategy.spawns
         try:
-            with _interrupts(folder, spawned), _losses(state, hardware.ranks):
+            with _translate_interrupts(folder, is_spawned), report_lost_workers(checkpoint, hardware.ranks):
                 trainer.fit(module, datamodule=data, ckpt_path=resumed, weights_only=True)
-                leave_group()
-            device, told = trainer.strategy.root_device, dict(trainer.callback_metrics)
-        finally:  # they refer to one another, and would keep weights, texts and optimiser
-            for part in (trainer.strategy, trainer):
-                vars(part).clear()
-    if not hardware.several:  # Lightning leaves it on the CPU
+                leave_process_group()
+            device, metrics = trainer.strategy.root_device, dict(trainer.callback_metrics)
+        finally:
+            _release(trainer, module, data)
+    if not hardware.several:  # Lightning leaves the model on the CPU
         model.to(device)
     model.eval()
     if not all(parameter.isfinite().all() for parameter in model.parameters()):
-        raise TrainingError("training diverged, its weights are not finite: try a lower learning rate, or clip")
-    curve = told.pop(CURVE, torch.zeros(0, 0))
-    found = {name: value.item() for name, value in told.items()}
+        raise TrainingError("training diverged: the weights are not finite; try a lower learning rate or clip")
+    return _run(model, metrics)
+
+
+def check_examples(examples: Examples, taxonomy: Taxonomy, purpose: str) -> None:
+    """Raise if the examples are empty or their labels do not fit the taxonomy."""
+    if not len(examples):
+        raise InputError(f"no examples to {purpose} on")
+    if examples.nodes.min() < 0 or examples.nodes.max() >= taxonomy.num_nodes:
+        raise InputError(f"expected labels that are node ids from 0 to {taxonomy.num_nodes - 1} of the taxonomy")
+    if not examples.nodes.any():
+        raise InputError(f"every example to {purpose} on has the root as its label; expected nodes below the root")
+
+
+def _identity(
+    config: TrainConfig, step_size: int, taxonomy: Taxonomy, train: Examples, valid: Examples | None
+) -> dict[str, object]:
+    # A run can be resumed on other devices if all of them together have the same examples in a step.
+    joint = config.model_copy(update={"batch_size": step_size})
+    return run_identity(joint, taxonomy, train, validation_examples=None if valid is None else valid.digest())
+
+
+def _callbacks(
+    config: TrainConfig, has_validation: bool, checkpoint: Path | None, every_steps: int | None, progress: bool
+) -> list[pl.Callback]:
+    callbacks: list[pl.Callback] = [TrainingTime()]
+    if has_validation and config.patience is not None:
+        callbacks.append(ResumableEarlyStopping(config.patience))
+    if has_validation:
+        callbacks.append(BestWeights())
+    if checkpoint is not None:
+        callbacks.append(ResumableCheckpoint(checkpoint, every_steps=every_steps))
+    if progress:
+        callbacks.append(RichProgressBar(leave=False, console_kwargs={"stderr": True}))
+    return callbacks
+
+
+def _release(trainer: pl.Trainer, module: TrainingModule, data: EncodedExamples) -> None:
+    """Drop the model, the data and the optimisers from Lightning's objects.
+
+    These refer to one another, so that memory would stay in use until the garbage collector runs.
+    """
+    del module.model, data.encoder
+    data.parts.clear()
+    trainer.strategy.optimizers = []
+    trainer.strategy.lr_scheduler_configs = []
+
+
+def _run(model: Model, metrics: dict[str, Tensor]) -> Run:
+    curve = metrics.pop(CURVE, torch.zeros(0, 0)).tolist()
+    values = {name: value.item() for name, value in metrics.items()}
+    epochs = int(values[EPOCHS])
     return Run(
         model,
-        epochs=int(found[EPOCHS]),
-        best_epoch=int(found[BEST_EPOCH]) + 1 if BEST_EPOCH in found else int(found[EPOCHS]),
-        valid_macro_f1=found.get(BEST_SCORE),
-        curve=tuple(dict(zip(CURVE_COLUMNS, row, strict=True)) for row in curve.tolist()),
-        seconds=found[SECONDS],
+        epochs=epochs,
+        best_epoch=int(values[BEST_EPOCH]) + 1 if BEST_EPOCH in values else epochs,
+        valid_macro_f1=values.get(BEST_SCORE),
+        curve=tuple(dict(zip(CURVE_COLUMNS, row, strict=True)) for row in curve),
+        seconds=values[SECONDS],
     )
 
 
-def check_examples(examples: Examples, taxonomy: Taxonomy, what: str) -> None:
-    if not len(examples):
-        raise InputError(f"there is nothing to {what} on: no examples")
-    if examples.nodes.min() < 0 or examples.nodes.max() >= taxonomy.num_nodes:
-        raise InputError(f"labels are node ids from 0 to {taxonomy.num_nodes - 1} of the taxonomy, found others")
-    if not examples.nodes.any():
-        raise InputError(f"every example to {what} on is labelled with the root, which says nothing")
-
-
-def targets_of(nodes: np.ndarray, taxonomy: Taxonomy, kind: TargetKind) -> np.ndarray:
-    """(n,) what the loss takes: class ids or node ids."""
-    return taxonomy.class_of[nodes] if kind == "class" else nodes
-
-
-def class_counts(nodes: np.ndarray, taxonomy: Taxonomy) -> np.ndarray:
-    """(C,) how many of the labels are each class; labels at inner nodes count for none."""
-    classes = taxonomy.class_of[nodes]
-    return np.bincount(classes[classes >= 0], minlength=taxonomy.num_leaves)
-
-
-def class_weights(config: TrainConfig, nodes: np.ndarray, taxonomy: Taxonomy) -> torch.Tensor | None:
-    """(C,) weights of the classes, as scikit-learn's `class_weight` has them, or None."""
-    if config.class_weight is None:
-        return None
-    weights = np.ones(taxonomy.num_leaves, dtype=np.float32)
-    if config.class_weight == "balanced":
-        counts = class_counts(nodes, taxonomy)
-        seen = counts > 0
-        weights[seen] = counts.sum() / (seen.sum() * counts[seen])
-    else:
-        weights[taxonomy.encode(list(config.class_weight))] = list(config.class_weight.values())
-        if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
-            raise OptionError("class weights are numbers of at least 0, not all of them 0")
-    return torch.from_numpy(weights)
-
-
 @contextmanager
-def _losses(state: Path | None, ranks: int) -> Iterator[None]:
-    """A process that is gone, told as that."""
-    try:
-        yield
-    except (ProcessExitedException, ProcessRaisedException, RuntimeError) as error:
-        how = f" ({error})" if isinstance(error, ProcessExitedException) else ""
-        if ranks == 1 or not (how or is_lost_connection(error)):
-            raise
-        kept = state is not None and state.exists()
-        advice = f"; the state that was saved last is {state}: go on with resume" if kept else ", no state was saved"
-        raise WorkerLost(f"one of {ranks} processes is gone, and the others stopped{how}{advice}") from error
-
-
-@contextmanager
-def _interrupts(folder: Path | str | None, spawned: bool) -> Iterator[None]:
-    """Ctrl-C as Python knows it, where Lightning would end the program; of several processes the workers decide."""
+def _translate_interrupts(folder: Path | str | None, is_spawned: bool) -> Iterator[None]:
+    """Ctrl-C as KeyboardInterrupt, where Lightning exits; spawned workers handle it themselves if they can save."""
     is_main = threading.current_thread() is threading.main_thread()
-    former = {sign: signal.getsignal(sign) for sign in (signal.SIGINT, signal.SIGTERM)}
+    former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        if spawned and folder is not None and is_main:
+        if is_spawned and folder is not None and is_main:  # ignore the first one
             signal.signal(signal.SIGINT, lambda *_: signal.signal(signal.SIGINT, former[signal.SIGINT]))
         yield
     except SystemExit as error:
@@ -319,32 +206,16 @@ def _interrupts(folder: Path | str | None, spawned: bool) -> Iterator[None]:
             raise TrainingInterrupted(str(folder)) from None
         raise
     finally:
-        if is_main:  # Lightning puts back those it found, which were ours
-            for sign, handler in former.items():
-                signal.signal(sign, handler)
+        if is_main:  # Lightning restores the handlers that it found, which are those of this function
+            for number, handler in former.items():
+                signal.signal(number, handler)
 
 
 def _loggers(folder: Path | str | None, is_first: bool) -> list[Logger]:
     if folder is None:
         return []
     logs = Path(folder) / "logs"
-    past = logs / "metrics.csv"
-    if is_first and past.exists():  # of a run that is resumed; Lightning would delete it
-        past.rename(logs / f"metrics-{len(list(logs.glob('metrics-*.csv'))) + 1}.csv")
+    earlier = logs / "metrics.csv"
+    if is_first and earlier.exists():  # of a resumed run; Lightning would delete it
+        earlier.rename(logs / f"metrics-{len(list(logs.glob('metrics-*.csv'))) + 1}.csv")
     return [CSVLogger(logs, name="", version=""), TensorBoardLogger(logs, name="", version="")]
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without the advice that Lightning gives on what is decided here."""
-    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        ignore_advice()
-        try:
-            for logger in loggers:
-                logger.setLevel(logging.ERROR)
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)

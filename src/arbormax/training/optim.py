@@ -1,4 +1,4 @@
-"""Optimisers for networks of which some parameters get gradients on a few rows only."""
+"""Optimisation of networks with dense and row-sparse gradients."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from torch.optim import Optimizer
 from arbormax.errors import OptionError
 
 
-class Together(Optimizer):
-    """Several optimisers that step as one, so that dense and row-sparse parameters can train side by side.
+class JointOptimizer(Optimizer):
+    """Several optimisers that step as one, for networks with dense and row-sparse parameters.
 
     >>> dense, rows = nn.Linear(2, 2), nn.Embedding(9, 2, sparse=True)
-    >>> optimiser = Together(torch.optim.Adam(dense.parameters()), torch.optim.SparseAdam(list(rows.parameters())))
+    >>> sparse = torch.optim.SparseAdam(list(rows.parameters()))
+    >>> optimiser = JointOptimizer(torch.optim.Adam(dense.parameters()), sparse)
     >>> dense(rows(torch.tensor([3]))).sum().backward()
     >>> optimiser.step()
     """
@@ -24,7 +25,7 @@ class Together(Optimizer):
     def __init__(self, *optimisers: Optimizer) -> None:
         self.optimisers = optimisers
         super().__init__([group for part in optimisers for group in part.param_groups], {})
-        # The same dicts, not copies: a schedule that sets a rate here sets it there.
+        # The same dicts, not copies: a schedule that sets a rate here sets it in the part.
         self.param_groups = [group for part in optimisers for group in part.param_groups]
 
     @property  # type: ignore[override]
@@ -33,7 +34,7 @@ class Together(Optimizer):
 
     @state.setter
     def state(self, value: Any) -> None:
-        """Set by the parent's constructor; each part keeps its own."""
+        """Called by the constructor of `Optimizer`; each part has its own state."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -58,21 +59,26 @@ class Together(Optimizer):
         self.param_groups = [group for part in self.optimisers for group in part.param_groups]
 
 
-def clip_gradients(parameters: Tensor | Iterable[Tensor], largest: float) -> Tensor:
-    """The norm of all gradients together, dense and sparse, which are scaled down where it exceeds `largest`."""
-    if not largest >= 0:
-        raise OptionError(f"the largest norm is a number from 0, not {largest!r}")
+@torch.no_grad()
+def clip_gradients(parameters: Tensor | Iterable[Tensor], max_norm: float) -> Tensor:
+    """Scale the gradients, dense and sparse, to a total norm of at most `max_norm`; returns the norm before."""
+    if not max_norm >= 0:
+        raise OptionError(f"expected a number of at least 0, found {max_norm!r}", argument="max_norm")
     parameters = [parameters] if isinstance(parameters, Tensor) else parameters
-    grads = []
+    grads, dense, sparse_values = [], [], []
     for parameter in parameters:
         if parameter.grad is None:
             continue
         if parameter.grad.is_sparse:
-            parameter.grad = parameter.grad.coalesce()  # rows that occur twice count once, with their sum
-            grads.append(parameter.grad._values())  # noqa: SLF001 - `values()` copies under autograd
+            parameter.grad = parameter.grad.coalesce()  # the norm is that of the summed rows
+            sparse_values.append(parameter.grad.values())
+            grads.append(sparse_values[-1])
         else:
+            dense.append(parameter)
             grads.append(parameter.grad)
     norm = nn.utils.get_total_norm(grads)
-    if grads:
-        torch._foreach_mul_(grads, (largest / (norm + 1e-6)).clamp(max=1.0))
+    nn.utils.clip_grads_with_norm_(dense, max_norm, norm)
+    scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)  # as clip_grads_with_norm_ does
+    for values in sparse_values:
+        values.mul_(scale)
     return norm

@@ -1,8 +1,9 @@
-"""The state of a run that is not finished: whose it is, and whether it is whole."""
+"""The checkpoint of an unfinished run, and the record that identifies the run."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -15,39 +16,34 @@ from arbormax.errors import InputError, OptionError
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
 
+_DESCRIPTIONS = {  # instead of two digests
+    "examples": "other training examples",
+    "validation_examples": "other validation examples",
+    "taxonomy": "another taxonomy",
+}
 
-def open_run(state: Path, identity: dict[str, Any], resume: bool, write: bool = True) -> None:
-    """Make the folder of a run's state, or check that the state there is of this very run.
 
-    Of several processes one may `write`; the others may come before or after it.
+def open_run(checkpoint: Path, identity: dict[str, Any], resume: bool, write: bool = True) -> None:
+    """Create the folder of a checkpoint, or check that the checkpoint in it belongs to this run.
+
+    With several processes, one of them writes; the others may run before or after it.
     """
-    record = state.parent / "run.json"
+    folder, record = checkpoint.parent.parent, checkpoint.parent / "run.json"
     if not resume:
-        if write and state.exists():
-            raise OptionError(f"{state.parent.parent} holds an unfinished run: go on with resume, or remove it")
+        if write and checkpoint.exists():
+            raise OptionError(
+                f"{folder} contains an unfinished run; resume it or choose another folder", fix={"resume": True}
+            )
     elif record.exists():
-        before = json.loads(record.read_text("utf-8"))
-        differing = [name for name in identity if before.get(name) != identity[name]]
-        if differing:
-            told = "; ".join(_difference(name, before.get(name), identity[name]) for name in differing)
-            raise OptionError(f"{state.parent.parent} holds another run, which cannot be resumed with this one: {told}")
-    state.parent.mkdir(parents=True, exist_ok=True)
+        if differences := describe_differences(json.loads(record.read_text("utf-8")), identity):
+            raise OptionError(f"{folder} contains another run, which these settings cannot resume: {differences}")
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
     if write:
-        write_file(record, json.dumps(identity, indent=2).encode())
+        write_file(record, json.dumps(identity, indent=2))
 
 
-def _difference(name: str, before: Any, now: Any) -> str:
-    digests = {
-        "examples": "other training texts or labels",
-        "validation_examples": "other validation texts or labels",
-        "taxonomy": "another taxonomy",
-        "batch_size": f"the texts of a step, on all devices together, were {before!r}, now {now!r}",
-    }
-    return digests.get(name, f"{name} was {before!r}, now {now!r}")
-
-
-def identity_of(config: TrainConfig, taxonomy: Taxonomy, examples: Examples, **more: Any) -> dict[str, Any]:
-    """What must be the same for a run or an experiment to go on: settings, taxonomy, examples and whatever is named."""
+def run_identity(config: TrainConfig, taxonomy: Taxonomy, examples: Examples, **more: Any) -> dict[str, Any]:
+    """What must not change for a run to be resumed: settings, taxonomy, examples and the given values."""
     return {
         **config.model_dump(mode="json"),
         "taxonomy": taxonomy.fingerprint,
@@ -56,11 +52,20 @@ def identity_of(config: TrainConfig, taxonomy: Taxonomy, examples: Examples, **m
     }
 
 
-def check_state(state: Path) -> None:
-    """Raise where the state of a run cannot be read; it is mapped, so that this costs little."""
+def describe_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The values of `now` that differ from `before`, in words; empty if there are none."""
+    return "; ".join(
+        _DESCRIPTIONS.get(name) or f"{name} was {before.get(name)!r}, now {value!r}"
+        for name, value in now.items()
+        if before.get(name) != value
+    )
+
+
+def check_checkpoint(checkpoint: Path) -> None:
+    """Raise if a checkpoint cannot be read; the file is memory-mapped, which is cheap."""
     try:
-        torch.load(state, weights_only=True, mmap=True, map_location="cpu")
+        torch.load(checkpoint, weights_only=True, mmap=True, map_location="cpu")
     except (RuntimeError, OSError, EOFError, ValueError, UnpicklingError) as error:
         raise InputError(
-            f"{state} is not the whole state of a run (cut short, or not written by arbormax): remove it to start anew"
+            f"{checkpoint} is not a complete checkpoint of arbormax; remove it to train from the beginning"
         ) from error
