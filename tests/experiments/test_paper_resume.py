@@ -10,7 +10,7 @@ from small_study import BAG, LSTM, ONE_BAG, SVC, outcomes, put_split, put_vector
 from study import StudyError, jobs
 
 from arbormax.errors import InputError, OptionError
-from arbormax.training.callbacks import TrainingInterrupted
+from arbormax.training import TrainingInterrupted
 
 FLAT = {**BAG, "heads": ["flat"]}  # four folds and two measurements
 

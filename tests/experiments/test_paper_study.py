@@ -18,7 +18,7 @@ from arbormax import metrics
 from arbormax.data.datasets import load_split
 from arbormax.data.datasets.trees import tree
 from arbormax.errors import MissingDependencyError, OptionError
-from arbormax.training.callbacks import TrainingInterrupted
+from arbormax.training import TrainingInterrupted
 
 HERE = Path(__file__).parent
 PYTHONPATH = os.pathsep.join([str(HERE), str(HERE.parents[1] / "experiments" / "paper"), *sys.path])

@@ -18,7 +18,7 @@ def told(request, tmp_path_factory):
         [sys.executable, WORKER, request.param, folder],
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
         timeout=400,
     )
     assert done.returncode == 0, done.stderr

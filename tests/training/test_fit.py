@@ -25,7 +25,7 @@ def accuracy(model, data):
 def test_every_encoder_with_every_head_learns(encoder, head):
     run = fit(settings(encoder, head=head, validation=0), TREE, examples(90))
     assert accuracy(run.model, examples(30, seed=9)) > 0.8
-    assert (run.epochs, run.best_epoch, run.valid_macro_f1) == (12, None, None)
+    assert (run.epochs, run.best_epoch, run.valid_macro_f1) == (12, 12, None)
     assert run.seconds > 0
     assert not run.model.training
 
@@ -142,7 +142,7 @@ def test_weights_by_name_reach_the_loss_and_are_checked():
     assert evaluate(heavy, rare_class()).predicted[0] == TREE.find("hen")
     with pytest.raises(ArbormaxError, match="heron"):
         fit(settings(class_weight={"heron": 2.0}), TREE, examples(30))
-    with pytest.raises(OptionError, match="at least 0, not all of them 0"):
+    with pytest.raises(OptionError, match="class_weight: expected weights of at least 0"):
         fit(settings(class_weight={"hen": -2.0}), TREE, examples(30))
 
 
@@ -278,11 +278,11 @@ def test_ten_thousand_classes_train():
 def test_what_cannot_be_trained_on_is_told():
     nothing = Examples([], np.zeros(0))
     for config in (settings(), settings(validation=0)):
-        with pytest.raises(InputError, match="nothing to train on"):
+        with pytest.raises(InputError, match="no examples to train on"):
             fit(config, TREE, nothing)
-    with pytest.raises(InputError, match="nothing to validate on"):
+    with pytest.raises(InputError, match="no examples to validate on"):
         fit(settings(), TREE, examples(20), nothing)
-    with pytest.raises(InputError, match="labelled with the root"):
+    with pytest.raises(InputError, match="has the root as its label"):
         fit(settings(), TREE, Examples(["a", "b"], np.zeros(2)))
     for node in (-1, TREE.num_nodes):
         wrong = Examples(["a", "b", "c"], np.array([node, 3, 3]))

@@ -29,7 +29,7 @@ def told(request, tmp_path_factory):
         [sys.executable, WORKER, request.param, folder],
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
         timeout=400,
     )
     assert done.returncode == 0, done.stderr
@@ -49,7 +49,11 @@ def test_a_killed_training_resumes_to_the_same_weights(told):
 
 def test_a_training_that_is_asked_to_stop_saves_and_resumes_to_the_same_weights(told):
     encoder, runs = told
-    asked = {moment: run for moment, run in runs.items() if str(run[0]).startswith("TrainingInterrupted: stopped as")}
+    asked = {
+        moment: run
+        for moment, run in runs.items()
+        if str(run[0]).startswith("TrainingInterrupted: interrupted; the state is saved in")
+    }
     assert len(asked) == (5 if encoder == "bag" else 2)
     assert {moment: run[1] for moment, run in asked.items()} == dict.fromkeys(asked, runs["never stopped"])
 
@@ -92,7 +96,9 @@ def finished(tmp_path):
 
 
 def test_a_second_run_does_not_write_over_an_unfinished_one(finished):
-    with pytest.raises(OptionError, match="holds an unfinished run: go on with resume, or remove it"):
+    with pytest.raises(
+        OptionError, match="contains an unfinished run; resume it or choose another folder; try resume=True"
+    ):
         finished[2](resume=False)
 
 
@@ -110,11 +116,11 @@ def test_another_run_cannot_be_resumed_and_what_differs_is_told(finished):
         again(config=settings(epochs=2, encoder_options={"dim": 9}))
     with pytest.raises(OptionError, match=r"another run.*: another taxonomy"):
         again(tree=Taxonomy.from_paths([TREE.path(leaf) for leaf in TREE.leaves[::-1]]), data=examples(24))
-    with pytest.raises(OptionError, match=r"another run.*: other training texts"):
+    with pytest.raises(OptionError, match=r"another run.*: other training examples"):
         again(data=examples(24, seed=1))
-    with pytest.raises(OptionError, match=r"another run.*: other training texts"):
+    with pytest.raises(OptionError, match=r"another run.*: other training examples"):
         again(data=Examples(examples(24).inputs, np.roll(examples(24).nodes, 1)))
-    with pytest.raises(OptionError, match=r"another run.*: other validation texts"):
+    with pytest.raises(OptionError, match=r"another run.*: other validation examples"):
         again(valid=examples(6))
 
 
@@ -122,7 +128,7 @@ def test_texts_that_are_cut_elsewhere_are_other_examples(tmp_path):
     nodes = TREE.leaves[:2]
     config = settings(epochs=1, validation=0)
     fit(config, TREE, Examples(["a\0b", "c"], nodes), folder=tmp_path)
-    with pytest.raises(OptionError, match="other training texts"):
+    with pytest.raises(OptionError, match="other training examples"):
         fit(config, TREE, Examples(["a", "b\0c"], nodes), folder=tmp_path, resume=True)
 
 
@@ -131,7 +137,7 @@ def test_a_state_that_is_cut_short_is_told_with_the_way_out(finished, keep):
     path, first, again = finished
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * keep) if isinstance(keep, float) else keep])
-    told = f"{re.escape(str(path))} is not the whole state of a run .*: remove it to start anew"
+    told = f"{re.escape(str(path))} is not a complete checkpoint of arbormax; remove it"
     with pytest.raises(InputError, match=told):
         again()
     path.unlink()
@@ -156,7 +162,7 @@ def test_a_state_that_would_run_code_is_refused(finished, form, tmp_path):
         torch.save(state, path)
     else:
         path.write_bytes(pickle.dumps(Malice(mark)))
-    with pytest.raises(InputError, match="not written by arbormax"):
+    with pytest.raises(InputError, match="is not a complete checkpoint of arbormax"):
         again()
     assert not mark.exists()
     torch.load(path, weights_only=False) if form == "torch" else pickle.loads(path.read_bytes())

@@ -25,7 +25,7 @@ from arbormax.model.settings import TrainConfig
 from arbormax.studies.crossval import read_json
 from arbormax.studies.evaluate import Evaluation, evaluate_log_probs
 from arbormax.taxonomy import Taxonomy
-from arbormax.training.fit import Hardware, fit
+from arbormax.training import Hardware, fit
 from study.choice import Choice
 from study.files import located, texts_to_measure, training_texts, write_file
 from study.plan import BLEND, SVC, Arm, Study, slug, titles

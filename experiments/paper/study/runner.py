@@ -17,8 +17,7 @@ from typing import Any
 import torch
 
 from arbormax.errors import ArbormaxError, OptionError
-from arbormax.training.callbacks import TrainingInterrupted
-from arbormax.training.fit import Hardware
+from arbormax.training import Hardware, TrainingInterrupted
 from study.choice import Choice, choose
 from study.files import training_texts, write_file
 from study.jobs import Job

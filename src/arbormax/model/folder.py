@@ -88,8 +88,8 @@ def load_model(folder: Path | str, device: torch.device | str = "cpu") -> Model:
     for name, digest in record["files"].items():
         _check_file(folder, name, digest)
     try:
+        kind = _kind_of(record["config"].get("encoder"), folder)
         config = TrainConfig.model_validate(record["config"])
-        kind = _kind_of(config.encoder, folder)
         options = kind.Options.model_validate(record["encoder_options"])
     except (ValidationError, OptionError) as error:
         raise ModelFolderError(f"{folder / _CONFIG} has settings that this version does not know: {error}") from error
@@ -103,7 +103,7 @@ def load_model(folder: Path | str, device: torch.device | str = "cpu") -> Model:
     return model.to(device).eval()
 
 
-def _kind_of(name: str, folder: Path) -> type[Encoder]:
+def _kind_of(name: Any, folder: Path) -> type[Encoder]:
     try:
         return encoder_kind(name)
     except OptionError as error:

@@ -1,13 +1,17 @@
-"""All settings of a training run in one place, checked before anything runs."""
+"""The settings of a training, checked before it starts.
+
+`TrainConfig` is the only list of settings: the options of the command line and the estimators' parameters follow it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from arbormax.encoders import encoder_kind
+from arbormax.encoders import ENCODERS
 from arbormax.errors import ArbormaxError, OptionError, did_you_mean
 from arbormax.heads import HEADS
 
@@ -30,10 +34,10 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 
-_STEPS = 20  # an epoch has at least so many, where the data allow it and the batch size was left open
+_MIN_STEPS = 20  # steps of an epoch that a default batch size leaves on small data
 
-# What an encoder does not set otherwise.
-_USUAL: Mapping[str, Any] = {
+# Used where neither the caller nor the encoder sets a value.
+_DEFAULTS: Mapping[str, Any] = {
     "learning_rate": 1e-3,
     "batch_size": 64,
     "epochs": 20,
@@ -43,8 +47,27 @@ _USUAL: Mapping[str, Any] = {
 }
 
 
+@dataclass(frozen=True)
+class LossOption:
+    """Marks a setting that is passed to `head.loss`; `siblings`: only heads with `sibling_options` support it."""
+
+    siblings: bool = False
+
+
+HeadName = Annotated[
+    str,
+    AfterValidator(HEADS.check),
+    Field(json_schema_extra=lambda schema: schema.update(enum=list(HEADS.names))),
+]
+EncoderName = Annotated[
+    str,
+    AfterValidator(ENCODERS.check),
+    Field(json_schema_extra=lambda schema: schema.update(enum=list(ENCODERS.names))),
+]
+
+
 class TrainConfig(BaseModel):
-    """The settings of a run; None stands for what the encoder does best with.
+    """The settings of a training; None selects the default of the encoder.
 
     >>> TrainConfig.make(preset="paper", epochs=3).batch_size
     10
@@ -52,9 +75,9 @@ class TrainConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    encoder: str = Field("bag", description="name of a registered encoder")
+    encoder: EncoderName = Field("bag", description="name of a registered encoder")
     encoder_options: dict[str, Any] = Field(default_factory=dict, description="options of the encoder")
-    head: Annotated[str, AfterValidator(HEADS.check)] = Field("hierarchical", description="name of a registered head")
+    head: HeadName = Field("hierarchical", description="name of a registered head")
     seed: int = Field(0, ge=0, lt=2**32, description="random seed of the weights, the order of the texts and dropout")
     epochs: int | None = Field(None, ge=1, description="maximum number of epochs")
     batch_size: int | None = Field(None, ge=1, description="texts per step and device")
@@ -83,14 +106,16 @@ class TrainConfig(BaseModel):
     class_weight: Literal["balanced"] | dict[str, float] | None = Field(
         None, description="weights of the classes: balanced gives rare classes more weight"
     )
-    label_smoothing: float = Field(
+    label_smoothing: Annotated[float, LossOption()] = Field(
         0.0, ge=0, lt=1, description="label smoothing among siblings, or among all classes with another head"
     )
-    gamma: float = Field(0.0, ge=0, description="gamma of the focal loss at every step; heads with sibling groups only")
-    tau: float = Field(
+    gamma: Annotated[float, LossOption(siblings=True)] = Field(
+        0.0, ge=0, description="gamma of the focal loss at every step; heads with sibling groups only"
+    )
+    tau: Annotated[float, LossOption(siblings=True)] = Field(
         0.0, ge=0, description="strength of the logit adjustment by sibling frequencies; heads with sibling groups only"
     )
-    hxe_alpha: float | None = Field(
+    hxe_alpha: Annotated[float | None, LossOption(siblings=True)] = Field(
         None, ge=0, description="alpha of the level weights of Bertinetto et al.; heads with sibling groups only"
     )
     sparse_head: bool = Field(
@@ -100,7 +125,7 @@ class TrainConfig(BaseModel):
 
     @classmethod
     def make(cls, preset: str | None = None, **given: Any) -> Self:
-        """The settings with a preset under those given; one error tells all that is wrong."""
+        """The given settings over those of a preset; one error reports all wrong settings."""
         if preset is not None and preset not in PRESETS:
             hint = did_you_mean(str(preset), PRESETS)
             raise OptionError(f"unknown preset {preset!r}{hint} (available: {', '.join(PRESETS)})", argument="preset")
@@ -112,28 +137,30 @@ class TrainConfig(BaseModel):
             given["encoder_options"] = {**base["encoder_options"], **own} if isinstance(own, Mapping) else own
         else:
             base.pop("encoder_options", None)
-        none_says = {"clip", "patience"}  # where None is a setting; elsewhere it leaves the preset's alone
-        base.update({n: value for n, value in given.items() if value is not None or n not in base or n in none_says})
+        none_is_value = {"clip", "patience"}  # for other settings, None leaves the preset's value
+        base |= {n: value for n, value in given.items() if value is not None or n not in base or n in none_is_value}
         return validate(cls, base)
 
     @property
     def options(self) -> EncoderOptions:
         """The options of the encoder, validated."""
-        kind = encoder_kind(self.encoder)
-        return validate(kind.Options, self.encoder_options, f"encoder {self.encoder!r}", "encoder_options")
+        return validate(ENCODERS[self.encoder].Options, self.encoder_options, f"encoder {self.encoder!r}", "encoder_options")
+
+    @property
+    def loss_options(self) -> dict[str, Any]:
+        """The settings marked as loss options that differ from their default."""
+        return {name: getattr(self, name) for name in _loss_options(self)}
 
     def resolved(self, items: int | None = None) -> Self:
-        """These settings with every None filled in that the encoder has an opinion on.
+        """These settings with the encoder's defaults for those that are None.
 
-        Batches made for large data would leave a hundred texts with one step an epoch: given the number of texts to
-        train on, a batch that was not chosen is a twentieth of them at most.
+        Given the number of examples, a default batch size is small enough for 20 steps an epoch.
         """
         self.check()
-        kind = encoder_kind(self.encoder)
-        defaults = {**_USUAL, **kind.training_defaults}
+        defaults = {**_DEFAULTS, **ENCODERS[self.encoder].training_defaults}
         filled = {name: value for name, value in defaults.items() if getattr(self, name) is None}
         if items is not None and self.batch_size is None:
-            filled["batch_size"] = min(filled["batch_size"], max(1, items // _STEPS))
+            filled["batch_size"] = min(filled["batch_size"], max(1, items // _MIN_STEPS))
         settings = self.model_copy(update=filled)
         if settings.head_learning_rate is None:
             settings = settings.model_copy(update={"head_learning_rate": settings.learning_rate})
@@ -146,7 +173,7 @@ class TrainConfig(BaseModel):
         if self.sparse_head and not head.supports_sparse:
             fix = {"head": tuple(name for name in HEADS if HEADS[name].supports_sparse)}
             problems.append(OptionError(f"not possible with head {self.head!r}", argument="sparse_head", fix=fix))
-        elif self.sparse_head and encoder_kind(self.encoder).gives_sparse:
+        elif self.sparse_head and ENCODERS[self.encoder].gives_sparse:
             message = f"not possible with encoder {self.encoder!r}, whose features are sparse"
             problems.append(OptionError(message, argument="sparse_head"))
         if not head.sibling_options:
@@ -158,9 +185,17 @@ class TrainConfig(BaseModel):
 
 
 def sibling_options(config: TrainConfig) -> list[str]:
-    """The options in use that act on sibling groups."""
-    used = [name for name in ("gamma", "tau") if getattr(config, name)]
-    return used + (["hxe_alpha"] if config.hxe_alpha is not None else [])
+    """The names of the options in use that act on sibling groups."""
+    return [name for name, option in _loss_options(config).items() if option.siblings]
+
+
+def _loss_options(config: TrainConfig) -> dict[str, LossOption]:
+    return {
+        name: option
+        for name, field in type(config).model_fields.items()
+        for option in field.metadata
+        if isinstance(option, LossOption) and getattr(config, name) != field.default
+    }
 
 
 def validate(kind: type[M], values: Mapping[str, Any], owner: str = "training", argument: str = "") -> M:

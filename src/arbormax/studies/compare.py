@@ -31,8 +31,9 @@ from arbormax.studies.crossval import (
     silent,
 )
 from arbormax.taxonomy import Taxonomy
-from arbormax.training.fit import ONE_DEVICE, Hardware, check_examples
-from arbormax.training.state import identity_of
+from arbormax.training.fit import check_examples
+from arbormax.training.hardware import ONE_DEVICE, Hardware
+from arbormax.training.state import run_identity
 
 
 def table_columns() -> tuple[str, ...]:
@@ -139,7 +140,7 @@ def compare(
     if test is not None:
         check_examples(test, taxonomy, "test")
         how = {"test": test.digest()}
-    first = identity_of(next(iter(settings.values())), taxonomy, examples, **how)
+    first = run_identity(next(iter(settings.values())), taxonomy, examples, **how)
     shared = {name: value for name, value in first.items() if name not in ("head", "seed")}
     ledger = Ledger(folder, shared, "a comparison")
     told = progress or silent

@@ -23,8 +23,9 @@ from arbormax.model.folder import remove_state
 from arbormax.model.settings import TrainConfig
 from arbormax.studies.evaluate import evaluate
 from arbormax.taxonomy import Taxonomy
-from arbormax.training.fit import ONE_DEVICE, Hardware, Run, check_examples, fit
-from arbormax.training.state import identity_of
+from arbormax.training.fit import Run, check_examples, fit
+from arbormax.training.hardware import ONE_DEVICE, Hardware
+from arbormax.training.state import run_identity
 
 Progress = Callable[[str, int, int], None]
 EpochsFrom = Literal["inner", "fold"]
@@ -96,7 +97,7 @@ def crossval(
     if epochs_from == "fold" and config.validation == 0:
         raise OptionError("epochs_from='fold' stops early on the fold, but validation=0 asks for no early stopping")
     fold_n = fold_of(examples.nodes, folds, config.seed)
-    identity = identity_of(config, taxonomy, examples, folds=folds, epochs_from=epochs_from)
+    identity = run_identity(config, taxonomy, examples, folds=folds, epochs_from=epochs_from)
     ledger = Ledger(folder, identity, "a cross-validation")
     told = progress or silent
     measured = []

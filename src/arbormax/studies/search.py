@@ -25,8 +25,10 @@ from arbormax.model.settings import TrainConfig, validate
 from arbormax.studies.crossval import Progress, silent
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.callbacks import MONITOR
-from arbormax.training.fit import ONE_DEVICE, Hardware, TrainingError, check_examples, fit
-from arbormax.training.state import identity_of
+from arbormax.training.errors import TrainingError
+from arbormax.training.fit import check_examples, fit
+from arbormax.training.hardware import ONE_DEVICE, Hardware
+from arbormax.training.state import run_identity
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -391,7 +393,7 @@ def _identity(
     config: TrainConfig, taxonomy: Taxonomy, examples: Examples, space: SearchSpace, folds: int, seed: int
 ) -> dict[str, Any]:
     options = {"space": space.model_dump(mode="json"), "folds": folds, "search_seed": seed}
-    found: dict[str, Any] = json.loads(json.dumps(identity_of(config, taxonomy, examples, **options)))
+    found: dict[str, Any] = json.loads(json.dumps(run_identity(config, taxonomy, examples, **options)))
     return found
 
 

@@ -16,10 +16,11 @@ from arbormax.errors import InputError, OptionError
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
 
-_DESCRIPTIONS = {  # instead of two digests
+_DESCRIPTIONS = {
     "examples": "other training examples",
     "validation_examples": "other validation examples",
     "taxonomy": "another taxonomy",
+    "batch_size": "examples per step on all devices together was {before!r}, now {now!r}",
 }
 
 
@@ -55,7 +56,7 @@ def run_identity(config: TrainConfig, taxonomy: Taxonomy, examples: Examples, **
 def describe_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """The values of `now` that differ from `before`, in words; empty if there are none."""
     return "; ".join(
-        _DESCRIPTIONS.get(name) or f"{name} was {before.get(name)!r}, now {value!r}"
+        _DESCRIPTIONS.get(name, f"{name} was {{before!r}}, now {{now!r}}").format(before=before.get(name), now=value)
         for name, value in now.items()
         if before.get(name) != value
     )
