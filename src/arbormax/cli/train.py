@@ -130,14 +130,14 @@ def _following() -> Iterator[None]:
 
 @contextmanager
 def _losing(again: str) -> Iterator[None]:
-    """Who lost a process of several is told the command that goes on."""
-    from arbormax.training.fit import WorkerLost
+    """Print the command that resumes the training if a worker process is lost."""
+    from arbormax.training import WorkerLostError
 
     try:
         yield
-    except WorkerLost as error:
-        told, kept, _ = str(error).partition(";")
-        errors.exit_with(f"{told}{kept and f'; resume with: {again}'}", errors.FAILED)
+    except WorkerLostError as error:
+        hint = f"; resume with: {again}" if error.is_resumable else ""
+        errors.exit_with(f"{error.message}{hint}", errors.FAILED)
 
 
 def _tree_line(texts: Labelled) -> str:
