@@ -102,7 +102,7 @@ def test_a_worker_killed_ends_the_training_which_resumes_to_the_same_weights(fol
     code, output, errors = stopped(words, out, signal.SIGKILL, second if lost == "second" else lambda pid: pid)
     assert code == (1 if lost == "second" else -signal.SIGKILL)
     assert output == ""
-    assert errors.startswith("arbormax: one of 2 processes is gone, and the others stopped; ")
+    assert errors.startswith("arbormax: one of 2 processes ended unexpectedly, and the others stopped; ")
     assert len(errors.splitlines()) == 1
     if lost == "second":
         assert errors.strip().endswith("--resume")
