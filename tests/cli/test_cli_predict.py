@@ -182,7 +182,7 @@ def test_one_bad_row_is_one_line(refused, model, tmp_path):
         (["a.xls"], "suffix"),
         (["a.csv", "--text", "txet"], "did you mean 'text'"),
         (["a.csv", "--out", "o.xls"], "suffix"),
-        (["a.csv", "--out", "none/o.csv"], "no folder"),
+        (["a.csv", "--out", "none/o.csv"], "does not exist"),
         (["a.csv", "--out", "."], None),
         (["a.csv", "--out", "a.csv"], "input itself"),
         (["a.csv", "--format", "xml"], "--format"),
@@ -362,11 +362,11 @@ def test_a_parquet_input_is_kept_with_its_types(run, model, tmp_path):
 def test_a_parquet_file_may_begin_with_answers_that_say_nothing(tmp_path, monkeypatch):
     import pyarrow.parquet as pq
 
-    from arbormax.cli import writers
     from arbormax.data.tables import writing
+    from arbormax.data.tables.writing import open_writer
 
-    monkeypatch.setattr(writing, "GROUP", 2)
-    with writers.writer(tmp_path / "x.parquet", None) as write:
+    monkeypatch.setattr(writing, "ROW_GROUP", 2)
+    with open_writer(tmp_path / "x.parquet", None) as write:
         for path, shares in [([], []), ([], []), (["a", "b"], [0.9, 0.8])]:
             write({"label": "x", "path": path, "probabilities": shares})
     found = pq.read_table(tmp_path / "x.parquet").to_pylist()

@@ -100,7 +100,7 @@ def test_bad_rows_are_left_out_only_where_asked(run, refused, texts, tmp_path):
     bad.write_text((texts / "train.csv").read_text() + "a text without a label\nanother,\n")
     said = refused("train", bad, "--out", tmp_path / "m", *SMALL, lines=None)
     assert "line 122" in said
-    assert "(--skip-bad-rows leaves them out)" in said
+    assert "2 rows cannot be used; try --skip-bad-rows" in said
     told = run("train", bad, "--out", tmp_path / "m", "--skip-bad-rows", *SMALL)
     assert told.code == 0
     assert "2 rows are left out" in told.err
@@ -110,7 +110,7 @@ def test_bad_rows_are_left_out_only_where_asked(run, refused, texts, tmp_path):
 def test_where_the_columns_have_other_names_the_option_is_told(refused, tmp_path, name):
     written = {"mine.csv": "body,label\na goal,sport\n", "mine.jsonl": '{"body": "a goal", "label": "sport"}\n'}
     (tmp_path / name).write_text(written[name])
-    assert "(found 'body', 'label'); name yours with --text" in refused("train", tmp_path / name)
+    assert "(found 'body', 'label'); try --text COLUMN" in refused("train", tmp_path / name)
 
 
 def test_a_label_that_stands_once_is_named_where_the_tree_was_inferred(run, texts, tmp_path):

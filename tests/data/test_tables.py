@@ -115,9 +115,9 @@ def test_columns_have_names_positions_or_both(tmp_path):
     bare = write(tmp_path / "b.csv", "a,x\nb,y\n")
     table = read_table(bare, text=1, label="0", header=False)
     assert (table.texts, table.labels, table.lines) == (["x", "y"], ["a", "b"], [1, 2])
-    with pytest.raises(OptionError, match="positions from 0, not names; found 'text'"):
+    with pytest.raises(OptionError, match="positions from 0, found 'text'"):
         read_table(bare, header=False, label=0)
-    with pytest.raises(TableError, match=r"no column 2: positions run from 0 to 1"):
+    with pytest.raises(TableError, match=r"no column 2: positions range from 0 to 1"):
         read_table(bare, 2, 0, header=False)
 
 
@@ -181,7 +181,7 @@ def test_the_standard_input_is_a_file_named_by_a_dash(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"text\tlabel\nx\ta\n")))
     assert read_table("-", format="tsv").labels == ["a"]
     assert not sys.stdin.closed
-    with pytest.raises(OptionError, match=r"<stdin> has no suffix .* pass format="):
+    with pytest.raises(OptionError, match=r"format: the format of <stdin> is unknown"):
         read_table("-")
     with pytest.raises(TableError, match="needs a file, not a stream"):
         read_table("-", format="parquet")
@@ -219,15 +219,15 @@ def test_a_json_value_becomes_a_label(value, label):
         ('{"text": {"x": 1}, "label": "a"}', "line 2: 'text' is an object, not a text"),
         ('{"text": "x", "label": ["a", null]}', "line 2: 'label' is a path with an empty name, ['a', None]"),
         ('{"text": "x", "label": ["a", ["b"]]}', "line 2: 'label' is a list, not a text"),
-        ('{"text": "\\ud800", "label": "a"}', "line 2: holds half of a surrogate pair"),
+        ('{"text": "\\ud800", "label": "a"}', "line 2: contains half of a surrogate pair"),
         ('["x", "a"]', "line 2: a list, but a row is an object"),
         ("7", "line 2: a number, but a row is an object"),
         ("null", "line 2: null, but a row is an object"),
         ('"x"', "line 2: a string, but a row is an object"),
         ('{"text": "x", "label": "a"', "line 2: not JSON: expecting ',' delimiter (column 27)"),
         ("[", "line 2: not JSON: expecting value (column 2); write one object per line, not one list"),
-        ("[" * 100_000, "line 2: not JSON that can be read: maximum recursion depth exceeded"),
-        ('{"text": 1' + "0" * 5000 + "}", "line 2: not JSON that can be read: Exceeds the limit (4300 digits)"),
+        ("[" * 100_000, "line 2: not readable as JSON: maximum recursion depth exceeded"),
+        ('{"text": 1' + "0" * 5000 + "}", "line 2: not readable as JSON: Exceeds the limit (4300 digits)"),
     ],
 )
 def test_a_json_line_that_is_no_row_is_told(record, problem):
@@ -263,9 +263,9 @@ def test_parquet_that_holds_no_text_is_told(tmp_path):
     table = pa.table({"text": ["x", None, "z"], "label": ["a", "b", ""], "map": [{"a": 1}] * 3, "list": [["a"]] * 3})
     pq.write_table(table, path)
     assert problems_of(path) == ("row 2: 'text' is empty", "row 3: 'label' is empty")
-    with pytest.raises(TableError, match=r"the column 'map' holds struct<a: int64>, not text"):
+    with pytest.raises(TableError, match=r"the column 'map' contains struct<a: int64>, not text"):
         read_table(path, label="map")
-    with pytest.raises(TableError, match=r"the column 'list' holds list<.*>, not text"):
+    with pytest.raises(TableError, match=r"the column 'list' contains list<.*>, not text"):
         read_table(path, text="list")
     with pytest.raises(TableError, match=r"no column 'txt'; did you mean 'text'\? \(found 'text', 'label', 'map'"):
         read_table(path, text="txt")
@@ -280,7 +280,7 @@ def test_damaged_parquet_is_told(tmp_path):
     whole = path.read_bytes()
     for damaged in (b"", whole[:-10], whole[: len(whole) // 2], b"text,label\nx,a\n", whole[:50] + whole[5000:]):
         write(path, damaged)
-        with pytest.raises(TableError, match=r"a\.parquet: (not a whole Parquet file|\d+ rows)"):
+        with pytest.raises(TableError, match=r"a\.parquet: (not a complete Parquet file|\d+ rows)"):
             read_table(path)
 
 

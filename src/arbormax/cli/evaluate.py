@@ -54,10 +54,10 @@ def evaluate(
 
     Example: `arbormax evaluate reviews-model held-out.csv --text body --label category`
     """
-    from arbormax.cli import writers
+    from arbormax.data.tables.writing import resolve_format
 
     if predictions is not None:
-        writers.format_of(predictions, None)
+        resolve_format(predictions)
     import_modules(imports)
     from arbormax.model import load_model
     from arbormax.studies.record import Record, evaluation
@@ -116,11 +116,11 @@ def _read(data: str, split: str, table: InputOptions, labels: LabelOptions, tree
 
 
 def _write_predictions(path: Path, examples: Examples, predicted: list[int], tree: Taxonomy) -> None:
-    from arbormax.cli.writers import writer
+    from arbormax.data.tables.writing import open_writer
     from arbormax.model.predict import NodeNames
 
     names = NodeNames(tree)
-    with writer(path, None) as write:
+    with open_writer(path) as write:
         rows = zip(examples.inputs, examples.nodes.tolist(), predicted, strict=True)
         for text, true, node in rows:
             write(

@@ -214,7 +214,7 @@ class MachineOptions(OptionGroup):
 
 
 # Arguments of the library that are options of another name, or a flag for one value.
-_OTHER_NAMES = {"format": "input_format", "sep": "separator", "encoder_options": "option"}
+_OTHER_NAMES = {"format": "input_format", "output_format": "format", "sep": "separator", "encoder_options": "option"}
 _FLAGS = {("on_bad_rows", "skip"): "skip_bad_rows"}
 
 
@@ -250,7 +250,7 @@ class Spelling:
         return f"{self.name(argument)} {shlex.quote(str(value))}"
 
     def _find(self, argument: str) -> Any:
-        return self._parameters.get(argument) or self._parameters.get(_OTHER_NAMES.get(argument, ""))
+        return self._parameters.get(_OTHER_NAMES.get(argument, "")) or self._parameters.get(argument)
 
 
 def _option_name(parameter: Any) -> str:

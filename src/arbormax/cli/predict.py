@@ -14,8 +14,9 @@ from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import tell_skipped
 from arbormax.cli.options import Device, Imports, InputOptions, Json, import_modules, resolve_device
 from arbormax.cli.scoring import batches_of, decoding_of
-from arbormax.cli.writers import format_of, writer
-from arbormax.errors import InputError, OptionError, TableError, did_you_mean
+from arbormax.data.tables import bad_rows_error
+from arbormax.data.tables.writing import open_writer, resolve_format
+from arbormax.errors import InputError, OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from arbormax.model.predict import Decoding
@@ -73,7 +74,7 @@ def predict(
         raise OptionError("--workers belongs to --engine ray")
     file = _one(files)
     _check(file, message, out, format, json)
-    chosen = format_of(out, "jsonl" if json and out is None else format)
+    chosen = resolve_format(out, "jsonl" if json and out is None else format)
     import_modules(imports)
     from arbormax.model import load_model
     from arbormax.model.predict import predict as predict_texts
@@ -91,7 +92,7 @@ def predict(
     loaded = load_model(model, resolve_device(device))
     skipped = Skipped(source, table.skip_bad_rows)
     count = 0
-    with writer(out, chosen) as write, output.progress_bar("predicting") as advance:
+    with open_writer(out, chosen) as write, output.progress_bar("predicting") as advance:
         for row in predict_rows(
             loaded, batches, column, decoding, batch_size=batch_size, keep=keep, on_bad_rows=skipped
         ):
@@ -147,7 +148,7 @@ def _with_ray(
 def _parquet_out(out: Path | None, format: str | None, json: bool) -> Path:
     if json:
         raise OptionError("--engine ray writes Parquet: leave --json away")
-    if out is None or format_of(out, format) != "parquet":
+    if out is None or resolve_format(out, format) != "parquet":
         raise OptionError("--engine ray writes Parquet: give --out FILE.parquet")
     return out
 
@@ -162,10 +163,7 @@ class Skipped:
 
     def __call__(self, problems: list[str]) -> None:
         if not self.allowed:
-            told = f"{len(problems)} rows cannot be used (--skip-bad-rows leaves them out):"
-            if len(problems) == 1:
-                told = f"{problems[0]} (--skip-bad-rows leaves it out)"
-            raise TableError(f"{self.name}: {told}", problems)
+            raise bad_rows_error(self.name, problems)
         self.count += len(problems)
         self.first += problems[: 3 - len(self.first)]
 

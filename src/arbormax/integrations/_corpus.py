@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from arbormax.data.tables import iter_rows
-from arbormax.data.tables.writing import GROUP, arrow, schema_of
+from arbormax.data.tables.writing import ROW_GROUP, import_arrow, infer_schema
 from arbormax.errors import InputError, OptionError, TableError
 from arbormax.model.predict import Decoding
 from arbormax.model.rows import ROWS, column_prefix
@@ -62,16 +62,16 @@ class Corpus:
 
     def schema(self, text: str, keep: bool, decoding: Decoding) -> Any:
         """The Arrow schema that the local engine decides by the first rows."""
-        own: list[dict[str, Any]] = list(islice(self._rows(text), GROUP)) if keep else [{"line": 1}]
+        own: list[dict[str, Any]] = list(islice(self._rows(text), ROW_GROUP)) if keep else [{"line": 1}]
         if not keep and self.several:
             own = [{"file": self.files[0], "line": 1}]
         row: dict[str, Any] = {"label": "a", "path": ["a"], "probabilities": [1.0]}
         if decoding.top_k:
             row["top"] = [{"label": "a", "probability": 1.0}]
         prefix = column_prefix(own) if keep else ""
-        named = schema_of([{prefix + name: value for name, value in row.items()}])
-        pa, _ = arrow()
-        return pa.schema([*schema_of(own), *named])
+        named = infer_schema([{prefix + name: value for name, value in row.items()}])
+        pa, _ = import_arrow()
+        return pa.schema([*infer_schema(own), *named])
 
     def _rows(self, text: str) -> Iterator[dict[str, Any]]:
         for file in self.files:
@@ -128,5 +128,5 @@ def _files_of(source: Path, format: str | None) -> list[Path]:
 def _shape(file: str, text: str, keep: bool) -> tuple[int, tuple[str, ...]]:
     """How many rows a file has, and its columns."""
     batch = next(iter_rows(file, [text], records=keep, format="parquet", span=(0, 0)))
-    _, pq = arrow()
+    _, pq = import_arrow()
     return pq.read_metadata(file).num_rows, batch.names

@@ -20,8 +20,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
+from arbormax._files import atomic_write
 from arbormax.data.tables import iter_rows
-from arbormax.data.tables.writing import arrow, aside, table_of
+from arbormax.data.tables.writing import import_arrow, to_arrow
 from arbormax.errors import ArbormaxError, InputError, MissingDependencyError, OptionError
 from arbormax.integrations._corpus import Piece, open_corpus
 from arbormax.model import Model, load_model
@@ -73,7 +74,7 @@ def predict_parquet(
     _check_out(Path(out), sources, corpus.files)
     total = corpus.total
     told("starting Ray", 0, total)
-    with aside(Path(out), binary=True) as stream, _session(ray, workers) as own:
+    with atomic_write(out) as stream, _session(ray, workers) as own:
         used, share, where = _resources(ray, device, workers, own)
         pieces = corpus.pieces(used)
         job = Job(
@@ -97,7 +98,7 @@ def predict_parquet(
                 if record["problems"]:
                     where_from = f"{piece.file}: " if corpus.several else ""
                     _tell([where_from + problem for problem in record["problems"]], piece.file, on_problems)
-                table = arrow()[0].ipc.open_stream(record["rows"]).read_all()
+                table = import_arrow()[0].ipc.open_stream(record["rows"]).read_all()
                 write(table)
                 count += table.num_rows
                 done += table.num_rows + len(record["problems"])
@@ -162,7 +163,7 @@ class Scorer:
                     on_bad_rows=problems.extend,
                 )
                 named = ({"file": piece.file, **row} for row in rows) if job.named else rows
-                table = table_of(list(named), job.schema)
+                table = to_arrow(list(named), job.schema)
                 yield _record(piece.at, part, tried, problems, table)
         except (ArbormaxError, OSError) as error:
             yield _record(piece.at, tried=tried, error=str(error))
@@ -194,7 +195,7 @@ def _record(
     at: int, part: int = 0, tried: int = 1, problems: Sequence[str] = (), table: Any = None, error: str | None = None
 ) -> Any:
     """What a worker tells: one row, the predictions in it as Arrow's own bytes."""
-    pa, _ = arrow()
+    pa, _ = import_arrow()
     held = pa.BufferOutputStream()
     if table is not None:
         with pa.ipc.new_stream(held, table.schema) as stream:
@@ -246,7 +247,7 @@ def _records(
 @contextmanager
 def _writer(stream: IO[bytes], schema: Any) -> Iterator[Callable[[Any], None]]:
     """The function that writes a table, several together as one row group."""
-    pa, pq = arrow()
+    pa, pq = import_arrow()
     held: list[Any] = []
     with pq.ParquetWriter(stream, schema) as file:
 

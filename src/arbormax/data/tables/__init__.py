@@ -1,12 +1,12 @@
-"""A user's own rows: CSV, TSV, JSON lines and Parquet, by column name, in batches of constant memory."""
+"""Tables with texts and labels: CSV, TSV, JSON lines and Parquet, read in batches of constant memory."""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Unpack
 
-from arbormax.data.tables._batches import batches_of
+from arbormax.data.tables._batches import read_batches
 from arbormax.data.tables._common import (
     Column,
     OnBadRows,
@@ -15,14 +15,24 @@ from arbormax.data.tables._common import (
     Source,
     Table,
     TableOptions,
-    format_of,
-    unit_of,
+    resolve_source,
+    row_unit,
 )
 from arbormax.errors import OptionError, TableError
 
-__all__ = ["Column", "OnBadRows", "RowBatch", "Source", "Table", "TableOptions", "iter_rows", "read_table"]
+__all__ = [
+    "Column",
+    "OnBadRows",
+    "RowBatch",
+    "Source",
+    "Table",
+    "TableOptions",
+    "bad_rows_error",
+    "iter_rows",
+    "read_table",
+]
 
-LONGEST = 16 * 1024 * 1024  # characters of one row; more is a quote that was never closed, or no table at all
+MAX_ROW = 16 * 1024 * 1024  # characters; a longer row is a quote that is never closed, or the file is not a table
 
 
 def read_table(
@@ -35,23 +45,25 @@ def read_table(
 ) -> Table:
     """The texts and labels of a whole file; the options are those of `iter_rows`.
 
-    An empty text or label is a bad row. Bad rows are told together in one `TableError`; with `on_bad_rows="skip"` they
-    are left out and listed in `Table.skipped`. A file of which no row is left is an error in any case.
+    A row with an empty text or label is a bad row. All bad rows are reported in one `TableError`, with line numbers;
+    `on_bad_rows="skip"` leaves them out and lists them in `Table.skipped`. A file without any good row is an error.
     """
-    _check_choice(on_bad_rows)
-    name, chosen = format_of(path, options.get("format"))
+    _check_on_bad_rows(on_bad_rows)
+    name, chosen = resolve_source(path, options.get("format"))
     columns = (text,) if label is None else (text, label)
-    table = Table([], None if label is None else [], [], name, unit=unit_of(chosen))
+    table = Table([], None if label is None else [], [], name, unit=row_unit(chosen))
+    fix: dict[str, object] = {}
     for batch in iter_rows(path, columns, required=columns, paths=columns[1:], on_bad_rows="skip", **options):
         table.texts.extend(batch[text])
         table.lines.extend(batch.lines)
         table.skipped.extend(batch.problems)
+        fix |= batch.fix
         if table.labels is not None and label is not None:
             table.labels.extend(batch[label])
-    if on_bad_rows == "error" or not table.texts:
-        _fail_on(table.skipped, name, hint=bool(table.texts))
+    if table.skipped and (on_bad_rows == "error" or not table.texts):
+        raise bad_rows_error(name, table.skipped, fix, can_skip=bool(table.texts))
     if not table.texts:
-        raise TableError(f"{name}: there are no rows in it")
+        raise TableError(f"{name}: the file has no rows")
     return table
 
 
@@ -71,59 +83,50 @@ def iter_rows(
     encoding: str = "utf-8-sig",
     span: tuple[int, int] | None = None,
 ) -> Iterator[RowBatch]:
-    """Batches of rows, at least one even of a file without rows, so that its columns are known.
+    """Batches of rows. A file without rows has one empty batch, which has the names of the columns.
 
-    The suffix tells the format (`.csv .tsv .jsonl .ndjson .parquet`, the text ones also with `.gz`); `format=` says it
-    outright, and has to for a file object and for `-`, the standard input.
+    The suffix determines the format (`.csv .tsv .jsonl .ndjson .parquet`, the text formats also with `.gz`). `format`
+    overrides it, and is required for file objects and for `-`, the standard input.
 
-    `columns` come as strings, a missing value as ""; those in `required` may not be empty and those in `paths` may also
-    be lists of names. `records=True` gives whole rows too, as `RowBatch.rows`; `columns=None` gives nothing but these
-    and the columns in `required` and `paths`.
+    The values of `columns` are strings, "" for a missing value. Columns in `required` must not be empty; columns in
+    `paths` may also contain lists of names. `records=True` adds whole rows as `RowBatch.rows`; `columns=None` reads
+    only these and the columns in `required` and `paths`.
 
-    With `on_bad_rows="error"` the first batch that holds bad rows raises a `TableError` that lists them all; "skip"
-    leaves them out and lists them in `RowBatch.problems`.
+    With `on_bad_rows="error"`, the first batch with bad rows raises a `TableError` that lists them; with "skip" they
+    are left out and listed in `RowBatch.problems`.
 
-    CSV and TSV: `delimiter`; `header=False` for files whose columns have positions and no names; `quoting=False` where
-    `"` is a plain character. In a TSV file a quoted text that seems to have swallowed whole rows is refused unless
-    `quoting=True`.
+    CSV and TSV: `delimiter` separates the cells; `header=False` is for files without column names, whose columns are
+    selected by position; `quoting=False` treats `"` as a plain character. In a TSV file, a quoted text that looks like
+    several rows is a bad row unless `quoting=True`.
 
-    Parquet: `span=(10, 20)` reads the rows from the eleventh to the twentieth alone, wherever they lie in the file.
+    Parquet: `span=(10, 20)` reads only the rows from the eleventh to the twentieth.
 
     >>> import io
     >>> file = io.StringIO('text,label\\n"one\\ntwo",a\\nthree,b\\n')
     >>> [(batch.lines, batch["text"]) for batch in iter_rows(file, ["text"], format="csv")]
     [([2, 4], ['one\\ntwo', 'three'])]
     """
-    _check_choice(on_bad_rows)
+    _check_on_bad_rows(on_bad_rows)
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise OptionError(f"batch_size is a whole number from 1, found {batch_size!r}")
-    if isinstance(columns, str) or isinstance(required, str) or isinstance(paths, str):
-        raise OptionError("columns, required and paths are lists of columns, not one string")
-    wanted = tuple(dict.fromkeys((*(columns or ()), *required, *paths)))
-    for column in wanted:
+        raise OptionError(f"expected an integer of at least 1, found {batch_size!r}", argument="batch_size")
+    for argument, value in (("columns", columns), ("required", required), ("paths", paths)):
+        if isinstance(value, str):
+            raise OptionError("expected a list of columns, found one string", argument=argument)
+    selected = tuple(dict.fromkeys((*(columns or ()), *required, *paths)))
+    for column in selected:
         if isinstance(column, bool) or not isinstance(column, (str, int)):
-            raise OptionError(f"a column is a name or a position from 0, found {column!r}")
-    if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n'):
-        raise OptionError(f"delimiter is one character, found {delimiter!r}")
-    try:
-        codecs.lookup(encoding)
-    except (LookupError, TypeError, ValueError):
-        raise OptionError(f"encoding={encoding!r} is not known to Python; try 'utf-8' or 'latin-1'") from None
-    if header not in (True, False) or quoting not in (None, True, False):
-        raise OptionError(f"header is True or False and quoting may also be None, found {header!r} and {quoting!r}")
-    name, chosen = format_of(path, format)
-    if chosen not in ("csv", "tsv") and (delimiter is not None or not header or quoting is not None):
-        option = "delimiter" if delimiter is not None else "quoting" if quoting is not None else "header"
-        raise OptionError(f"{option}= belongs to CSV and TSV, and {name} is read as {chosen}")
+            raise OptionError(f"expected a column name or a position from 0, found {column!r}", argument="columns")
+    name, chosen = resolve_source(path, format)
+    _check_text_options(chosen, name, delimiter, header, quoting, encoding)
     if span is not None and (chosen != "parquet" or not 0 <= span[0] <= span[1]):
-        raise OptionError(f"span= is a first row and the row after the last, of Parquet; found {span!r} for {name}")
-    if chosen == "jsonl" and (numbers := [column for column in wanted if isinstance(column, int)]):
-        raise OptionError(f"JSON lines have names, not positions; found the column {numbers[0]}")
+        raise OptionError(f"expected a range of rows of a Parquet file, found {span!r} for {name}", argument="span")
+    if chosen == "jsonl" and (positions := [column for column in selected if isinstance(column, int)]):
+        raise OptionError(f"columns of JSON lines have names, not positions; found {positions[0]}", argument="columns")
     plan = Plan(
         source=path,
         name=name,
         format=chosen,
-        columns=wanted,
+        columns=selected,
         required=frozenset(required),
         paths=frozenset(paths),
         records=records or columns is None,
@@ -131,27 +134,49 @@ def iter_rows(
         header=header,
         quoting=quoting,
         encoding=encoding,
-        longest=LONGEST,
+        max_row=MAX_ROW,
         span=span,
     )
-    batches = batches_of(plan, batch_size)
-    return _raising(batches, name) if on_bad_rows == "error" else batches
+    batches = read_batches(plan, batch_size)
+    return _raise_on_bad_rows(batches, name) if on_bad_rows == "error" else batches
 
 
-def _check_choice(on_bad_rows: str) -> None:
+def bad_rows_error(
+    name: str, problems: Sequence[str], fix: Mapping[str, object] | None = None, *, can_skip: bool = True
+) -> TableError:
+    """The error that lists all bad rows of a file."""
+    how = {**(fix or {}), **({"on_bad_rows": "skip"} if can_skip else {})}
+    message = problems[0] if len(problems) == 1 else f"{len(problems)} rows cannot be used"
+    return TableError(f"{name}: {message}", problems, fix=how)
+
+
+def _check_on_bad_rows(on_bad_rows: str) -> None:
     if on_bad_rows not in ("error", "skip"):
-        raise OptionError(f"on_bad_rows is 'error' or 'skip', not {on_bad_rows!r}")
+        raise OptionError(f"expected 'error' or 'skip', found {on_bad_rows!r}", argument="on_bad_rows")
 
 
-def _fail_on(problems: Sequence[str], name: str, hint: bool = True) -> None:
-    if len(problems) == 1:
-        raise TableError(f"{name}: {problems[0]}" + ' (on_bad_rows="skip" leaves it out)' * hint, problems)
-    if problems:
-        way_out = ' (on_bad_rows="skip" leaves them out)' * hint
-        raise TableError(f"{name}: {len(problems)} rows cannot be used{way_out}:", problems)
+def _check_text_options(
+    format: str, name: str, delimiter: str | None, header: bool, quoting: bool | None, encoding: str
+) -> None:
+    if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n'):
+        raise OptionError(f"expected one character, found {delimiter!r}", argument="delimiter")
+    try:
+        codecs.lookup(encoding)
+    except (LookupError, TypeError, ValueError):
+        raise OptionError(f"unknown encoding {encoding!r}", argument="encoding", fix={"encoding": "utf-8"}) from None
+    if header not in (True, False):
+        raise OptionError(f"expected True or False, found {header!r}", argument="header")
+    if quoting not in (None, True, False):
+        raise OptionError(f"expected True, False or None, found {quoting!r}", argument="quoting")
+    if format not in ("csv", "tsv"):
+        given = {"delimiter": delimiter is not None, "quoting": quoting is not None, "header": not header}
+        for argument, is_given in given.items():
+            if is_given:
+                raise OptionError(f"an option for CSV and TSV, and {name} is read as {format}", argument=argument)
 
 
-def _raising(batches: Iterator[RowBatch], name: str) -> Iterator[RowBatch]:
+def _raise_on_bad_rows(batches: Iterator[RowBatch], name: str) -> Iterator[RowBatch]:
     for batch in batches:
-        _fail_on(batch.problems, name)
+        if batch.problems:
+            raise bad_rows_error(name, batch.problems, batch.fix)
         yield batch

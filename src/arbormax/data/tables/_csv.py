@@ -1,4 +1,4 @@
-"""CSV and TSV: rows that may be broken, each told with the line in which it starts."""
+"""CSV and TSV. Broken rows are reported with the line in which they start."""
 
 from __future__ import annotations
 
@@ -6,55 +6,58 @@ import csv
 from collections.abc import Iterator
 from itertools import chain
 
-from arbormax.data.tables._common import Event, Plan, places_of
-from arbormax.data.tables._lines import Lines, TooLongError
+from arbormax.data.tables._common import Event, Flaw, Plan, find_columns
+from arbormax.data.tables._lines import Lines, RowTooLongError
 from arbormax.errors import TableError
+
+_Row = tuple[int, list[str] | Flaw]  # the first line of a row, and its cells or its flaw
+_NO_QUOTING: dict[str, object] = {"quoting": False}
 
 
 def read_csv(lines: Lines, plan: Plan) -> tuple[tuple[str, ...], Iterator[Event]]:
-    csv.field_size_limit(max(csv.field_size_limit(), plan.longest))
-    rows = _csv_rows(lines, plan)
+    """The names of the columns, and the rows."""
+    csv.field_size_limit(max(csv.field_size_limit(), plan.max_row))
+    rows = _read_rows(lines, plan)
     first = next(rows, None)
     if first is None:
         if plan.header:
-            raise TableError(f"{plan.name}: the file is empty; its first line names the columns")
+            raise TableError(f"{plan.name}: the file is empty; expected column names in the first line")
         return (), iter(())
     line, cells = first
-    if isinstance(cells, str):
-        if plan.header:
-            raise TableError(f"{plan.name}: line {line}: {cells}")
-        names: tuple[str, ...] = ()
-    else:
-        names = tuple(cells) if plan.header else tuple(map(str, range(len(cells))))
-    return names, _csv_events(rows if plan.header else chain([first], rows), names, plan)
+    names: tuple[str, ...] = ()
+    if not isinstance(cells, Flaw):
+        names = tuple(cells) if plan.header else _positions(cells)
+    elif plan.header:
+        raise TableError(f"{plan.name}: line {line}: {cells.message}", fix=cells.fix)
+    return names, _select_columns(rows if plan.header else chain([first], rows), names, plan)
 
 
-def _csv_events(rows: Iterator[tuple[int, list[str] | str]], names: tuple[str, ...], plan: Plan) -> Iterator[Event]:
-    places = places_of(names, plan) if names else []
+def _positions(cells: list[str]) -> tuple[str, ...]:
+    return tuple(map(str, range(len(cells))))
+
+
+def _select_columns(rows: Iterator[_Row], names: tuple[str, ...], plan: Plan) -> Iterator[Event]:
+    places = find_columns(names, plan) if names else []
     for line, cells in rows:
-        if isinstance(cells, str):
+        if isinstance(cells, Flaw):
             yield line, cells, None
             continue
-        if not names:  # there is no header, and the first row could not be read
-            names = tuple(map(str, range(len(cells))))
-            places = places_of(names, plan)
+        if not names:  # the first row of a file without a header was not readable
+            names = _positions(cells)
+            places = find_columns(names, plan)
         if len(cells) != len(names):
-            cure = f"; a text that holds {plan.delimiter!r} needs quotes" if len(cells) > len(names) else ""
-            than = "the header" if plan.header else "the first row"
-            cells_found = f"{len(cells)} cell{'s' * (len(cells) != 1)}"
-            yield line, f"{cells_found}, but {than} has {len(names)}{cure}", None
+            advice = f"; a text that contains {plan.delimiter!r} needs quotes" if len(cells) > len(names) else ""
+            expected = f"{'the header' if plan.header else 'the first row'} has {len(names)}"
+            yield line, Flaw(f"{len(cells)} cell{'s' * (len(cells) != 1)}, but {expected}{advice}"), None
             continue
         yield line, [cells[at] for at in places], dict(zip(names, cells, strict=True)) if plan.records else None
 
 
-def _csv_rows(lines: Lines, plan: Plan) -> Iterator[tuple[int, list[str] | str]]:
-    """Every row that is not blank with its first line, as cells or as what is wrong with it."""
-    quoted = plan.quoting is not False
-    reader = csv.reader(
-        lines, delimiter=plan.delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True
-    )
-    watch = plan.delimiter == "\t" and plan.quoting is None
-    plain = "; if quotes are plain characters in this file, pass quoting=False"
+def _read_rows(lines: Lines, plan: Plan) -> Iterator[_Row]:
+    """Every row that is not blank, with its first line: its cells or its flaw."""
+    quoting = csv.QUOTE_NONE if plan.quoting is False else csv.QUOTE_MINIMAL
+    reader = csv.reader(lines, delimiter=plan.delimiter, quoting=quoting, strict=True)
+    suspects_quotes = plan.delimiter == "\t" and plan.quoting is None
     tabs = 0  # between the cells of one row
     while True:
         number = lines.start_row()
@@ -62,30 +65,35 @@ def _csv_rows(lines: Lines, plan: Plan) -> Iterator[tuple[int, list[str] | str]]
             cells = next(reader)
         except StopIteration:
             return
-        except TooLongError:
-            long = f"longer than {plan.longest:,} characters"
-            yield number, f"{long}; is a quote that opens here never closed?" if len(lines.row) > 1 else long
-            lines.give_back()
+        except RowTooLongError:
+            advice = "; is a quote that opens here never closed?" if len(lines.row) > 1 else ""
+            yield number, Flaw(f"longer than {plan.max_row:,} characters{advice}")
+            lines.reread_row()
             continue
         except csv.Error as error:
-            wrong = str(error)
-            if "unexpected end of data" in wrong:
-                wrong = f"a quote opens here and is never closed{plain}"
-            elif "expected after" in wrong:
-                until = f", closed in line {lines.number}" if len(lines.row) > 1 else ""
-                wrong = f"text goes on after a quoted cell{until}{plain}, else write a quote inside a cell twice"
-            # a flaw further down is told when its own line is read again
-            yield number, wrong if len(lines.row) > 1 else lines.flaw or wrong
-            lines.give_back()
+            flaw = _quote_flaw(str(error), lines)
+            # a flaw in a later line is reported when that line is read again
+            yield number, flaw if len(lines.row) > 1 else lines.flaw or flaw
+            lines.reread_row()
             continue
         if not cells:
             continue
         if lines.flaw:
             yield number, lines.flaw
-        elif watch and tabs and len(lines.row) > 1 and all(line.count("\t") == tabs for line in lines.row):
-            swallowed = f"a quote opens here and closes in line {lines.number}, around what look like whole rows"
-            yield number, f"{swallowed}{plain}, else quoting=True"
-            lines.give_back()
+        elif suspects_quotes and tabs and len(lines.row) > 1 and all(line.count("\t") == tabs for line in lines.row):
+            message = f"a quote opens here and closes in line {lines.number}, around what look like whole rows"
+            yield number, Flaw(message, _NO_QUOTING)
+            lines.reread_row()
         else:
             tabs = tabs or len(cells) - 1
             yield number, cells
+
+
+def _quote_flaw(message: str, lines: Lines) -> Flaw:
+    """The flaw behind an error of the csv module."""
+    if "unexpected end of data" in message:
+        return Flaw("a quote opens here and is never closed", _NO_QUOTING)
+    if "expected after" in message:
+        until = f", closed in line {lines.number}" if len(lines.row) > 1 else ""
+        return Flaw(f"text after a quoted cell{until}; write a quote inside a cell twice", _NO_QUOTING)
+    return Flaw(message)

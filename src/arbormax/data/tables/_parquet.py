@@ -1,4 +1,4 @@
-"""Parquet, by way of pyarrow."""
+"""Parquet, read with pyarrow."""
 
 from __future__ import annotations
 
@@ -7,34 +7,35 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from arbormax.data.tables._common import Event, Plan, places_of
+from arbormax.data.tables._common import Event, Plan, find_columns
 from arbormax.errors import MissingDependencyError, OptionError, TableError
 
 
 @contextmanager
 def open_parquet(plan: Plan) -> Iterator[tuple[tuple[str, ...], Iterator[Event]]]:
+    """The names of the columns, and the rows."""
     try:
         pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
         raise MissingDependencyError("reading Parquet", "pyarrow", "text") from None
     if hasattr(plan.source, "read") and isinstance(plan.source.read(0), str):
-        raise OptionError(f"{plan.name}: Parquet is no text; open the file in binary mode")
+        raise OptionError(f"{plan.name}: expected a file that is open in binary mode")
     if plan.source == "-" or (hasattr(plan.source, "seekable") and not plan.source.seekable()):
-        raise TableError(f"{plan.name}: Parquet is read from its end, so it needs a file, not a stream")
+        raise TableError(f"{plan.name}: Parquet is read from its end and needs a file, not a stream")
     try:
         with pq.ParquetFile(plan.source) as file:
             schema = file.schema_arrow
             names = tuple(schema.names)
-            places = places_of(names, plan)
+            places = find_columns(names, plan)
             for place, column in zip(places, plan.columns, strict=True):
                 kind = schema.field(place).type
                 if pa.types.is_nested(kind) and not (column in plan.paths and _is_list(kind)):
-                    raise TableError(f"{plan.name}: the column {column!r} holds {kind}, not text")
-            yield names, _parquet_events(file, names, places, plan)
+                    raise TableError(f"{plan.name}: the column {column!r} contains {kind}, not text")
+            yield names, _read_rows(file, names, places, plan)
     except PermissionError:
         raise
     except (pa.ArrowException, OSError) as error:
-        raise TableError(f"{plan.name}: not a whole Parquet file ({str(error).splitlines()[0]})") from None
+        raise TableError(f"{plan.name}: not a complete Parquet file ({str(error).splitlines()[0]})") from None
 
 
 def _is_list(kind: Any) -> bool:
@@ -43,9 +44,9 @@ def _is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _parquet_events(file: Any, names: tuple[str, ...], places: list[int], plan: Plan) -> Iterator[Event]:
+def _read_rows(file: Any, names: tuple[str, ...], places: list[int], plan: Plan) -> Iterator[Event]:
     first, stop = plan.span or (0, file.metadata.num_rows)
-    row, groups = _groups_of(file.metadata, first, stop)
+    row, groups = _row_groups(file.metadata, first, stop)
     wanted = None if plan.records or not places else [names[place] for place in places]
     for batch in file.iter_batches(batch_size=4096, row_groups=groups, columns=wanted):
         if row >= stop:
@@ -60,8 +61,8 @@ def _parquet_events(file: Any, names: tuple[str, ...], places: list[int], plan: 
             yield row, values, {name: column[at] for name, column in columns.items()} if plan.records else None
 
 
-def _groups_of(metadata: Any, first: int, stop: int) -> tuple[int, list[int]]:
-    """How many rows lie before the row groups that hold these rows, and those groups."""
+def _row_groups(metadata: Any, first: int, stop: int) -> tuple[int, list[int]]:
+    """The row groups that contain these rows, and the number of rows before them."""
     before, start, groups = 0, 0, []
     for group in range(metadata.num_row_groups):
         end = start + metadata.row_group(group).num_rows
@@ -79,6 +80,6 @@ def _values(column: Any) -> list[Any]:
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError:
-        return list(column.cast(pa.binary()).to_pylist())  # so that the bad one is told with its row
-    except ValueError:  # nanoseconds, which Python's own times cannot hold
+        return list(column.cast(pa.binary()).to_pylist())  # so that the bad value is reported with its row
+    except ValueError:  # Python's datetime has no nanoseconds
         return list(column.cast(pa.string()).to_pylist())

@@ -1,65 +1,157 @@
-"""Rows out: Arrow tables of one schema, and files that are whole under their final name or not there."""
+"""Writing rows to CSV, TSV, JSON lines and Parquet."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
-from arbormax.errors import InputError, MissingDependencyError, OptionError
+from arbormax._files import atomic_write
+from arbormax.data.tables._common import SUFFIXES, check_format
+from arbormax.errors import InputError, MissingDependencyError, OptionError, did_you_mean
 
-__all__ = ["GROUP", "arrow", "aside", "schema_of", "table_of"]
+__all__ = ["ROW_GROUP", "import_arrow", "infer_schema", "open_writer", "resolve_format", "to_arrow"]
 
-GROUP = 4096  # rows by which the schema of a Parquet file is decided
+ROW_GROUP = 4096  # rows; the first group determines the schema of a Parquet file
+Row = Mapping[str, Any]
+Write = Callable[[Row], None]
 
 
-def arrow() -> tuple[Any, Any]:
-    """The packages pyarrow and pyarrow.parquet."""
+def resolve_format(out: Path | None, output_format: str | None = None) -> str:
+    """The output format, from its name or the suffix of the file; JSON lines for the standard output.
+
+    >>> resolve_format(Path("predictions.tsv"))
+    'tsv'
+    """
+    check_format(output_format, "output_format")
+    if output_format == "parquet" and out is None:
+        message = "Parquet needs a file, not the standard output"
+        raise OptionError(message, argument="output_format", fix={"out": "FILE.parquet"})
+    if output_format is not None or out is None:
+        return output_format or "jsonl"
+    if out.suffix.lower() not in SUFFIXES:
+        hint = did_you_mean(out.suffix, SUFFIXES)
+        raise OptionError(
+            f"{out}: unknown suffix{hint} (available: {', '.join(SUFFIXES)})",
+            fix={"output_format": "jsonl"},
+        )
+    return SUFFIXES[out.suffix.lower()]
+
+
+@contextmanager
+def open_writer(out: Path | None, output_format: str | None = None) -> Iterator[Write]:
+    """A function that writes one row. Except in JSON lines, all rows need the fields of the first.
+
+    The file appears under its name when the block ends without an error. Without `out`, rows go to the standard output.
+    """
+    chosen = resolve_format(out, output_format)
+    with ExitStack() as stack:
+        stream: IO[Any] = sys.stdout
+        if out is not None:
+            stream = stack.enter_context(atomic_write(out, text=chosen != "parquet"))
+        if chosen == "jsonl":
+            yield lambda row: print(json.dumps(row, ensure_ascii=False, default=str), file=stream)
+        elif chosen == "parquet":
+            yield stack.enter_context(_parquet_writer(stream))
+        else:
+            yield _csv_writer(stream, "," if chosen == "csv" else "\t")
+
+
+def _csv_writer(stream: IO[str], delimiter: str) -> Write:
+    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
+    header: list[str] = []
+
+    def write(row: Row) -> None:
+        cells = _to_cells(row)
+        if not header:
+            header.extend(cells)
+            writer.writerow(header)
+        elif header != list(cells):
+            raise InputError(
+                f"a row has the columns {', '.join(cells)}, but the first row has {', '.join(header)}; "
+                "write JSON lines instead"
+            )
+        writer.writerow(cells.values())
+
+    return write
+
+
+def _to_cells(row: Row) -> dict[str, Any]:
+    """The row as cells: paths joined by ' > ', numbers by ';', and a column for each part of an alternative."""
+    cells: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            for place, alternative in enumerate(value, start=1):
+                cells |= {f"{name}{place}_{part}": cell for part, cell in alternative.items()}
+        elif isinstance(value, list):
+            is_numbers = all(isinstance(part, float) for part in value)
+            cells[name] = (";" if is_numbers else " > ").join(map(str, value))
+        elif isinstance(value, dict):
+            cells[name] = json.dumps(value, ensure_ascii=False)
+        else:
+            cells[name] = value
+    return cells
+
+
+@contextmanager
+def _parquet_writer(stream: IO[bytes]) -> Iterator[Write]:
+    _, pq = import_arrow()
+    rows: list[Row] = []
+    opened: list[Any] = []
+
+    def flush() -> None:
+        if not opened:
+            opened.append(pq.ParquetWriter(stream, infer_schema(rows)))
+        opened[0].write_table(to_arrow(rows, opened[0].schema))
+        rows.clear()
+
+    def write(row: Row) -> None:
+        rows.append(row)
+        if len(rows) == ROW_GROUP:
+            flush()
+
+    try:
+        yield write
+        if rows or not opened:
+            flush()
+    finally:
+        for writer in opened:
+            writer.close()
+
+
+def import_arrow() -> tuple[Any, Any]:
+    """The modules pyarrow and pyarrow.parquet."""
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
         raise MissingDependencyError("writing Parquet", "pyarrow", "text") from None
 
 
-def schema_of(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """The Arrow schema of a file that begins with these rows."""
-    pa, _ = arrow()
-    return pa.schema([_writable(pa, field) for field in table_of(rows).schema])
+def infer_schema(rows: Sequence[Row]) -> Any:
+    """The Arrow schema of a file that starts with these rows."""
+    pa, _ = import_arrow()
+    return pa.schema([_default_type(pa, field) for field in to_arrow(rows).schema])
 
 
-def table_of(rows: Sequence[Mapping[str, Any]], schema: Any = None) -> Any:
-    """The rows as an Arrow table, or one error if they do not fit the schema."""
-    pa, _ = arrow()
+def to_arrow(rows: Sequence[Row], schema: Any = None) -> Any:
+    """The rows as an Arrow table; rows that do not fit the schema are an error."""
+    pa, _ = import_arrow()
     try:
         return pa.Table.from_pylist(rows, schema=schema)
     except (pa.ArrowException, OverflowError) as error:
-        told = str(error).splitlines()[0]
-        raise InputError(f"the rows do not fit one Parquet table ({told}); write .jsonl, or leave out --keep") from None
+        reason = str(error).splitlines()[0]
+        raise InputError(f"the rows do not fit one Parquet table ({reason}); write JSON lines instead") from None
 
 
-def _writable(pa: Any, field: Any) -> Any:
-    """A column, or a list in it, without any value in the first rows is taken to be text, and probabilities numbers."""
-    empty = pa.float64() if field.name.endswith("probabilities") else pa.string()
+def _default_type(pa: Any, field: Any) -> Any:
+    """A column or list without any value in the first rows is text, or numbers if it is named probabilities."""
     if pa.types.is_null(field.type):
         return field.with_type(pa.string())
-    is_empty_list = pa.types.is_list(field.type) and pa.types.is_null(field.type.value_type)
-    return field.with_type(pa.list_(empty)) if is_empty_list else field
-
-
-@contextmanager
-def aside(path: Path, binary: bool) -> Iterator[IO[Any]]:
-    """A file beside this one that takes its name when all went well, and is removed when not."""
-    if path.is_dir():
-        raise OptionError(f"{path} is a folder: give the name of a file")
-    if not path.parent.is_dir():
-        raise OptionError(f"{path}: there is no folder {path.parent} to write it in")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") if binary else part.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    if pa.types.is_list(field.type) and pa.types.is_null(field.type.value_type):
+        return field.with_type(pa.list_(pa.float64() if field.name.endswith("probabilities") else pa.string()))
+    return field

@@ -1,0 +1,110 @@
+"""Labelled data by the name of a dataset or the path of a file, with a taxonomy and separate validation and test files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Unpack
+
+from arbormax.data.datasets import DATASETS, load
+from arbormax.data.examples import Examples
+from arbormax.data.labels import read_examples
+from arbormax.data.tables import OnBadRows, TableOptions, read_table
+from arbormax.errors import InputError, LabelError, OptionError, did_you_mean
+from arbormax.taxonomy import Taxonomy
+
+OnSkipped = Callable[[str, list[str]], None]  # called with the name of a file and its bad rows
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledData:
+    """Examples to train, validate and test on, with their taxonomy."""
+
+    name: str  # short, for folders
+    taxonomy: Taxonomy
+    train: Examples
+    valid: Examples | None
+    test: Examples | None
+    origin: dict[str, Any]  # where the data come from, for metrics.json
+
+
+class LabelledReader:
+    """Reads labelled data; the options describe how files are written, as in `read_table`.
+
+    `on_skipped` is called for every file of which bad rows were left out.
+    """
+
+    def __init__(
+        self,
+        text: str = "text",
+        label: str = "label",
+        separator: str | None = None,
+        on_bad_rows: OnBadRows = "error",
+        on_skipped: OnSkipped | None = None,
+        **options: Unpack[TableOptions],
+    ) -> None:
+        self.text, self.label, self.separator = text, label, separator
+        self.on_bad_rows, self.on_skipped, self.options = on_bad_rows, on_skipped, options
+
+    def read(
+        self, data: str, taxonomy: Path | None = None, valid: Path | None = None, test: Path | None = None
+    ) -> LabelledData:
+        """The dataset of this name, or the examples of a file.
+
+        Without a taxonomy, that of a file is inferred from its labels.
+        """
+        check_data(data)
+        own_test = None
+        if data in DATASETS:
+            if taxonomy is not None:
+                raise OptionError(f"the dataset {data} has its own taxonomy", argument="taxonomy")
+            dataset = load(data)
+            tree, train, own_test = dataset.taxonomy, dataset.train, dataset.test
+            origin: dict[str, Any] = {"name": data, "source": dataset.source, "licence": dataset.licence}
+        else:
+            train, tree = self.read_file(Path(data), None if taxonomy is None else Taxonomy.load(taxonomy))
+            origin = {"name": Path(data).name, "taxonomy": "inferred" if taxonomy is None else str(taxonomy)}
+        inferred = data not in DATASETS and taxonomy is None
+        others = [self._read_other(path, tree, data if inferred else None) for path in (valid, test)]
+        origin |= {"classes": tree.num_leaves, "nodes": tree.num_nodes, "depth": tree.depth}
+        name = Path(data).name.split(".")[0] or Path(data).name
+        return LabelledData(name, tree, train, others[0], own_test if test is None else others[1], origin)
+
+    def read_file(self, path: Path, taxonomy: Taxonomy | None = None) -> tuple[Examples, Taxonomy]:
+        """The examples of one file, and their taxonomy."""
+        table = read_table(path, self.text, self.label, on_bad_rows=self.on_bad_rows, **self.options)
+        if table.skipped and self.on_skipped is not None:
+            self.on_skipped(table.path, table.skipped)
+        return read_examples(table, taxonomy, separator=self.separator)
+
+    def _read_other(self, path: Path | None, tree: Taxonomy, inferred_from: str | None) -> Examples | None:
+        if path is None:
+            return None
+        try:
+            return self.read_file(path, tree)[0]
+        except LabelError as error:
+            if inferred_from is None:
+                raise
+            reason = f"the taxonomy was inferred from {inferred_from} and lacks classes of {path.name}"
+            problems = error.problems
+            message = f"{problems[0]}; {reason}" if len(problems) == 1 else reason
+            raise LabelError(message, problems, fix={"taxonomy": "FILE"}) from None
+
+
+def check_data(data: str) -> None:
+    """Raise an error for a word that is neither a dataset nor a file."""
+    if data not in DATASETS and not Path(data).exists() and not Path(data).suffix:
+        names = ", ".join(DATASETS)
+        raise InputError(f"{data!r} is neither a dataset ({names}) nor a file{did_you_mean(data, DATASETS)}")
+
+
+def map_examples(examples: Examples, own: Taxonomy, taxonomy: Taxonomy, name: str) -> Examples:
+    """The examples with labels from another taxonomy that contains the same paths; `name` is theirs in messages."""
+    if own == taxonomy:
+        return examples
+    try:
+        nodes = taxonomy.find_many([own.path(node) for node in range(own.num_nodes)])
+    except LabelError as error:
+        raise InputError(f"the model was trained with another taxonomy than {name}: {error.problems[0]}") from None
+    return Examples(examples.inputs, nodes[examples.nodes])
