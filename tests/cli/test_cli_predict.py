@@ -162,7 +162,7 @@ def test_bad_rows_are_told_with_their_lines_and_left_out_only_where_asked(run, r
     assert [path.name for path in tmp_path.iterdir()] == ["bad.csv"]
     told = run("predict", model, bad, "--skip-bad-rows", "--out", out)
     assert told.code == 0
-    assert "2 rows are left out" in told.err
+    assert "2 rows skipped" in told.err
     assert len(out.read_text().splitlines()) == 3
 
 
@@ -283,7 +283,7 @@ def test_a_killed_run_leaves_nothing_under_the_final_name(model, tmp_path):
     out = tmp_path / "out.csv"
     process = program("predict", model, file, "--out", out, start=True)
     for _ in range(600):
-        if [path for path in tmp_path.iterdir() if path.name.endswith(".part")]:
+        if [path for path in tmp_path.iterdir() if path.name.endswith(".tmp")]:
             break
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)

@@ -9,7 +9,7 @@ import typer
 
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import check_exists, is_dataset, on_tree, read_file
+from arbormax.cli.inputs import check_no_table_options, is_dataset, read_file
 from arbormax.cli.options import (
     Device,
     Imports,
@@ -99,20 +99,17 @@ def evaluate(
 def _read(data: str, split: str, table: InputOptions, labels: LabelOptions, tree: Taxonomy) -> Examples:
     if split not in ("test", "train"):
         raise OptionError(f"expected test or train, found {split!r}", argument="split")
-    check_exists(data)
     with output.progress_bar(f"reading {data}"):
         if not is_dataset(data):
             if split != "test":
                 raise OptionError(f"only a dataset has splits, and {data} is a file", argument="split")
             return read_file(Path(data), table, labels, tree)[0]
-        if (table, labels) != (InputOptions(), LabelOptions()):
-            raise OptionError(
-                f"--text, --delimiter and the other options of files cannot be combined with the dataset {data}"
-            )
+        check_no_table_options(data, table, labels)
         from arbormax.data import load
+        from arbormax.data.labelled import map_examples
 
         dataset = load(data)
-        return on_tree(dataset.test if split == "test" else dataset.train, dataset.taxonomy, tree, data)
+        return map_examples(dataset.test if split == "test" else dataset.train, dataset.taxonomy, tree, data)
 
 
 def _write_predictions(path: Path, examples: Examples, predicted: list[int], tree: Taxonomy) -> None:

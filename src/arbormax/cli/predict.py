@@ -11,7 +11,7 @@ import typer
 
 from arbormax.cli import output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import tell_skipped
+from arbormax.cli.inputs import warn_skipped
 from arbormax.cli.options import Device, Imports, InputOptions, Json, import_modules, resolve_device
 from arbormax.cli.scoring import batches_of, decoding_of
 from arbormax.data.tables import bad_rows_error
@@ -169,7 +169,7 @@ class Skipped:
 
     def tell(self) -> None:
         if self.count:
-            tell_skipped(self.name, self.first, self.count)
+            warn_skipped(self.name, self.first, self.count)
 
 
 def _check(file: str | None, message: str | None, out: Path | None, format: str | None, json: bool) -> None:

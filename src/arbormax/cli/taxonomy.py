@@ -213,9 +213,8 @@ def _counts(tax: Taxonomy, data: str, text: str, label: str) -> np.ndarray:
     """(N,) the number of examples of a dataset or a file at or below each node."""
     import numpy as np
 
-    from arbormax.cli.inputs import check_exists, is_dataset, read_file
+    from arbormax.cli.inputs import is_dataset, read_file
 
-    check_exists(data)
     if is_dataset(data):
         from arbormax.data import load
 

@@ -15,13 +15,14 @@ import typer
 
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import Labelled, read_labelled
+from arbormax.cli.inputs import read_labelled
 from arbormax.cli.options import MACHINE, InputOptions, Json, LabelOptions, MachineOptions, ModelOptions
 from arbormax.cli.report import NoTexts
 from arbormax.errors import OptionError
 from arbormax.metrics.registry import shown_measures
 
 if TYPE_CHECKING:
+    from arbormax.data.labelled import LabelledData
     from arbormax.model import TrainConfig
     from arbormax.training import Run
 
@@ -100,7 +101,7 @@ def train(
                 texts.train,
                 valid=texts.valid,
                 test=texts.test,
-                data=texts.about,
+                data=texts.origin,
                 command=command,
                 texts=not no_texts,
                 progress=advance,
@@ -140,11 +141,11 @@ def _losing(again: str) -> Iterator[None]:
         errors.exit_with(f"{error.message}{hint}", errors.FAILED)
 
 
-def _tree_line(texts: Labelled) -> str:
+def _tree_line(texts: LabelledData) -> str:
     """What was trained on, so that a tree that was inferred wrongly is seen."""
     tree, counts = texts.taxonomy, Counter(texts.train.nodes.tolist())
     lone = [node for node, count in counts.items() if count == 1]
-    inferred = ", inferred from the labels" if texts.about.get("taxonomy") == "inferred" else ""
+    inferred = ", inferred from the labels" if texts.origin.get("taxonomy") == "inferred" else ""
     rare = f"; {len(lone):,} label{'s have' if len(lone) > 1 else ' has'} one text only" if lone else ""
     if lone and inferred:  # a misspelt label makes a class of its own
         first = ", ".join(repr(" > ".join(tree.path(node))) for node in lone[:5])

@@ -1,4 +1,4 @@
-"""Labelled data by the name of a dataset or the path of a file, with a taxonomy and separate validation and test files."""
+"""Labelled data from a dataset or files: training, validation and test examples with their taxonomy."""
 
 from __future__ import annotations
 
@@ -86,10 +86,9 @@ class LabelledReader:
         except LabelError as error:
             if inferred_from is None:
                 raise
-            reason = f"the taxonomy was inferred from {inferred_from} and lacks classes of {path.name}"
-            problems = error.problems
-            message = f"{problems[0]}; {reason}" if len(problems) == 1 else reason
-            raise LabelError(message, problems, fix={"taxonomy": "FILE"}) from None
+            first = error.message.split("\n")[0].rstrip(":")
+            message = f"{first}; the taxonomy was inferred from {inferred_from}, which lacks these classes"
+            raise LabelError(message, error.problems, fix={"taxonomy": "FILE"}) from None
 
 
 def check_data(data: str) -> None:
