@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbormax.cli import output
-from arbormax.cli.options import Device, Imports, Json, import_modules, resolve_device
+from arbormax.cli.options import Decoder, Device, Imports, Json, import_modules, resolve_device
 from arbormax.cli.scoring import decoding_of
 from arbormax.errors import InputError
 
@@ -25,7 +25,7 @@ _TITLE, _WORD = 200, 30  # characters of the text above a tree, and of a word
 def explain(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model.")],
     text: Annotated[str, typer.Argument(metavar="TEXT", help="One text, here.")],
-    decoder: Annotated[str | None, typer.Option(help="leaf (the default), greedy or threshold.")] = None,
+    decoder: Decoder = None,
     tau: Annotated[
         float | None, typer.Option(help="Stop where the probability falls to this; --decoder threshold.")
     ] = None,

@@ -12,7 +12,7 @@ import typer
 from arbormax.cli import output
 from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import warn_skipped
-from arbormax.cli.options import Device, Imports, InputOptions, Json, import_modules, resolve_device
+from arbormax.cli.options import Decoder, Device, Imports, InputOptions, Json, import_modules, resolve_device
 from arbormax.cli.scoring import batches_of, decoding_of
 from arbormax.data.tables import bad_rows_error
 from arbormax.data.tables.writing import open_writer, resolve_format
@@ -42,7 +42,7 @@ def predict(
     format: Annotated[str | None, typer.Option(help="Of the output: jsonl, csv, tsv or parquet.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Write the input's own columns too, before ours.")] = False,
     top_k: Annotated[int, typer.Option(min=0, help="The most probable classes to tell.")] = 0,
-    decoder: Annotated[str | None, typer.Option(help="leaf (the default), greedy or threshold.")] = None,
+    decoder: Decoder = None,
     tau: Annotated[
         float | None, typer.Option(help="Stop where the probability falls to this; --decoder threshold.")
     ] = None,
