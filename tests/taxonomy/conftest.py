@@ -1,4 +1,4 @@
-"""Files to load, and the defects that loading them tells."""
+"""Files to load, and the defects that loading them reports."""
 
 from __future__ import annotations
 
@@ -32,3 +32,13 @@ def problems(write):
         return caught.value.problems
 
     return problems
+
+
+@pytest.fixture
+def fix(write):
+    def fix(name: str, text: str, **options) -> dict[str, object]:
+        with pytest.raises(TaxonomyError) as caught:
+            Taxonomy.load(write(name, text), **options)
+        return caught.value.fix
+
+    return fix

@@ -50,5 +50,5 @@ def test_the_drawn_tree_is_the_one_of_the_files():
 
 
 def test_the_broken_file_is_broken_as_the_page_says(folder):
-    with pytest.raises(TaxonomyError, match=r"(?s)empty name.*line 2.*named twice as a class.*line 1 and line 3"):
+    with pytest.raises(TaxonomyError, match=r"(?s)empty name.*line 2.*the class .* is repeated.*line 1 and line 3"):
         Taxonomy.load(folder / "broken.txt")

@@ -11,16 +11,16 @@ DEFECTS = {
         (
             "t.csv",
             "parent,child\nr,x\na,b\nb,a\n",
-            "cycle: 'a' → 'b' → 'a' (each has the next as parent) (line 4 and line 3)",
+            "cycle: 'a' → 'b' → 'a' (the parent of each is the next) (line 4 and line 3)",
         ),
-        ("t.tsv", "parent\tchild\nr\tx\na\ta\n", "cycle: 'a' → 'a' (each has the next as parent) (line 3)"),
+        ("t.tsv", "parent\tchild\nr\tx\na\ta\n", "cycle: 'a' → 'a' (the parent of each is the next) (line 3)"),
         (
             "t.taxonomy",
             "r\tx\na\tb\nb\ta\n",
-            "cycle: 'a' → 'b' → 'a' (each has the next as parent) (line 3 and line 2)",
+            "cycle: 'a' → 'b' → 'a' (the parent of each is the next) (line 3 and line 2)",
         ),
-        ("t.txt", "r\tx\na\tb\nb\ta\n", "cycle: 'a' → 'b' → 'a' (each has the next as parent) (line 3 and line 2)"),
-        ("t.tree", "x -1\na 2\nb 1\n", "cycle: 'a' → 'b' → 'a' (each has the next as parent) (line 2 and line 3)"),
+        ("t.txt", "r\tx\na\tb\nb\ta\n", "cycle: 'a' → 'b' → 'a' (the parent of each is the next) (line 3 and line 2)"),
+        ("t.tree", "x -1\na 2\nb 1\n", "cycle: 'a' → 'b' → 'a' (the parent of each is the next) (line 2 and line 3)"),
     ],
     "two parents": [
         ("t.csv", "parent,child\nr,a\nr,b\na,x\nb,x\n", "node 'x' has two parents, 'a' and 'b' (line 4 and line 5)"),
@@ -32,8 +32,8 @@ DEFECTS = {
         ("t.json", '{"a": ["x",\n"x"]}', "'x' is repeated below 'a' (line 1 and line 2)"),
         ("t.json", '{"a": ["x"],\n"a": ["y"]}', "'a' is repeated below the root (line 1 and line 2)"),
         ("t.yaml", "a: [x]\na: [y]\n", "'a' is repeated below the root (line 1 and line 2)"),
-        ("t.csv", "parent,child\nr,a\nr,a\n", "the edge ('r', 'a') stands twice (line 2 and line 3)"),
-        ("t.taxonomy", "r\ta\ta\n", "the edge ('r', 'a') stands twice (line 1)"),
+        ("t.csv", "parent,child\nr,a\nr,a\n", "the edge ('r', 'a') is repeated (line 2 and line 3)"),
+        ("t.taxonomy", "r\ta\ta\n", "the edge ('r', 'a') is repeated (line 1)"),
         ("t.tree", "a -1\nb -1\nx 0\nx 0\n", "'x' is repeated below 'a' (line 3 and line 4)"),
         ("t.nwk", "(a,\na)r;", "'a' is repeated below the root (line 1 and line 2)"),
     ],
@@ -54,44 +54,44 @@ DEFECTS = {
         ("t.nwk", "(a,\n'')r;", "empty name (line 2)"),
     ],
     "a node named twice as a class": [
-        ("t.csv", "level1,level2\na,x\nb,\na,x\n", "'a/x' is named twice as a class (line 2 and line 4)"),
-        ("t.tsv", "path\na/x\na/x\n", "'a/x' is named twice as a class (line 2 and line 3)"),
-        ("t.txt", "a/x\na/x\n", "'a/x' is named twice as a class (line 1 and line 2)"),
+        ("t.csv", "level1,level2\na,x\nb,\na,x\n", "the class 'a/x' is repeated (line 2 and line 4)"),
+        ("t.tsv", "path\na/x\na/x\n", "the class 'a/x' is repeated (line 2 and line 3)"),
+        ("t.txt", "a/x\na/x\n", "the class 'a/x' is repeated (line 1 and line 2)"),
     ],
     "an edge to nowhere": [
-        ("t.csv", "parent,child\nr,a\na,\n", "an edge to nowhere, ('a', None) (line 3)"),
-        ("t.csv", "parent,child\nr,a\nq,b\n", "edges from nowhere: 'r', 'q' have no parent (line 2 and line 3)"),
-        ("t.tsv", "parent\tchild\nr\ta\na\n", "an edge to nowhere, ('a', None) (line 3)"),
-        ("t.taxonomy", "r\ta\nq\tb\n", "edges from nowhere: 'r', 'q' have no parent (line 1 and line 2)"),
-        ("t.taxonomy", "r\ta\nsolo\n", "an edge to nowhere: 'solo' has neither a parent nor children (line 2)"),
-        ("t.tree", "a -1\nb 7\n", "the parent of 'b' is 7, but nodes run from 0 to 1 (line 2)"),
-        ("t.tree", "a -1\nb -3\n", "the parent of 'b' is -3, but nodes run from 0 to 1 (line 2)"),
+        ("t.csv", "parent,child\nr,a\na,\n", "an edge without a child: ('a', None) (line 3)"),
+        ("t.csv", "parent,child\nr,a\nq,b\n", "'r', 'q' have no parent (line 2 and line 3)"),
+        ("t.tsv", "parent\tchild\nr\ta\na\n", "an edge without a child: ('a', None) (line 3)"),
+        ("t.taxonomy", "r\ta\nq\tb\n", "'r', 'q' have no parent (line 1 and line 2)"),
+        ("t.taxonomy", "r\ta\nsolo\n", "'solo' has neither a parent nor children (line 2)"),
+        ("t.tree", "a -1\nb 7\n", "the parent of 'b' is 7, but nodes are numbered from 0 to 1 (line 2)"),
+        ("t.tree", "a -1\nb -3\n", "the parent of 'b' is -3, but nodes are numbered from 0 to 1 (line 2)"),
         ("t.tree", "a -1\nb\nc 0\n", "expected a name and the number of its parent, found 'b' (line 2)"),
         ("t.tree", f"a -1\nb {'9' * 40}\n", "expected a name and the number of its parent"),
     ],
     "an inner class": [
-        ("t.csv", "level1,level2\na,\na,x\n", "'a' is a class and has classes below it (line 2)"),
-        ("t.txt", "a/x\na\n", "'a' is a class and has classes below it (line 2)"),
+        ("t.csv", "level1,level2\na,\na,x\n", "the class 'a' has other classes below it (line 2)"),
+        ("t.txt", "a/x\na\n", "the class 'a' has other classes below it (line 2)"),
     ],
     "no class at all": [
         *(
-            (f"t{suffix}", text, "there is no class at all")
+            (f"t{suffix}", text, "the taxonomy is empty")
             for suffix in [*SUFFIXES, ".tree"]
             for text in ("", "\n \n")
         ),
-        ("t.csv", "parent,child\n", "there is no class at all"),
-        ("t.csv", "level1\n", "there is no class at all"),
-        ("t.json", "{}", "there is no class at all"),
-        ("t.json", "[]", "there is no class at all"),
-        ("t.yaml", "# nothing\n", "there is no class at all"),
-        ("t.nwk", "a;", "there is no class at all"),
-        ("t.tree", "a -1\n", "there is no class at all"),
+        ("t.csv", "parent,child\n", "the taxonomy is empty"),
+        ("t.csv", "level1\n", "the taxonomy is empty"),
+        ("t.json", "{}", "the taxonomy is empty"),
+        ("t.json", "[]", "the taxonomy is empty"),
+        ("t.yaml", "# nothing\n", "the taxonomy is empty"),
+        ("t.nwk", "a;", "the taxonomy is empty"),
+        ("t.tree", "a -1\n", "the taxonomy is empty"),
     ],
     "undecodable bytes": [
         (
             f"t{suffix}",
             b"a\n\xe9t\xe9\n",
-            "line 2 holds the byte 0xe9, which is not UTF-8; save the file as UTF-8 or pass",
+            "line 2 contains the byte 0xe9, which is not valid UTF-8; save the file as UTF-8",
         )
         for suffix in SUFFIXES
     ],
@@ -110,8 +110,8 @@ def test_each_defect_in_each_format_is_told_with_its_line(problems, name, text, 
 
 def test_every_undecodable_line_is_told(problems):
     assert [problem[:6] for problem in problems("t.txt", b"\xff\nok\n\xfe\n")] == ["line 1", "line 3"]
-    assert "not utf-16" in problems("t.txt", b"a", encoding="utf-16")[0]
-    assert "0xe9, which is not ascii" in problems("t.txt", b"a\n\xe9", encoding="ascii")[0]
+    assert "not valid utf-16" in problems("t.txt", b"a", encoding="utf-16")[0]
+    assert "0xe9, which is not valid ascii" in problems("t.txt", b"a\n\xe9", encoding="ascii")[0]
 
 
 def test_classes_and_stops_may_be_asked_for_when_loading(load, problems):

@@ -9,26 +9,26 @@ import pytest
 
 from arbormax import Taxonomy
 from arbormax.errors import InputError, OptionError, TaxonomyError
-from arbormax.taxonomy.formats import _BY_NAME
+from arbormax.taxonomy.formats import FORMATS
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("t.csv", {"lay": "edges"}, r"CSV has no option 'lay'; did you mean 'layout'\? \(it takes encoding=, layout="),
-        ("t.json", {"sep": "/"}, r"JSON has no option 'sep' \(it takes encoding=\)"),
-        ("t.txt", {"format": "jsn"}, r"no format 'jsn'; did you mean 'json'\? \(formats: json, yaml"),
-        ("t.csv", {"layout": "tree"}, "'edges' or 'paths', not 'tree'"),
-        ("t.csv", {"header": "yes"}, "True or False, not 'yes'"),
-        ("t.csv", {"delimiter": ""}, "one character"),
-        ("t.txt", {"sep": ""}, "what stands between names"),
+        ("t.csv", {"lay": "edges"}, r"lay: unknown option of CSV; did you mean 'layout'\? \(available: encoding, layout,"),
+        ("t.json", {"sep": "/"}, r"sep: unknown option of JSON \(available: encoding\)"),
+        ("t.txt", {"format": "jsn"}, r"unknown format 'jsn'; did you mean 'json'\? \(available: json, yaml"),
+        ("t.csv", {"layout": "tree"}, "layout: expected 'edges' or 'paths', found 'tree'"),
+        ("t.csv", {"header": "yes"}, "header: expected True or False, found 'yes'"),
+        ("t.csv", {"delimiter": ""}, "delimiter: expected one character"),
+        ("t.txt", {"sep": ""}, "sep: expected a separator of names"),
         ("t.txt", {"layout": "edges"}, "'paths' or 'children'"),
-        ("t.txt", {"layout": "children", "sep": "/"}, "sep belongs to"),
-        ("t.txt", {"root": "r"}, "root belongs to"),
-        ("p.csv", {"root": "r"}, "root belongs to"),
-        ("t.txt", {"encoding": "utf-99"}, "not known to Python"),
-        ("t.txt", {"encoding": 8}, "encoding is a string"),
-        ("t.csv", {"root": 8}, "root is a string"),
+        ("t.txt", {"layout": "children", "sep": "/"}, "sep: only for layout='paths'"),
+        ("t.txt", {"root": "r"}, "root: only for layout='children'"),
+        ("p.csv", {"root": "r"}, "root: only for a file of edges"),
+        ("t.txt", {"encoding": "utf-99"}, "Python has no encoding 'utf-99'"),
+        ("t.txt", {"encoding": 8}, "encoding: expected a string, found 8"),
+        ("t.csv", {"root": 8}, "root: expected a string, found 8"),
     ],
 )
 def test_a_wrong_option_says_what_the_format_takes(write, name, options, message):
@@ -39,7 +39,7 @@ def test_a_wrong_option_says_what_the_format_takes(write, name, options, message
 
 def test_a_suffix_that_is_not_known_lists_those_that_are(write, tmp_path):
     for path in (write("t.jsn", "[]"), write("noname", "[]")):
-        with pytest.raises(TaxonomyError, match=r"known are \.json, \.yaml.*format="):
+        with pytest.raises(TaxonomyError, match=r"available: \.json, \.yaml.*format="):
             Taxonomy.load(path)
     with pytest.raises(TaxonomyError, match=r"did you mean '\.json'"):
         Taxonomy.from_nested(["a"]).save(tmp_path / "x.jsn")
@@ -61,7 +61,7 @@ def test_a_missing_file_and_a_folder_are_told_as_such(tmp_path):
 
 def test_every_format_can_be_named(tmp_path):
     tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
-    for name in _BY_NAME:
+    for name in FORMATS:
         tax.save(tmp_path / "file", format=name)
         assert Taxonomy.load(tmp_path / "file", format=name) == tax
 

@@ -136,8 +136,8 @@ def test_leaves_are_classes_in_the_order_in_which_they_appear():
 def test_classes_fix_the_order_and_must_name_each_class_once():
     tax = Taxonomy.from_nested(REPEATED, classes=["date", "NUM/other", ("ENTY", "other"), "food"])
     assert tax.classes == ("date", "NUM/other", "ENTY/other", "food")
-    assert "named twice" in defects(lambda: Taxonomy.from_nested(["a", "b"], classes=["a", "b", "a"]))[0]
-    assert "leaves out 1 of 2 classes: 'b'" in defects(lambda: Taxonomy.from_nested(["a", "b"], classes=["a"]))[0]
+    assert "is repeated" in defects(lambda: Taxonomy.from_nested(["a", "b"], classes=["a", "b", "a"]))[0]
+    assert "lacks 1 of 2 classes: 'b'" in defects(lambda: Taxonomy.from_nested(["a", "b"], classes=["a"]))[0]
     assert "did you mean 'food'" in defects(lambda: Taxonomy.from_nested(REPEATED, classes=["fod"]))[0]
     assert "root cannot be" in defects(lambda: Taxonomy.from_nested(["a", "b"], classes=[(), "a", "b"]))[0]
     with pytest.raises(OptionError, match="list of labels"):
@@ -146,7 +146,8 @@ def test_classes_fix_the_order_and_must_name_each_class_once():
 
 def test_a_class_that_is_an_inner_node_is_an_error_or_gets_a_leaf_of_its_own():
     paths = ["LOC", "LOC/city", "NUM"]
-    assert "inner_classes='stop'" in defects(lambda: Taxonomy.from_paths(paths))[0]
+    with pytest.raises(TaxonomyError, match=r"'LOC' has other classes below it.*inner_classes='stop'"):
+        Taxonomy.from_paths(paths)
     tax = Taxonomy.from_paths(paths, inner_classes="stop")
     assert tax.classes == ("LOC", "city", "NUM")
     assert tax.path(int(tax.leaves[0])) == ("LOC", "LOC")
@@ -163,33 +164,33 @@ def test_a_class_that_is_an_inner_node_is_an_error_or_gets_a_leaf_of_its_own():
     [
         (lambda: Taxonomy.from_nested({"a": ["x", "x"]}), ["'x' is repeated below 'a'"]),
         (lambda: Taxonomy.from_nested({"a": ["", " "]}), ["empty name", "empty name"]),
-        (lambda: Taxonomy.from_nested({}), ["there is no class at all"]),
+        (lambda: Taxonomy.from_nested({}), ["the taxonomy is empty"]),
         (lambda: Taxonomy.from_nested({"a": [3, None]}), ["found 3 of type int", "found None"]),
         (lambda: Taxonomy.from_nested("abc"), ["a mapping or a list, not str"]),
         (lambda: Taxonomy.from_nested(LOOP), ["cycle"]),
-        (lambda: Taxonomy.from_paths([]), ["no class at all"]),
-        (lambda: Taxonomy.from_paths(["a/b", "a/b"]), ["named twice as a class (paths[0] and paths[1])"]),
-        (lambda: Taxonomy.from_paths(["a//b", (), (1,)]), ["empty name", "an empty path (paths[1])", "found 1"]),
+        (lambda: Taxonomy.from_paths([]), ["is empty"]),
+        (lambda: Taxonomy.from_paths(["a/b", "a/b"]), ["the class 'a/b' is repeated (paths[0] and paths[1])"]),
+        (lambda: Taxonomy.from_paths(["a//b", (), (1,)]), ["empty name", "empty path (paths[1])", "found 1"]),
         (lambda: Taxonomy.from_paths([5]), ["a path is a tuple of names, found 5 (paths[0])"]),
-        (lambda: Taxonomy.from_paths("a/b"), ["a list of tuples of names, not str"]),
+        (lambda: Taxonomy.from_paths("a/b"), ["expected a list of paths, found str"]),
         (lambda: Taxonomy.from_edges([("a", "b"), ("c", "b"), ("r", "a"), ("r", "c")]), ["two parents, 'a' and 'c'"]),
         (lambda: Taxonomy.from_edges([("r", "x"), ("a", "b"), ("b", "a")]), ["cycle: 'a' → 'b' → 'a'"]),
-        (lambda: Taxonomy.from_edges([("r", "a"), ("q", "b")]), ["edges from nowhere: 'r', 'q' have no parent"]),
-        (lambda: Taxonomy.from_edges([("r", "a"), ("r", "a")]), ["stands twice (edges[0] and edges[1])"]),
-        (lambda: Taxonomy.from_edges([("r", None)]), ["an edge to nowhere"]),
+        (lambda: Taxonomy.from_edges([("r", "a"), ("q", "b")]), ["'r', 'q' have no parent"]),
+        (lambda: Taxonomy.from_edges([("r", "a"), ("r", "a")]), ["is repeated (edges[0] and edges[1])"]),
+        (lambda: Taxonomy.from_edges([("r", None)]), ["an edge without a child"]),
         (lambda: Taxonomy.from_edges([("r", " "), "rb", ("r", 3)]), ["empty name", "a pair", "found 3"]),
         (lambda: Taxonomy.from_edges([("r", "a")], root="a"), ["the root 'a' has a parent"]),
-        (lambda: Taxonomy.from_edges([("r", "a")], root=" "), ["empty name: the root"]),
-        (lambda: Taxonomy.from_edges([]), ["no class at all"]),
-        (lambda: Taxonomy.from_parents([]), ["no class at all"]),
-        (lambda: Taxonomy.from_parents([-1]), ["no class at all"]),
-        (lambda: Taxonomy.from_parents([-1, 7, -5]), ["is 7, but nodes run from 0 to 2 (parents[1])", "is -5"]),
+        (lambda: Taxonomy.from_edges([("r", "a")], root=" "), ["empty name of the root"]),
+        (lambda: Taxonomy.from_edges([]), ["is empty"]),
+        (lambda: Taxonomy.from_parents([]), ["is empty"]),
+        (lambda: Taxonomy.from_parents([-1]), ["is empty"]),
+        (lambda: Taxonomy.from_parents([-1, 7, -5]), ["is 7, but nodes are numbered from 0 to 2 (parents[1])", "is -5"]),
         (lambda: Taxonomy.from_parents([-1, 2, 1]), ["cycle: '1' → '2' → '1'"]),
         (lambda: Taxonomy.from_parents([-1, 1, 0]), ["cycle: '1' → '1'"]),
         (lambda: Taxonomy.from_parents([-1, 0, 0], ["r", "a", "a"]), ["'a' is repeated below the root"]),
-        (lambda: Taxonomy.from_parents([-1, 0], ["r"]), ["2 parents but 1 names"]),
+        (lambda: Taxonomy.from_parents([-1, 0], ["r"]), ["expected 2 names, one for each parent, found 1"]),
         (lambda: Taxonomy.from_parents([-1, 0], ["r", 5]), ["found 5 of type int (names[1])"]),
-        (lambda: Taxonomy.from_parents([[0.5]]), ["one row of whole numbers"]),
+        (lambda: Taxonomy.from_parents([[0.5]]), ["expected a list of integers"]),
     ],
 )
 def test_all_defects_of_an_input_are_told_at_once(build, expected):

@@ -17,9 +17,8 @@ from arbormax.heads.flat import FlatSoftmax
 from arbormax.heads.hierarchical import HierarchicalSoftmax
 from arbormax.heads.shared import SharedSoftmax
 from arbormax.taxonomy import Taxonomy
-from arbormax.taxonomy._draft import listing
 from arbormax.taxonomy._edit import Edit, Edited, TaxonomyEdits, apply, build
-from arbormax.taxonomy.labels import join_path
+from arbormax.taxonomy.labels import join_path, listing
 
 _KINDS: dict[type[TreeHead], type[Rows]] = {
     HierarchicalSoftmax: HierarchicalRows,

@@ -22,8 +22,6 @@ from arbormax.functional import flat_cross_entropy, flat_node_log_probs, hierarc
 from arbormax.functional.checks import TargetKind, check_choice
 from arbormax.heads.base import TreeHead, check_taxonomy, refuse_sibling_options
 from arbormax.taxonomy import Taxonomy
-from arbormax.taxonomy._draft import Draft, assemble
-from arbormax.taxonomy.formats import _json, _own
 
 try:
     import transformers
@@ -59,7 +57,7 @@ def replace_head(
         "body": config.model_type,
         "head": head,
         "layer": layer,
-        "taxonomy": json.loads(next(_own.write(tax))),
+        "taxonomy": tax.to_dict(),
     }
     config.__class__ = _config_class(cast(Any, type(config)))
     return model
@@ -196,7 +194,7 @@ class _TreeModel:
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]
         record = _check_record(config.arbormax)
-        tax = _read_taxonomy(record["taxonomy"])
+        tax = Taxonomy.from_dict(record["taxonomy"])
         heads.replace_head(
             cast(nn.Module, self), tax, record["head"], name=record["layer"], keep_rows=False, init="zeros"
         )
@@ -335,12 +333,6 @@ def _check_record(record: Any) -> dict[str, Any]:
             f"{VERSION}); upgrade arbormax"
         )
     return record
-
-
-def _read_taxonomy(content: dict[str, Any]) -> Taxonomy:
-    draft = Draft(source="config.json")
-    _json.read(json.dumps(content), draft)
-    return assemble(draft, None, "error")
 
 
 transformers.AutoConfig.register(TYPE, _SavedConfig, exist_ok=True)

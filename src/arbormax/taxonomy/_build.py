@@ -1,4 +1,4 @@
-"""The builders: nested mappings, paths, edges and a parents array, each read into a draft."""
+"""Readers of Python values: nested mappings, paths, edges and a parents array, each read into a draft."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from arbormax.errors import TaxonomyError
-from arbormax.taxonomy._draft import Draft, assemble, listing
-from arbormax.taxonomy.labels import join_path, split_path
-from arbormax.taxonomy.tree import InnerClasses, Label, Taxonomy
+from arbormax.taxonomy._draft import Draft
+from arbormax.taxonomy.labels import Label, join_path, listing, split_path
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-def from_nested(tree: Any, classes: Iterable[Label] | None, inner_classes: InnerClasses) -> Taxonomy:
+def read_nested(tree: Any) -> Draft:
     draft = Draft()
     if not isinstance(tree, Mapping) and not _is_list(tree):
         raise TaxonomyError(f"a nested taxonomy is a mapping or a list, not {type(tree).__name__}")
 
-    # A stack keeps the order of reading without recursion, so that depth has no limit.
+    # A stack instead of recursion, so that depth has no limit.
     stack: list[tuple[str, int, Any]] = [("value", -1, tree)]
-    around: set[int] = set()  # the containers we stand in, to catch one that holds itself
+    open_containers: set[int] = set()  # to detect a container that contains itself
     while stack:
         kind, parent, item = stack.pop()
-        if kind == "leave":
-            around.remove(id(item))
+        if kind == "close":
+            open_containers.remove(id(item))
         elif kind == "entry":
             name, value = item
             if not isinstance(name, str):
@@ -39,32 +38,32 @@ def from_nested(tree: Any, classes: Iterable[Label] | None, inner_classes: Inner
         elif isinstance(item, str):
             draft.add(item, parent)
         elif isinstance(item, Mapping) or _is_list(item):
-            if id(item) in around:
-                draft.problems.append(f"cycle: what stands below {draft.below(parent)} holds itself")
+            if id(item) in open_containers:
+                draft.problems.append(f"cycle: the value of {draft.below(parent)} contains itself")
                 continue
-            around.add(id(item))
-            stack.append(("leave", parent, item))
+            open_containers.add(id(item))
+            stack.append(("close", parent, item))
             if isinstance(item, Mapping):
                 stack += [("entry", parent, pair) for pair in reversed(list(item.items()))]
             else:
                 stack += [("value", parent, value) for value in reversed(item)]
         else:
             draft.problems.append(_not_a_string(item, f"below {draft.below(parent)}"))
-    return assemble(draft, classes, inner_classes)
+    return draft
 
 
-def from_paths(paths: Iterable[Label], classes: Iterable[Label] | None, inner_classes: InnerClasses) -> Taxonomy:
+def read_paths(paths: Iterable[Label]) -> Draft:
     if isinstance(paths, (str, Mapping)):
-        raise TaxonomyError(f"paths are a list of tuples of names, not {type(paths).__name__}")
+        raise TaxonomyError(f"expected a list of paths, found {type(paths).__name__}", argument="paths")
     draft = Draft()
     add_paths(draft, paths, lambda number: f"paths[{number}]")
-    return assemble(draft, classes, inner_classes)
+    return draft
 
 
 def add_paths(draft: Draft, paths: Iterable[Any], place: Callable[[int], str]) -> None:
-    """Fill a draft from class paths; `place` says where the path of a number stands."""
+    """Fill a draft from the paths of classes; `place` describes the place of the path with a number."""
     nodes: dict[tuple[int, str], int] = {}
-    first_path: list[int] = []  # the path in which each node first stands
+    first_path: list[int] = []  # the first path that contains each node
     class_path: dict[int, int] = {}
     draft.where = lambda node: place(class_path.get(node, first_path[node]))
     draft.classes = []
@@ -75,9 +74,7 @@ def add_paths(draft: Draft, paths: Iterable[Any], place: Callable[[int], str]) -
             continue
         wrong = [name for name in steps if not isinstance(name, str)]
         if wrong or not len(steps):
-            draft.problems.append(
-                _not_a_string(wrong[0], place(number)) if wrong else f"an empty path ({place(number)})"
-            )
+            draft.problems.append(_not_a_string(wrong[0], place(number)) if wrong else f"empty path ({place(number)})")
             continue
         if any(not name or name.isspace() for name in steps):
             draft.problems.append(f"empty name in the path {join_path(steps)!r} ({place(number)})")
@@ -91,27 +88,25 @@ def add_paths(draft: Draft, paths: Iterable[Any], place: Callable[[int], str]) -
             node = child
         if node in class_path:
             draft.problems.append(
-                f"{join_path(steps)!r} is named twice as a class ({place(class_path[node])} and {place(number)})"
+                f"the class {join_path(steps)!r} is repeated ({place(class_path[node])} and {place(number)})"
             )
         else:
             class_path[node] = number
             draft.classes.append(node)
 
 
-def from_edges(
-    edges: Iterable[Any], root: str | None, classes: Iterable[Label] | None, inner_classes: InnerClasses
-) -> Taxonomy:
+def read_edges(edges: Iterable[Any], root: str | None) -> Draft:
     draft = Draft()
     add_edges(draft, edges, lambda number: f"edges[{number}]", root)
-    return assemble(draft, classes, inner_classes)
+    return draft
 
 
 def add_edges(draft: Draft, edges: Iterable[Any], place: Callable[[int], str], root: str | None) -> None:
-    """Fill a draft from (parent, child) pairs; `place` says where the pair of a number stands."""
+    """Fill a draft from (parent, child) pairs; `place` describes the place of the pair with a number."""
     ids: dict[str, int] = {}
-    edge_of: dict[int, int] = {}  # the edge that gave a node its parent
+    edge_of: dict[int, int] = {}  # the edge from which a node has its parent
     first_edge: list[int] = []
-    top: set[int] = set()  # nodes whose parent is outright None
+    top: set[int] = set()  # nodes whose parent is explicitly None
     draft.where = lambda node: place(edge_of.get(node, first_edge[node]))
 
     def node_of(name: str, number: int) -> int:
@@ -128,7 +123,7 @@ def add_edges(draft: Draft, edges: Iterable[Any], place: Callable[[int], str], r
         wrong = [name for name in edge if not isinstance(name, str)]
         if child is None or (wrong and wrong != [None]):
             draft.problems.append(
-                f"an edge to nowhere, {edge!r} ({place(number)})"
+                f"an edge without a child: {edge!r} ({place(number)})"
                 if child is None
                 else _not_a_string(wrong[0], place(number))
             )
@@ -142,64 +137,65 @@ def add_edges(draft: Draft, edges: Iterable[Any], place: Callable[[int], str], r
             before = draft.parents[below]
             both = " and ".join(dict.fromkeys((place(edge_of[below]), place(number))))
             if before == above:
-                draft.problems.append(f"the edge {edge!r} stands twice ({both})")
+                draft.problems.append(f"the edge {edge!r} is repeated ({both})")
             else:
                 old, new = ("the root" if n < 0 else repr(draft.names[n]) for n in (before, above))
                 draft.problems.append(
                     f"node {child!r} has two parents, {old} and {new} ({both}); "
-                    "a taxonomy is a tree: remove one of the two edges, or write paths if two nodes share this name"
+                    "a taxonomy is a tree: remove one of the two edges, or use paths if two nodes share this name"
                 )
             continue
         edge_of[below] = number
         draft.parents[below] = above
         if above < 0:
             top.add(below)
-    _settle_root(draft, ids, top, root)
+    _set_root(draft, ids, top, root)
 
 
-def _settle_root(draft: Draft, ids: dict[str, int], top: set[int], root: str | None) -> None:
-    """Say which node of an edge list is the root; `top` are the nodes whose parent was given as None."""
+def _set_root(draft: Draft, ids: dict[str, int], top: set[int], root: str | None) -> None:
+    """Choose the root of a list of edges; `top` are the nodes whose parent is explicitly None."""
     orphans = [node for node, parent in enumerate(draft.parents) if parent == -1 and node not in top]
     if root is not None and (not root or root.isspace()):
-        draft.problems.append(f"empty name: the root cannot be called {root!r}")
+        draft.problems.append(f"empty name of the root: {root!r}")
         return
     if root is not None and root not in ids:
-        draft.root = root  # a name that the edges leave out: everything without a parent hangs below it
+        draft.root = root  # not in the edges: it becomes the parent of every node without one
         return
-    home = ids[root] if root is not None else orphans[0] if len(orphans) == 1 and not top else None
-    if home in top:  # the file's own row for its root, with an empty parent
-        top.remove(home)
-    elif home is not None and home not in orphans:
-        draft.problems.append(f"the root {root!r} has a parent{draft.at(home)}")
+    found = ids[root] if root is not None else orphans[0] if len(orphans) == 1 and not top else None
+    if found in top:  # an edge with an empty parent for the root itself
+        top.remove(found)
+    elif found is not None and found not in orphans:
+        draft.problems.append(f"the root {root!r} has a parent{draft.at(found)}")
         return
-    lost = [node for node in orphans if node != home]
+    lost = [node for node in orphans if node != found]
     if lost:
         draft.problems.append(
-            f"edges from nowhere: {listing(draft.names[node] for node in lost)} {'has' if len(lost) == 1 else 'have'} "
-            f"no parent{draft.at(*lost[:8])}, and only the root may have none; if these are the top of the tree, give "
-            "their parent as None (an empty cell in a file) or name a root above them with root="
+            f"{listing(draft.names[node] for node in lost)} {'has' if len(lost) == 1 else 'have'} no parent"
+            f"{draft.at(*lost[:8])}; only the root may have none. If these nodes are the top level, give them the "
+            "parent None (in a file, an empty cell), or name the root"
         )
-    elif home is not None:
+        draft.fix["root"] = "root"
+    elif found is not None:
         draft.has_root = True
         for node in top:
-            draft.parents[node] = home
+            draft.parents[node] = found
 
 
-def from_parents(
-    parents: ArrayLike, names: Iterable[str] | None, classes: Iterable[Label] | None, inner_classes: InnerClasses
-) -> Taxonomy:
+def read_parents(parents: ArrayLike, names: Iterable[str] | None) -> Draft:
     array = np.asarray(parents)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise TaxonomyError(f"parents are one row of whole numbers, found {array.dtype} of shape {array.shape}")
+        raise TaxonomyError(
+            f"expected a list of integers, found {array.dtype} of shape {array.shape}", argument="parents"
+        )
     labels = [str(i) for i in range(len(array))] if names is None else list(names)
     if len(labels) != len(array):
-        raise TaxonomyError(f"{len(array)} parents but {len(labels)} names")
+        raise TaxonomyError(f"expected {len(array)} names, one for each parent, found {len(labels)}", argument="names")
     wrong = [i for i, name in enumerate(labels) if not isinstance(name, str)]
     if wrong:
         raise TaxonomyError(_not_a_string(labels[wrong[0]], f"names[{wrong[0]}]"))
     draft = Draft(labels, array.astype(np.int64), where=lambda node: f"parents[{node}]")
     draft.has_root = np.count_nonzero(draft.parents == -1) == 1
-    return assemble(draft, classes, inner_classes)
+    return draft
 
 
 def _is_list(value: Any) -> bool:

@@ -1,37 +1,43 @@
-"""From a tree as it was read to a checked one in breadth-first order.
+"""From a tree as it was read to a validated one in breadth-first order.
 
-Every builder and every file reader fills a `Draft`: nodes in the caller's own numbering, where each stands in the
-input, and the defects met on the way. `assemble` looks for the rest, tells all of them in one error, and puts the tree
-in order.
+Every builder and every file reader fills a `Draft`: the nodes as the input numbers them, their places in the input, and
+the defects found so far. `assemble` looks for further defects, raises all of them in one error, and orders the nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
 from arbormax.errors import LabelError, OptionError, TaxonomyError
-from arbormax.taxonomy.labels import join_path, name_ids
-from arbormax.taxonomy.tree import InnerClasses, Label, Taxonomy
+from arbormax.taxonomy.labels import Label, join_path, listing, name_ids
+
+if TYPE_CHECKING:
+    from arbormax.taxonomy.tree import Taxonomy
+
+T = TypeVar("T", bound="Taxonomy")
+InnerClasses = Literal["error", "stop"]
 
 ROOT = "root"
 
 
 @dataclass
 class Draft:
-    """A tree as it was read: node i is the i-th that the input named."""
+    """A tree as it was read: node i is the i-th node of the input."""
 
     names: list[str] = field(default_factory=list)
     parents: list[int] | np.ndarray = field(default_factory=list)  # -1: no parent
-    where: Callable[[int], str] = lambda _: ""  # "line 3" or "edges[2]" for a node, "" where that says nothing
-    source: str | None = None  # the file's name
-    classes: list[int] | None = None  # the nodes that are classes, in class order; None: the leaves, as they appear
-    has_root: bool = False  # whether the one node without a parent is the root; else one is made above them all
-    root: str = ROOT  # the name of the root that is made
-    stops: list[int] = field(default_factory=list)  # leaves that are virtual already, as our own files tell
+    where: Callable[[int], str] = lambda _: ""  # the place of a node in the input, such as "line 3" or "edges[2]"
+    source: str | None = None  # the name of the file
+    classes: list[int] | None = None  # the nodes that are classes, in class order; None: the leaves as they appear
+    has_root: bool = False  # whether the only node without a parent is the root; otherwise a root is added
+    root: str = ROOT  # the name of an added root
+    stops: list[int] = field(default_factory=list)  # leaves that inner_classes="stop" added before the tree was saved
     problems: list[str] = field(default_factory=list)
+    fix: dict[str, object] = field(default_factory=dict)  # arguments that would remove a defect
 
     def add(self, name: str, parent: int) -> int:
         self.names.append(name)
@@ -42,15 +48,20 @@ class Draft:
         places = [place for place in dict.fromkeys(self.where(node) for node in nodes) if place]
         return f" ({' and '.join(places)})" if places else ""
 
+    def fail(self, problem: str, **fix: object) -> TaxonomyError:
+        """Return the error of a defect that makes all other defects irrelevant."""
+        return TaxonomyError(f"{self.source}: {problem}" if self.source else problem, [problem], fix=fix)
+
     def fail_on_problems(self) -> None:
+        if len(self.problems) == 1:
+            raise self.fail(self.problems[0], **self.fix)
         if self.problems:
             prefix = f"{self.source}: " if self.source else ""
-            if len(self.problems) == 1:
-                raise TaxonomyError(prefix + self.problems[0], self.problems)
-            raise TaxonomyError(f"{prefix}the taxonomy has {len(self.problems)} defects:", self.problems)
+            message = f"{prefix}the taxonomy has {len(self.problems)} defects:"
+            raise TaxonomyError(message, self.problems, fix=self.fix)
 
     def path(self, node: int) -> list[str]:
-        """The names from below the root down to a node; a cycle, which a draft may hold, is cut."""
+        """Return the names from below the root down to a node; in a cycle, the last 64."""
         steps: list[str] = []
         while node >= 0 and len(steps) < 64:
             above = int(self.parents[node])
@@ -64,37 +75,39 @@ class Draft:
         return repr(join_path(path)) if path else "the root"
 
 
-def assemble(draft: Draft, classes: Iterable[Label] | None, inner_classes: InnerClasses) -> Taxonomy:
-    """The taxonomy of a draft, or one error with all its defects."""
+def assemble(draft: Draft, kind: type[T], classes: Iterable[Label] | None, inner_classes: InnerClasses) -> T:
+    """Return the taxonomy of a draft, or raise one error with all defects."""
     if inner_classes not in ("error", "stop"):
-        raise OptionError(f"inner_classes is 'error' or 'stop', not {inner_classes!r}")
+        raise OptionError(f"expected 'error' or 'stop', found {inner_classes!r}", argument="inner_classes")
     names, parents, source = draft.names, np.array(draft.parents, np.int64), np.arange(len(draft.names))
     _check_nodes(draft, parents)
     if not draft.has_root:
         names, source = [*names, draft.root], np.append(source, -1)
         parents = np.append(np.where(parents == -1, len(parents), parents), -1)
-    order = _breadth_first(parents)
+    order = breadth_first(parents)
     if len(order) < len(parents):
         _check_cycles(draft, parents, order)
     if len(parents) < 2 and not draft.problems:
-        draft.problems.append("there is no class at all")
+        draft.problems.append("the taxonomy is empty")
     if draft.classes and inner_classes == "error":
         inner = np.zeros(len(parents), bool)
         inner[parents[parents >= 0]] = True
-        draft.problems += [_inner_class(draft.path(node), draft.at(node)) for node in draft.classes if inner[node]]
+        for node in draft.classes:
+            if inner[node]:
+                _refuse_inner_class(draft, draft.path(node), draft.at(node))
     draft.fail_on_problems()
-    tax = _ordered(names, parents, source, order, draft.stops)
+    tax = _ordered(kind, names, parents, source, order, draft.stops)
     return _with_classes(tax, draft, classes, inner_classes)
 
 
 def _check_nodes(draft: Draft, parents: np.ndarray) -> None:
-    """Names and parents that cannot be; a parent that does not exist is put to -1 so that the search can go on."""
+    """Find invalid names and parents; an invalid parent becomes -1, so that the other checks can go on."""
     draft.problems += [
         f"empty name{draft.at(node)}" for node, name in enumerate(draft.names) if not name or name.isspace()
     ]
     for node in np.flatnonzero((parents < -1) | (parents >= len(parents))).tolist():
         draft.problems.append(
-            f"an edge to nowhere: the parent of {draft.names[node]!r} is {parents[node]}, but nodes run from 0 to "
+            f"the parent of {draft.names[node]!r} is {parents[node]}, but nodes are numbered from 0 to "
             f"{len(parents) - 1}{draft.at(node)}"
         )
         parents[node] = -1
@@ -105,12 +118,11 @@ def _check_nodes(draft: Draft, parents: np.ndarray) -> None:
     order = np.argsort(siblings, kind="stable")
     again = np.flatnonzero(siblings[order[1:]] == siblings[order[:-1]])
     for first, second in zip(order[again].tolist(), order[again + 1].tolist(), strict=True):
-        if not draft.names[first].strip():
-            continue  # told already as an empty name
-        draft.problems.append(
-            f"{draft.names[first]!r} is repeated below {draft.below(int(parents[first]))}{draft.at(first, second)}; "
-            "siblings need names of their own"
-        )
+        if draft.names[first].strip():  # an empty name was reported above
+            draft.problems.append(
+                f"{draft.names[first]!r} is repeated below {draft.below(int(parents[first]))}"
+                f"{draft.at(first, second)}; siblings must have different names"
+            )
 
 
 def _check_cycles(draft: Draft, parents: np.ndarray, reached: np.ndarray) -> None:
@@ -128,38 +140,43 @@ def _check_cycles(draft: Draft, parents: np.ndarray, reached: np.ndarray) -> Non
             shown = [repr(draft.names[n]) for n in (*loop[:8], loop[0])]
             if len(loop) > 8:
                 shown[-1:] = [f"… {len(loop) - 8} more …", shown[-1]]
-            draft.problems.append(f"cycle: {' → '.join(shown)} (each has the next as parent){draft.at(*loop[:3])}")
+            draft.problems.append(f"cycle: {' → '.join(shown)} (the parent of each is the next){draft.at(*loop[:3])}")
 
 
-def _breadth_first(parents: np.ndarray) -> np.ndarray:
-    """The nodes in breadth-first order, siblings as they were numbered; nodes that hang in a cycle are left out."""
+def breadth_first(parents: np.ndarray) -> np.ndarray:
+    """Return the nodes in breadth-first order, siblings by number, without nodes that have no root."""
     if parents[0] == -1 and np.all(parents[1:] < np.arange(1, len(parents))) and np.all(np.diff(parents) >= 0):
-        return np.arange(len(parents))  # it is in that order already
+        return np.arange(len(parents))  # already in order
     by_parent = np.argsort(parents, kind="stable")
     starts = np.searchsorted(parents[by_parent], np.arange(len(parents) + 1)).tolist()
     children = by_parent.tolist()
     order = children[: starts[0]]
-    for node in order:  # the list grows while it is read
+    for node in order:  # the loop appends to the list that it reads
         order += children[starts[node] : starts[node + 1]]
     return np.array(order, np.int64)
 
 
 def _ordered(
-    names: Sequence[str], parents: np.ndarray, source: np.ndarray, order: np.ndarray, stops: Sequence[int] = ()
-) -> Taxonomy:
-    """A taxonomy with its nodes renumbered along `order` and its leaves as they appear in the source."""
+    kind: type[T],
+    names: Sequence[str],
+    parents: np.ndarray,
+    source: np.ndarray,
+    order: np.ndarray,
+    stops: Sequence[int] = (),
+) -> T:
+    """Return a taxonomy whose nodes are renumbered along `order` and whose leaves are in the order of the source."""
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     parent = np.append(-1, rank[parents[order[1:]]])
     is_leaf = np.bincount(parent[1:], minlength=len(order)) == 0
     leaves = rank[np.flatnonzero(is_leaf[rank])]
-    return Taxonomy(
+    return kind(
         tuple(names[node] for node in order.tolist()), parent, leaves, source[order], rank[np.array(stops, np.int64)]
     )
 
 
-def _with_classes(tax: Taxonomy, draft: Draft, labels: Iterable[Label] | None, inner_classes: InnerClasses) -> Taxonomy:
-    """The same tree with the classes that the draft or the caller names, in their order."""
+def _with_classes(tax: T, draft: Draft, labels: Iterable[Label] | None, inner_classes: InnerClasses) -> T:
+    """Return the same tree with the classes of the draft or of the caller, in their order."""
     if draft.classes is None:
         chosen = tax.leaves
     else:
@@ -167,21 +184,22 @@ def _with_classes(tax: Taxonomy, draft: Draft, labels: Iterable[Label] | None, i
         rank[tax.source_index[tax.source_index >= 0]] = np.flatnonzero(tax.source_index >= 0)
         chosen = rank[np.array(draft.classes, np.int64)]
     if labels is not None:
-        chosen = _resolve(tax, draft, chosen, labels)
+        chosen = _find_classes(tax, draft, chosen, labels)
     inner = chosen[~tax.is_leaf[chosen]]
     if len(inner) and inner_classes == "error":
-        draft.problems += [_inner_class(tax.path(node), "") for node in inner.tolist()]
+        for node in inner.tolist():
+            _refuse_inner_class(draft, tax.path(node), "")
     draft.fail_on_problems()
     if not len(inner):
         return tax if chosen is tax.leaves else replace(tax, leaves=chosen)
     return _with_stops(tax, chosen, inner)
 
 
-def _resolve(tax: Taxonomy, draft: Draft, allowed: np.ndarray, labels: Iterable[Label]) -> np.ndarray:
-    """The nodes that `classes=` names, which must be all classes of the input, each once."""
+def _find_classes(tax: Taxonomy, draft: Draft, allowed: np.ndarray, labels: Iterable[Label]) -> np.ndarray:
+    """Return the nodes of `classes=`, which must contain every class of the input once."""
     chosen: dict[int, int] = {}
     if isinstance(labels, str):
-        raise OptionError(f"classes is a list of labels, not the string {labels!r}")
+        raise OptionError(f"expected a list of labels, found the string {labels!r}", argument="classes")
     for number, label in enumerate(labels):
         try:
             node = tax.find(label)
@@ -191,22 +209,17 @@ def _resolve(tax: Taxonomy, draft: Draft, allowed: np.ndarray, labels: Iterable[
         if node == 0:
             draft.problems.append(f"the root cannot be a class (classes[{number}])")
         elif node in chosen:
-            draft.problems.append(
-                f"{label!r} is named twice as a class (classes[{chosen[node]}] and classes[{number}])"
-            )
+            draft.problems.append(f"the class {label!r} is repeated (classes[{chosen[node]}] and classes[{number}])")
         else:
             chosen[node] = number
-    missing = [node for node in allowed.tolist() if node not in chosen]
+    missing = [join_path(tax.path(node)) for node in allowed.tolist() if node not in chosen]
     if missing and not draft.problems:
-        listed = ", ".join(repr(join_path(tax.path(node))) for node in missing[:8]) + (
-            ", …" if len(missing) > 8 else ""
-        )
-        draft.problems.append(f"classes leaves out {len(missing)} of {len(allowed)} classes: {listed}")
+        draft.problems.append(f"classes lacks {len(missing)} of {len(allowed)} classes: {listing(missing)}")
     return np.array(list(chosen), np.int64)
 
 
-def _with_stops(tax: Taxonomy, chosen: np.ndarray, inner: np.ndarray) -> Taxonomy:
-    """Give every inner class a virtual leaf below itself, its last child, that bears its name."""
+def _with_stops(tax: T, chosen: np.ndarray, inner: np.ndarray) -> T:
+    """Give every inner class a leaf, its last child, with the same name."""
     names, new = list(tax.names), {}
     for node in inner.tolist():
         taken = {tax.names[child] for child in tax.children(node).tolist()}
@@ -216,20 +229,14 @@ def _with_stops(tax: Taxonomy, chosen: np.ndarray, inner: np.ndarray) -> Taxonom
         new[node] = len(names)
         names.append(name)
     parents = np.concatenate((tax.parent, inner))
-    order = _breadth_first(parents)
+    order = breadth_first(parents)
     source = np.concatenate((tax.source_index, np.full(len(inner), -1)))
-    stopped = _ordered(names, parents, source, order, [*tax.stops.tolist(), *new.values()])
+    stopped = _ordered(type(tax), names, parents, source, order, [*tax.stops.tolist(), *new.values()])
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return replace(stopped, leaves=rank[[new.get(node, node) for node in chosen.tolist()]])
 
 
-def _inner_class(path: Iterable[str], place: str) -> str:
-    mend = "inner_classes='stop' gives it a leaf of its own"
-    return f"{join_path(path)!r} is a class and has classes below it{place}; {mend}"
-
-
-def listing(names: Iterable[str], most: int = 8) -> str:
-    """`'a', 'b', …`: the first few names, quoted."""
-    shown = [repr(name) for name in names]
-    return ", ".join(shown[:most]) + (", …" if len(shown) > most else "")
+def _refuse_inner_class(draft: Draft, path: Iterable[str], place: str) -> None:
+    draft.problems.append(f"the class {join_path(path)!r} has other classes below it{place}")
+    draft.fix["inner_classes"] = "stop"

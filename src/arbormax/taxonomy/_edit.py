@@ -14,10 +14,10 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from arbormax.errors import TaxonomyError
-from arbormax.taxonomy._draft import _breadth_first, listing
+from arbormax.taxonomy._draft import breadth_first
 from arbormax.taxonomy._working import Refused, WorkingTree
-from arbormax.taxonomy.labels import join_path
-from arbormax.taxonomy.tree import Label, Taxonomy
+from arbormax.taxonomy.labels import Label, join_path, listing
+from arbormax.taxonomy.tree import Taxonomy
 
 Emptied = Literal["error", "class", "remove"]
 
@@ -333,7 +333,7 @@ def build(tree: WorkingTree) -> tuple[Edited, np.ndarray]:
     Siblings and classes keep their order, new ones come last.
     """
     tax, parents = tree.tax, tree.parents()
-    order = _breadth_first(parents)
+    order = breadth_first(parents)
     rank = np.full(len(parents), -1, np.int64)
     rank[order] = np.arange(len(order))
     parent = np.append(-1, rank[parents[order[1:]]])

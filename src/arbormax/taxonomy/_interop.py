@@ -1,21 +1,22 @@
-"""To and from the trees of networkx and anytree."""
+"""Conversion from and to the trees of networkx and anytree."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from arbormax.errors import MissingDependencyError, TaxonomyError
-from arbormax.taxonomy._draft import Draft, assemble, listing
-from arbormax.taxonomy.tree import InnerClasses, Label, Taxonomy
+from arbormax.taxonomy._draft import Draft
+from arbormax.taxonomy.labels import listing
 
 if TYPE_CHECKING:
     import anytree
     import networkx
 
+    from arbormax.taxonomy.tree import Taxonomy
 
-def from_networkx(graph: networkx.DiGraph, classes: Iterable[Label] | None, inner_classes: InnerClasses) -> Taxonomy:
+
+def read_networkx(graph: networkx.DiGraph) -> Draft:
     nx = _package("networkx")
     if not isinstance(graph, nx.Graph):
         raise TaxonomyError(f"expected a networkx graph, found {type(graph).__name__}")
@@ -31,7 +32,7 @@ def from_networkx(graph: networkx.DiGraph, classes: Iterable[Label] | None, inne
         if before == -1:
             draft.parents[node] = above
         elif before == above:
-            draft.problems.append(f"the edge from {parent!r} to {child!r} stands twice")
+            draft.problems.append(f"the edge from {parent!r} to {child!r} is repeated")
         else:
             draft.problems.append(
                 f"node {child!r} has two parents, {keys[before]!r} and {parent!r}; a taxonomy is a tree: remove one of "
@@ -42,7 +43,7 @@ def from_networkx(graph: networkx.DiGraph, classes: Iterable[Label] | None, inne
     if len(tops) > 1:
         draft.problems.append(f"{len(tops)} nodes have no parent: {listing(map(str, tops))}; add one root above them")
     _order_classes(draft, [graph.nodes[key].get("class_id") for key in keys])
-    return assemble(draft, classes, inner_classes)
+    return draft
 
 
 def to_networkx(tax: Taxonomy) -> networkx.DiGraph:
@@ -54,7 +55,7 @@ def to_networkx(tax: Taxonomy) -> networkx.DiGraph:
     return graph
 
 
-def from_anytree(root: anytree.NodeMixin, classes: Iterable[Label] | None, inner_classes: InnerClasses) -> Taxonomy:
+def read_anytree(root: anytree.NodeMixin) -> Draft:
     tree = _package("anytree")
     if not isinstance(root, (tree.NodeMixin, tree.LightNodeMixin)):
         raise TaxonomyError(f"expected an anytree node, found {type(root).__name__}")
@@ -66,13 +67,13 @@ def from_anytree(root: anytree.NodeMixin, classes: Iterable[Label] | None, inner
         name = getattr(item, "name", None)
         if name is None:
             draft.problems.append(f"a node below {draft.below(parent)} has no name")
-            name = f"node {len(ids)}"  # a stand-in: the error above is raised in any case
+            name = f"node {len(ids)}"  # a placeholder: the error is raised anyway
         node = draft.add(str(name), parent)
         ids.append(getattr(item, "class_id", None))
         stack += [(child, node) for child in reversed(item.children)]
     draft.where = lambda node: f"below {draft.below(int(draft.parents[node]))}"
     _order_classes(draft, ids)
-    return assemble(draft, classes, inner_classes)
+    return draft
 
 
 def to_anytree(tax: Taxonomy) -> anytree.Node:
@@ -81,8 +82,7 @@ def to_anytree(tax: Taxonomy) -> anytree.Node:
         node_type(name, node_id=node, class_id=number)
         for node, (name, number) in enumerate(zip(tax.names, tax.class_of.tolist(), strict=True))
     ]
-    # The deepest level first: anytree walks up from the parent at every step, which is short only while nothing is
-    # above it yet.
+    # Deepest level first: anytree checks all ancestors of a new parent, and bottom-up there are none yet.
     bounds = tax.level_start.tolist()
     for level in range(tax.depth, 0, -1):
         for node in range(bounds[level], bounds[level + 1]):
@@ -91,7 +91,7 @@ def to_anytree(tax: Taxonomy) -> anytree.Node:
 
 
 def _order_classes(draft: Draft, ids: list[Any]) -> None:
-    """Put the leaves in the order of their class ids, where each has one of its own."""
+    """Order the classes by their ids, if every leaf has a different one."""
     inner = set(draft.parents)
     leaves = [node for node in range(len(ids)) if node not in inner]
     numbers = [ids[node] for node in leaves]
@@ -103,4 +103,4 @@ def _package(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise MissingDependencyError(f"trees of {name}", name) from None
+        raise MissingDependencyError(f"conversion of {name} trees", name) from None

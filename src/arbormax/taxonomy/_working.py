@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from arbormax.errors import did_you_mean
-from arbormax.taxonomy.labels import join_path, path_of_label
-from arbormax.taxonomy.tree import Label, Taxonomy
+from arbormax.taxonomy.labels import Label, join_path, path_of_label
+from arbormax.taxonomy.tree import Taxonomy
 
 _GONE = -2
 _LISTED = 8

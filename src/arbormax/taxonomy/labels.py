@@ -14,11 +14,13 @@ from arbormax.errors import LabelError, did_you_mean
 if TYPE_CHECKING:
     from arbormax.taxonomy.tree import Taxonomy
 
+Label = str | Sequence[str]  # a name or '/'-path, or a path of names from the root down
+
 _LISTED = 8
 
 
 def join_path(path: Iterable[str]) -> str:
-    r"""The '/'-path of names; '/' and '\' inside a name are escaped by '\'.
+    r"""Return the '/'-path of names; '/' and '\' inside a name are escaped by '\'.
 
     >>> print(join_path(["net", "TCP/IP"]))
     net/TCP\/IP
@@ -50,6 +52,12 @@ def split_path(text: str, separators: str = "/") -> list[str]:
     return names
 
 
+def listing(names: Iterable[str], most: int = 8) -> str:
+    """Return `'a', 'b', …`: the first few names, quoted."""
+    shown = [repr(name) for name in names]
+    return ", ".join(shown[:most]) + (", …" if len(shown) > most else "")
+
+
 def path_of_label(label: str) -> list[str]:
     """The names of a '/'-path; a '/' before the first name is optional.
 
@@ -61,7 +69,7 @@ def path_of_label(label: str) -> list[str]:
 
 
 def name_ids(names: Sequence[str]) -> tuple[dict[str, int], np.ndarray]:
-    """A number for every distinct name, and each node's number."""
+    """Number the distinct names; returns the number of each name and of each node's name."""
     ids: dict[str, int] = {}
     return ids, np.fromiter((ids.setdefault(name, len(ids)) for name in names), np.int64, len(names))
 
@@ -157,7 +165,7 @@ class LabelIndex:
                 break
         return node
 
-    def seek(self, label: str | Sequence[str]) -> int:
+    def seek(self, label: Label) -> int:
         """The node of a label, or -1."""
         if not isinstance(label, str):
             return self.walk(label) if _is_path(label) else -1
@@ -170,14 +178,14 @@ class LabelIndex:
         node = self.walk(path_of_label(label))
         return 0 if node < 0 and label == self._tax.names[0] else node
 
-    def find(self, label: str | Sequence[str]) -> int:
+    def find(self, label: Label) -> int:
         """The node of a label; an error with suggestions if there is none or more than one."""
         node = self.seek(label)
         if node < 0:
             raise LabelError(self._explain(label))
         return node
 
-    def _explain(self, label: str | Sequence[str], hints: bool = True) -> str:
+    def _explain(self, label: Label, hints: bool = True) -> str:
         """Why a label has no node. A hint compares the label with every name."""
         if not isinstance(label, str):
             if _is_path(label):
@@ -204,13 +212,13 @@ class LabelIndex:
             return f"; {where} is a leaf"
         return f"; {where} has no child {path[length]!r}{did_you_mean(path[length], children)}"
 
-    def find_many(self, labels: Iterable[str | Sequence[str]]) -> np.ndarray:
+    def find_many(self, labels: Iterable[Label]) -> np.ndarray:
         """The node of every label; all unknown labels are reported in one error."""
         if isinstance(labels, str):
             raise LabelError(f"expected a list of labels, found the string {labels!r}")
         nodes: list[int] = []
-        known: dict[str | Sequence[str], int] = {}
-        wrong: dict[str | Sequence[str], tuple[str, list[int]]] = {}
+        known: dict[Label, int] = {}
+        wrong: dict[Label, tuple[str, list[int]]] = {}
         for position, label in enumerate(labels):
             key = tuple(label) if isinstance(label, list) else label
             node = known.get(key)

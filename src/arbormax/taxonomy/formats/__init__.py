@@ -1,114 +1,111 @@
-"""Taxonomy files: which format a file is in, its options, and reading and writing it."""
+"""Taxonomy files. A new format is one file that defines a `Format`, and one line here."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from arbormax._files import write_file
+from arbormax import _files
+from arbormax._registry import Registry
 from arbormax.errors import OptionError, TaxonomyError, did_you_mean
-from arbormax.taxonomy._draft import Draft, assemble
-from arbormax.taxonomy.formats import _json, _lines, _newick, _own, _table, _yaml
+from arbormax.taxonomy._draft import Draft
+from arbormax.taxonomy.formats import _json, _native
 from arbormax.taxonomy.formats._check import choose_text
+from arbormax.taxonomy.formats._format import Format
 from arbormax.taxonomy.formats._text import decode
-from arbormax.taxonomy.tree import InnerClasses, Label, Taxonomy
 
-__all__ = ["load", "save"]
+if TYPE_CHECKING:
+    from arbormax.taxonomy.tree import Taxonomy
 
+__all__ = ["FORMATS", "Format"]
 
-class Format(NamedTuple):
-    name: str
-    title: str  # as errors call it
-    suffixes: tuple[str, ...]
-    read: Callable[..., None]  # (text, draft, **options)
-    write: Callable[[Taxonomy], Iterator[str]]  # texts to try, the best first
-    options: tuple[str, ...] = ()
-    keeps_all: bool = False
-    names_repeat: bool = True
-
-
-_TABLE = ("layout", "header", "delimiter", "root")
-_FORMATS = (
-    Format("json", "JSON", (".json",), _json.read, _own.write, keeps_all=True),
-    Format("yaml", "YAML", (".yaml", ".yml"), _yaml.read, _yaml.write),
-    Format("csv", "CSV", (".csv",), _table.read_csv, _table.write_csv, _TABLE),
-    Format("tsv", "TSV", (".tsv",), _table.read_tsv, _table.write_tsv, _TABLE),
-    Format("txt", "TXT", (".txt",), _lines.read_txt, _lines.write_txt, ("sep", "layout", "root")),
-    Format(
-        "children",
-        "a file of children",
-        (".taxonomy",),
-        _lines.read_children,
-        _lines.write_children,
-        ("root",),
-        names_repeat=False,
-    ),
-    Format("darknet", "a darknet tree", (), _lines.read_darknet, _lines.write_darknet),
-    Format("newick", "Newick", (".nwk", ".newick", ".tre"), _newick.read, _newick.write),
-)
-_BY_NAME = {known.name: known for known in _FORMATS}
-_BY_SUFFIX = {suffix: known for known in _FORMATS for suffix in known.suffixes}
-# two communities write this suffix, so the file is looked into; format= says outright which one it is
-_BY_SUFFIX[".tree"] = _BY_NAME["darknet"]._replace(read=_lines.read_tree)
+FORMATS: Registry[Format] = Registry("format")
+FORMATS.add("json", "arbormax.taxonomy.formats._json:JSON", "nested mappings and lists, or all that `save` writes")
+FORMATS.add("yaml", "arbormax.taxonomy.formats._yaml:YAML", "nested mappings and lists")
+FORMATS.add("csv", "arbormax.taxonomy.formats._table:CSV", "one edge or one path per row, separated by commas")
+FORMATS.add("tsv", "arbormax.taxonomy.formats._table:TSV", "one edge or one path per row, separated by tabs")
+FORMATS.add("txt", "arbormax.taxonomy.formats._lines:TXT", "one path per line")
+FORMATS.add("children", "arbormax.taxonomy.formats._lines:CHILDREN", "a parent and its children per line")
+FORMATS.add("darknet", "arbormax.taxonomy.formats._lines:DARKNET", "a name and the line of its parent per line")
+FORMATS.add("newick", "arbormax.taxonomy.formats._newick:NEWICK", "nested brackets, as in biology")
 
 
-def load(
-    path: str | os.PathLike[str],
-    format: str | None,
-    classes: Iterable[Label] | None,
-    inner_classes: InnerClasses,
-    options: Mapping[str, Any],
-) -> Taxonomy:
+def read_file(path: str | os.PathLike[str], format: str | None, options: Mapping[str, Any]) -> Draft:
+    """Read a file; `format=None` chooses the format by the suffix."""
     file = Path(path)
     if format is None and not file.is_dir():
-        file.stat()  # a file that is not there is told as such, whatever its suffix
-    chosen = _choose(file, format)
-    settings = dict(options)
-    unknown = [option for option in settings if option not in ("encoding", *chosen.options)]
-    if unknown:
-        takes = ", ".join(f"{option}=" for option in ("encoding", *chosen.options))
-        raise OptionError(
-            f"{chosen.title} has no option {unknown[0]!r}{did_you_mean(unknown[0], ('encoding', *chosen.options))} "
-            f"(it takes {takes})"
-        )
+        file.stat()  # raises FileNotFoundError, whatever the suffix is
+    encoding = options.get("encoding", "utf-8-sig")
     for option in ("encoding", "root"):
-        if not isinstance(settings.get(option, ""), str):
-            raise OptionError(f"{option} is a string, found {settings[option]!r}")
-    encoding = settings.pop("encoding", "utf-8-sig")
+        if not isinstance(options.get(option, ""), str):
+            raise OptionError(f"expected a string, found {options[option]!r}", argument=option)
+    chosen = _choose(file, format)
+    known = ("encoding", *chosen.options)
+    if unknown := [option for option in options if option not in known]:
+        raise OptionError(
+            f"unknown option of {chosen.title}{did_you_mean(unknown[0], known)} (available: {', '.join(known)})",
+            argument=unknown[0],
+        )
     draft = Draft(source=file.name)
-    chosen.read(decode(file.read_bytes(), encoding, draft), draft, **settings)
-    return assemble(draft, classes, inner_classes)
+    text = decode(file.read_bytes(), encoding, draft)
+    chosen.read(text, draft, **{option: value for option, value in options.items() if option != "encoding"})
+    return draft
 
 
-def save(tax: Taxonomy, path: str | os.PathLike[str], format: str | None, lossy: bool) -> None:
+def write_file(tax: Taxonomy, path: str | os.PathLike[str], format: str | None, lossy: bool) -> None:
+    """Write a file; `format=None` chooses the format by the suffix."""
     chosen = _choose(Path(path), format)
     if not Path(path).absolute().parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "the folder does not exist", str(Path(path).parent))
-    if chosen.keeps_all:
-        text = next(chosen.write(tax))
-    else:
-        text = choose_text(
-            tax, chosen.title, chosen.write(tax), chosen.read, names_repeat=chosen.names_repeat, lossy=lossy
-        )
-    write_file(path, text.encode())
+    text = next(chosen.write(tax)) if chosen.keeps_all else choose_text(tax, chosen, lossy)
+    _files.write_file(path, text)
+
+
+def to_dict(tax: Taxonomy) -> dict[str, Any]:
+    """Return the content of arbormax's own JSON."""
+    content: dict[str, Any] = json.loads(next(_native.write(tax)))
+    return content
+
+
+def read_dict(content: Mapping[str, Any]) -> Draft:
+    """Read what `to_dict` returned."""
+    draft = Draft(source="taxonomy")
+    _json.read(json.dumps(content), draft)
+    return draft
 
 
 def _choose(file: Path, name: str | None) -> Format:
+    """Return the format with a name or, without one, of the file's suffix."""
     if file.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "a taxonomy is one file, and this is a folder", str(file))
+        raise IsADirectoryError(errno.EISDIR, "expected a file, found a folder", str(file))
     if name is not None:
-        if name not in _BY_NAME:
-            known = ", ".join(_BY_NAME)
-            raise OptionError(f"there is no format {name!r}{did_you_mean(str(name), _BY_NAME)} (formats: {known})")
-        return _BY_NAME[name]
-    chosen = _BY_SUFFIX.get(file.suffix.lower())
-    if chosen is None:
+        return FORMATS[FORMATS.check(name, argument="format")]
+    by_suffix: dict[str, list[Format]] = {}
+    for known in map(FORMATS.__getitem__, FORMATS):
+        for suffix in known.suffixes:
+            by_suffix.setdefault(suffix, []).append(known)
+    formats = by_suffix.get(file.suffix.lower())
+    if formats is None:
         found = f"unknown suffix {file.suffix!r}" if file.suffix else "the name has no suffix"
         raise TaxonomyError(
-            f"{file.name}: {found}{did_you_mean(file.suffix, _BY_SUFFIX)} (known are {', '.join(_BY_SUFFIX)}); rename "
-            f"the file or give its format, one of {', '.join(_BY_NAME)}, with format="
+            f"{file.name}: {found}{did_you_mean(file.suffix, by_suffix)} (available: {', '.join(by_suffix)}); rename "
+            f"the file, or name its format, one of {', '.join(FORMATS)}",
+            fix={"format": "csv"},
         )
-    return chosen
+    return formats[0] if len(formats) == 1 else _combine(formats)
+
+
+def _combine(formats: list[Format]) -> Format:
+    """Return the default format of a suffix, with a reader that also recognises the others."""
+    default = next(each for each in formats if each.matches is None)
+
+    def read(text: str, draft: Draft, **options: Any) -> None:
+        matching = (each for each in formats if each.matches is not None and each.matches(text))
+        next(matching, default).read(text, draft, **options)
+
+    return replace(default, read=read)

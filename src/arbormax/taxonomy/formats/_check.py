@@ -1,26 +1,26 @@
-"""Whether a text holds a taxonomy: it is read back before it is written."""
+"""Verification of a file before it is written: the text is read back and compared."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from arbormax.errors import TaxonomyError
-from arbormax.taxonomy._draft import Draft, assemble, listing
-from arbormax.taxonomy.tree import Taxonomy
+from arbormax.taxonomy._draft import Draft, assemble
+from arbormax.taxonomy.formats._format import Format
+from arbormax.taxonomy.labels import listing
 
-Reader = Callable[..., None]
+if TYPE_CHECKING:
+    from arbormax.taxonomy.tree import Taxonomy
 
 
-def choose_text(
-    tax: Taxonomy, name: str, texts: Iterable[str], read: Reader, *, names_repeat: bool, lossy: bool
-) -> str:
-    """The first text that keeps everything, or with `lossy` the one that loses least."""
+def choose_text(tax: Taxonomy, format: Format, lossy: bool) -> str:
+    """Return the first text that stores everything, or with `lossy` the one that loses least."""
     best: tuple[list[str], str] | None = None
-    for text in texts:
-        back = _read_back(text, read)
+    for text in format.write(tax):
+        back = _read_back(text, format, type(tax))
         nodes = None if back is None else match_nodes(tax, back)
         if back is None or nodes is None:
             continue
@@ -30,27 +30,30 @@ def choose_text(
         if not lost:
             break
     if best is None:
-        raise TaxonomyError(f"{name} cannot hold this taxonomy: {_obstacle(tax, names_repeat)}; save it as .json")
-    if best[0] and not lossy:
         raise TaxonomyError(
-            f"{name} cannot keep {' and '.join(best[0])} of this taxonomy; save it as .json, or pass lossy=True to "
-            f"lose {'it' if len(best[0]) == 1 else 'them'}"
+            f"{format.title} cannot store this taxonomy: {_obstacle(tax, format.names_repeat)}; save it as .json"
+        )
+    if best[0] and not lossy:
+        lost = " and ".join(best[0])
+        raise TaxonomyError(
+            f"{format.title} cannot store {lost} of this taxonomy; save it as .json",
+            fix={"lossy": True},
         )
     return best[1]
 
 
-def _read_back(text: str, read: Reader) -> Taxonomy | None:
+def _read_back(text: str, format: Format, kind: type[Taxonomy]) -> Taxonomy | None:
     draft = Draft()
     try:
-        # through bytes, as the file will be: a first name may begin with what looks like a byte order mark
-        read(text.encode().decode("utf-8-sig"), draft)
-        return assemble(draft, None, "error")
+        # through bytes, as in a file: a first name may begin with a byte order mark
+        format.read(text.encode().decode("utf-8-sig"), draft)
+        return assemble(draft, kind, None, "error")
     except (TaxonomyError, UnicodeEncodeError):
         return None
 
 
 def match_nodes(tax: Taxonomy, other: Taxonomy) -> np.ndarray | None:
-    """(N,) the node of `tax` that each node of the other is, or None when they are not the same up to their order."""
+    """Return (N,) the node of `tax` for each node of `other`, or None if the trees differ by more than their order."""
     if tax.num_nodes != other.num_nodes:
         return None
     known = {edge: node for node, edge in enumerate(zip(tax.parent.tolist(), tax.names, strict=True))}
@@ -70,20 +73,20 @@ def _losses(tax: Taxonomy, back: Taxonomy, nodes: np.ndarray) -> list[str]:
     if not np.array_equal(nodes, np.arange(tax.num_nodes)):
         lost.append("the order of siblings")
     if len(tax.stops):
-        lost.append("which leaves stand for an inner class")
+        lost.append("the leaves of inner classes")
     return lost
 
 
 def _obstacle(tax: Taxonomy, names_repeat: bool) -> str:
     repeated = [name for name, count in Counter(tax.names).items() if count > 1]
     if repeated and not names_repeat:
-        return f"a name is one node there, and more than one node is called {listing(repeated, 3)}"
+        return f"its names must be unique, and several nodes have the name {listing(repeated, 3)}"
     odd = [name for name in tax.names if not name.replace(" ", "a").isalnum() or name != name.strip()]
-    return f"it cannot write names such as {listing(odd or tax.names[1:], 3)}"
+    return f"it cannot represent names such as {listing(odd or tax.names[1:], 3)}"
 
 
 def preorder(tax: Taxonomy) -> list[int]:
-    """The nodes with every node before what is below it, siblings in order."""
+    """Return the nodes so that every node precedes its descendants, siblings in order."""
     order, stack = [], [0]
     starts = tax.child_start.tolist()
     while stack:

@@ -1,4 +1,4 @@
-"""JSON: nested mappings and lists, read token by token so that lines and repeated keys are known."""
+"""JSON: nested mappings and lists, read token by token to know lines and repeated keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]  # typeshed leaves it out
 
 from arbormax.taxonomy._draft import Draft
-from arbormax.taxonomy.formats import _own
+from arbormax.taxonomy.formats import _native
+from arbormax.taxonomy.formats._format import Format
 from arbormax.taxonomy.formats._nested import NestedBuilder
 from arbormax.taxonomy.formats._text import Positions
 
@@ -18,7 +19,7 @@ _TOKEN = re.compile(
 _BLANK = re.compile(r"[ \t\n\r]*")
 _STRING, _LITERAL = '"', "literal"
 
-Token = tuple[str, str, int]  # its kind (a bracket, ':' or ',' is its own), its text, its position
+Token = tuple[str, str, int]  # kind (the character itself for a bracket, ':' or ','), text, position
 
 
 class _SyntaxError(Exception):
@@ -30,31 +31,30 @@ class _SyntaxError(Exception):
 def read(text: str, draft: Draft) -> None:
     if not text.strip():
         return
-    if _own.NAME in text and (content := _own.parse(text)) is not None:
-        _own.fill(content, draft, lambda: _places(text))
+    if _native.NAME in text and (content := _native.parse(text)) is not None:
+        _native.fill(content, draft, lambda: _places(text))
         return
     positions = Positions(text)
     try:
         _read_nested(text, NestedBuilder(draft, lambda position: f"line {positions.line(position)}"))
         _refuse_objects(draft)
     except _SyntaxError as error:
-        if _own.NAME in text:
-            draft.problems.clear()  # a broken file of ours: its numbers are no defects
-        draft.problems.append(f"not JSON: {error} ({positions.at(error.position)})")
+        if _native.NAME in text:
+            draft.problems.clear()  # the file is meant to be in our own format, where numbers are valid
+        draft.problems.append(f"invalid JSON: {error} ({positions.at(error.position)})")
         draft.fail_on_problems()
 
 
 def _refuse_objects(draft: Draft) -> None:
-    """Trees written as objects with fields look nested too; their field names must not become classes."""
+    """Reject objects with fields such as `name` and `children`, whose field names would become classes."""
     tops = {name for name, parent in zip(draft.names, draft.parents, strict=True) if parent == -1}
     for fields in ({"name", "children"}, {"id", "parent"}, {"name", "parent"}):
         if fields <= tops and len(tops) <= 4:
             listed = " and ".join(repr(name) for name in sorted(fields))
-            draft.problems[:] = [
-                f"objects with the fields {listed} are not read; write the names themselves, "
+            raise draft.fail(
+                f"objects with the fields {listed} are not supported; write the names themselves, "
                 'as in {"animal": ["cat", "dog"]}, or use Taxonomy.from_edges'
-            ]
-            draft.fail_on_problems()
+            )
 
 
 def _tokens(text: str) -> Iterator[Token]:
@@ -73,7 +73,7 @@ def _tokens(text: str) -> Iterator[Token]:
             except JSONDecodeError as error:
                 raise _SyntaxError(error.msg[0].lower() + error.msg[1:], error.pos) from None
             yield _STRING, string, start
-    position = _BLANK.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string too
+    position = _BLANK.match(text, position).end()  # type: ignore[union-attr]  # it also matches the empty string
     if position < len(text):
         raise _SyntaxError(f"unexpected {text[position]!r}", position)
     yield "end", "the end of the file", position
@@ -97,9 +97,9 @@ def _read_nested(text: str, builder: NestedBuilder) -> None:
             builder.name(found, position)
         elif awaited.startswith("value") and kind == _LITERAL:
             if found == "null":
-                builder.nothing(position)
+                builder.null(position)
             else:
-                builder.no_name(found, position)
+                builder.invalid(found, position)
         elif awaited.startswith("key") and kind == _STRING:
             builder.name(found, position)
             awaited = ":"
@@ -132,7 +132,7 @@ _WANTED = {
 
 
 def _places(text: str) -> dict[str, list[int]]:
-    """The lines of our own file: of each top-level key (first) and of the entries of its list."""
+    """Return the lines of a file in our own format: of each top-level key, then of the entries of its list."""
     positions = Positions(text)
     found: dict[str, list[int]] = {}
     depth, key, awaits_key = 0, "", True
@@ -146,3 +146,6 @@ def _places(text: str) -> dict[str, list[int]]:
             found[key].append(positions.line(position))
         depth += (kind in "{[") - (kind in "}]")
     return found
+
+
+JSON = Format("JSON", (".json",), read, _native.write, keeps_all=True)

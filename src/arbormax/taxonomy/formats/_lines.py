@@ -1,43 +1,45 @@
-"""Formats of one line each: paths, a parent with its children, and darknet's `name parentIndex`."""
+"""Formats of text lines: one path per line, a parent and its children per line, and darknet's `name parentIndex`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from arbormax.errors import OptionError
 from arbormax.taxonomy._build import add_edges, add_paths
 from arbormax.taxonomy._draft import Draft
-from arbormax.taxonomy.formats import _newick
 from arbormax.taxonomy.formats._check import preorder
+from arbormax.taxonomy.formats._format import Format
 from arbormax.taxonomy.formats._text import lines
-from arbormax.taxonomy.tree import Taxonomy
 
-_MARKS = ("/", ";", " > ")  # that separate the names of a path, if nothing else is said
+if TYPE_CHECKING:
+    from arbormax.taxonomy.tree import Taxonomy
+
+_MARKS = ("/", ";", " > ")  # the separators of names in a path that are recognised
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "/": "/", ";": ";", ">": ">"}
 _ESCAPES = str.maketrans({char: "\\" + letter for letter, char in _ESCAPED.items() if char != ">"})
 _ARROW = re.compile("(?<= )>(?= )")
 _DARKNET = re.compile(r"(.*?)\s+(-?[0-9]{1,18})\s*")
-_NEWICK = re.compile(r"\s*(?:\[[^\]]*\]\s*)*\(")
 
 
 def read_txt(
     text: str, draft: Draft, *, sep: str | None = None, layout: str | None = None, root: str | None = None
 ) -> None:
-    """One path per line, or a parent and its children where the lines hold tabs."""
+    """Read one path per line; with tabs in the file, a parent and its children per line."""
     if layout not in (None, "paths", "children"):
-        raise OptionError(f"layout is 'paths' or 'children' in a text file, not {layout!r}")
+        raise OptionError(f"expected 'paths' or 'children' for a text file, found {layout!r}", argument="layout")
     if sep is not None and (not isinstance(sep, str) or not sep or any(char in sep for char in "\\\r\n")):
-        raise OptionError(f"sep is what stands between names, such as '/' or ' > ', found {sep!r}")
+        raise OptionError(f"expected a separator of names, such as '/' or ' > ', found {sep!r}", argument="sep")
     if layout is None:
         layout = "children" if "\t" in text and sep is None else "paths"
     if layout == "children":
         if sep is not None:
-            raise OptionError("sep belongs to layout='paths': children are separated by tabs")
+            raise OptionError("only for layout='paths'; children are separated by tabs", argument="sep")
         read_children(text, draft, root=root)
         return
     if root is not None:
-        raise OptionError("root belongs to layout='children': paths begin below the root")
+        raise OptionError("only for layout='children'; paths begin below the root", argument="root")
     rows = [(number, line) for number, line in enumerate(lines(text), start=1) if line.strip()]
     separator = sep or _separator(rows, draft)
     paths = (_split(line, separator) for _, line in rows)
@@ -45,7 +47,7 @@ def read_txt(
 
 
 def _separator(rows: list[tuple[int, str]], draft: Draft) -> str:
-    """The separator that the file uses outside escapes."""
+    """Return the separator that the file uses outside escapes."""
     first: dict[str, int] = {}
     for number, line in rows:
         bare = re.sub(r"\\.", "", line) if "\\" in line else line
@@ -54,17 +56,17 @@ def _separator(rows: list[tuple[int, str]], draft: Draft) -> str:
                 first.setdefault(mark, number)
     if len(first) > 1:
         one, other = [mark for mark in _MARKS if mark in first][:2]
-        escapes = "" if " > " in (one, other) else f", or write the other one as '\\{one}' or '\\{other}'"
-        draft.problems.append(
-            f"both {one!r} (line {first[one]}) and {other!r} (line {first[other]}) stand in the paths; say which one "
-            f"separates names with sep={one!r} or sep={other!r}{escapes}"
+        escapes = "" if " > " in (one, other) else f", or escape the other one as '\\{one}' or '\\{other}'"
+        raise draft.fail(
+            f"the paths contain both {one!r} (line {first[one]}) and {other!r} (line {first[other]}); choose the one "
+            f"that separates names{escapes}",
+            sep=one,
         )
-        draft.fail_on_problems()
     return next(iter(first), "/")
 
 
 def _split(line: str, sep: str) -> list[str]:
-    if "\\" not in line or len(sep) > 1:  # escapes are for single characters
+    if "\\" not in line or len(sep) > 1:  # only a single character can be escaped
         return line.split(sep)
     names = [""]
     for piece in re.findall(r"\\.|[^\\]|\\", line):
@@ -86,10 +88,10 @@ def write_txt(tax: Taxonomy) -> Iterator[str]:
 
 
 def read_children(text: str, draft: Draft, *, root: str | None = None) -> None:
-    """`parent<TAB>child<TAB>child…`, the files of the hierarchical text classification literature."""
+    """Read lines `parent<TAB>child<TAB>child…`, as in datasets for hierarchical text classification."""
     edges: list[tuple[str, str]] = []
     places: list[int] = []
-    alone: list[tuple[str, int]] = []  # lines that give a name no children
+    alone: list[tuple[str, int]] = []  # lines with a parent only
     for number, line in enumerate(lines(text), start=1):
         if not line.strip():
             continue
@@ -101,7 +103,7 @@ def read_children(text: str, draft: Draft, *, root: str | None = None) -> None:
     add_edges(draft, edges, lambda number: f"line {places[number]}", root)
     known = set(draft.names)
     draft.problems += [
-        f"an edge to nowhere: {name!r} has neither a parent nor children (line {number}); names are separated by tabs"
+        f"{name!r} has neither a parent nor children (line {number}); names are separated by tabs"
         for name, number in alone
         if name not in known
     ]
@@ -117,16 +119,8 @@ def write_children(tax: Taxonomy) -> Iterator[str]:
         )
 
 
-def read_tree(text: str, draft: Draft) -> None:
-    """A `.tree` file: darknet's, or Newick when it begins with a bracket."""
-    if _NEWICK.match(text):
-        _newick.read(text, draft)
-    else:
-        read_darknet(text, draft)
-
-
 def read_darknet(text: str, draft: Draft) -> None:
-    """`name parentIndex` lines; an index is the number of a line, from 0, and -1 stands for the top."""
+    """Read lines `name parentIndex`; an index counts lines from 0, and -1 is the top level."""
     rows = lines(text.rstrip())
     if rows == [""]:
         return
@@ -137,15 +131,20 @@ def read_darknet(text: str, draft: Draft) -> None:
             continue
         if line.strip():
             draft.problems.append(f"expected a name and the number of its parent, found {line!r} (line {number + 1})")
-        draft.add(line, -1)  # it holds its place, since indices count lines; an empty one is told as an empty name
+        draft.add(line, -1)  # indices count all lines; an empty line is reported as an empty name
     draft.where = lambda node: f"line {node + 1}"
     draft.has_root = list(draft.parents).count(-1) == 1
 
 
 def write_darknet(tax: Taxonomy) -> Iterator[str]:
-    # a lone top node would be taken for the root, so only then the root has a line of its own
+    # a single node at the top level would be read as the root; only then the root is written
     with_root = tax.num_children[0] == 1
     for order in (list(range(tax.num_nodes)), preorder(tax)):
         kept = order if with_root else order[1:]
         index = {-1: -1, 0: -1} | {node: number for number, node in enumerate(kept)}
         yield "".join(f"{tax.names[node]} {index[int(tax.parent[node])]}\n" for node in kept)
+
+
+TXT = Format("TXT", (".txt",), read_txt, write_txt, ("sep", "layout", "root"))
+CHILDREN = Format("the children format", (".taxonomy",), read_children, write_children, ("root",), names_repeat=False)
+DARKNET = Format("the darknet format", (".tree",), read_darknet, write_darknet)

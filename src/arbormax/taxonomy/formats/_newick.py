@@ -1,14 +1,18 @@
-"""Newick, the trees of biology: `(cat,(owl,hen)bird)animal;`. Branch lengths and comments are dropped."""
+"""Newick, the format of phylogenetic trees: `(cat,(owl,hen)bird)animal;`. Branch lengths and comments are ignored."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from itertools import count
+from typing import TYPE_CHECKING
 
 from arbormax.taxonomy._draft import ROOT, Draft
+from arbormax.taxonomy.formats._format import Format
 from arbormax.taxonomy.formats._text import Positions
-from arbormax.taxonomy.tree import Taxonomy
+
+if TYPE_CHECKING:
+    from arbormax.taxonomy.tree import Taxonomy
 
 _TOKEN = re.compile(
     r"(?P<mark>[(),:;])|'(?P<quoted>[^']*(?:''[^']*)*)'"
@@ -17,9 +21,9 @@ _TOKEN = re.compile(
 _BLANK = re.compile(r"\s*")
 _BRACKET = re.compile(r"[\[\]]")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_SAFE = re.compile(r"[^\s()\[\]{},:;'\"_]+")  # '_' is quoted too: to other readers a bare one is a blank
+_SAFE = re.compile(r"[^\s()\[\]{},:;'\"_]+")  # '_' is quoted because other readers turn it into a space
 
-Token = tuple[str, str, int]  # its kind (a mark is its own), its text, its position
+Token = tuple[str, str, int]  # kind (the character itself for a mark), text, position
 
 
 class _SyntaxError(Exception):
@@ -38,9 +42,7 @@ def read(text: str, draft: Draft) -> None:
     try:
         unnamed = _read_nodes(text, draft, places)
     except _SyntaxError as error:
-        draft.problems.append(f"not Newick: {error} ({positions.at(error.position)})")
-        draft.fail_on_problems()
-        return
+        raise draft.fail(f"invalid Newick: {error} ({positions.at(error.position)})") from None
     taken = set(draft.names)
     free = (name for name in map("clade {}".format, count(1)) if name not in taken)
     for node in unnamed:
@@ -50,7 +52,7 @@ def read(text: str, draft: Draft) -> None:
 def _tokens(text: str) -> Iterator[Token]:
     position = 0
     while True:
-        position = _BLANK.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty string too
+        position = _BLANK.match(text, position).end()  # type: ignore[union-attr]  # it also matches the empty string
         if position == len(text):
             return
         if text[position] == "[":
@@ -58,7 +60,7 @@ def _tokens(text: str) -> Iterator[Token]:
             continue
         match = _TOKEN.match(text, position)
         if match is None:
-            what = "a quote that is never closed" if text[position] == "'" else f"unexpected {text[position]!r}"
+            what = "the quote is not closed" if text[position] == "'" else f"unexpected {text[position]!r}"
             raise _SyntaxError(what, position)
         kind = match.lastgroup or ""
         value = match[kind]
@@ -72,28 +74,28 @@ def _after_comment(text: str, start: int) -> int:
         depth += 1 if bracket[0] == "[" else -1
         if depth == 0:
             return bracket.end()
-    raise _SyntaxError("a comment that is never closed", start)
+    raise _SyntaxError("the comment is not closed", start)
 
 
 def _read_nodes(text: str, draft: Draft, places: list[int]) -> list[int]:
-    """Add every node, each before what is below it; gives back the inner ones without a name."""
+    """Add every node, parents before children; returns the inner nodes without a name."""
     unnamed: list[int] = []
-    around: list[int] = []  # the nodes whose brackets are open
+    opened: list[int] = []  # the nodes whose brackets are open
     node, labelled, awaited = -1, False, "node"
 
     def add(name: str, position: int) -> int:
         places.append(position)
-        return draft.add(name, around[-1] if around else -1)
+        return draft.add(name, opened[-1] if opened else -1)
 
     for kind, value, position in _tokens(text):
         if awaited == "end":
-            raise _SyntaxError("a second tree begins; a taxonomy file holds one", position)
+            raise _SyntaxError("a taxonomy file contains one tree, found a second one", position)
         if awaited == "length":
             if kind != "plain" or not _NUMBER.fullmatch(value):
                 raise _SyntaxError(f"expected a branch length after ':', found {value!r}", position)
             awaited = "no length"
         elif kind == "(" and awaited == "node":
-            around.append(add("", position))
+            opened.append(add("", position))
         elif kind in ("quoted", "plain"):
             if awaited == "node":
                 node, awaited = add(value, position), "more"
@@ -105,29 +107,29 @@ def _read_nodes(text: str, draft: Draft, places: list[int]) -> list[int]:
         elif kind == "(":
             raise _SyntaxError("expected ',' or ')', found '('", position)
         else:
-            if awaited == "node":  # a leaf without a name, which the draft's check tells
+            if awaited == "node":  # a leaf without a name, which `assemble` reports
                 node, awaited, labelled = add("", position), "more", True
             if kind == ":":
                 if awaited == "no length":
-                    raise _SyntaxError("a second branch length", position)
+                    raise _SyntaxError("found a second branch length", position)
                 awaited = "length"
                 continue
             if not labelled:
                 unnamed.append(node)
             if kind == ",":
-                if not around:
-                    raise _SyntaxError("',' outside all brackets", position)
+                if not opened:
+                    raise _SyntaxError("',' is outside all brackets", position)
                 awaited, labelled = "node", False
             elif kind == ")":
-                if not around:
-                    raise _SyntaxError("')' closes no bracket", position)
-                node, awaited, labelled = around.pop(), "more", False
-            elif around:
-                raise _SyntaxError(f"';' before {len(around)} brackets are closed", position)
+                if not opened:
+                    raise _SyntaxError("')' has no opening bracket", position)
+                node, awaited, labelled = opened.pop(), "more", False
+            elif opened:
+                raise _SyntaxError(f"{len(opened)} brackets are not closed before ';'", position)
             else:
                 awaited = "end"
     if awaited != "end":
-        raise _SyntaxError("the file ends without ';'", len(text))
+        raise _SyntaxError("the file does not end with ';'", len(text))
     return sorted(unnamed)
 
 
@@ -150,3 +152,9 @@ def write(tax: Taxonomy) -> Iterator[str]:
         if node and node + 1 < starts[tax.parent[node] + 1]:
             parts.append(",\n" if tax.parent[node] == 0 else ",")
     yield "".join(parts) + ";\n"
+
+
+_START = re.compile(r"\s*(?:\[[^\]]*\]\s*)*\(")
+NEWICK = Format(
+    "Newick", (".nwk", ".newick", ".tre", ".tree"), read, write, matches=lambda text: bool(_START.match(text))
+)

@@ -1,4 +1,4 @@
-"""CSV and TSV: one edge or one path per row, told apart by the header or by `layout=`."""
+"""CSV and TSV: one edge or one path per row, depending on the header or `layout`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import csv
 import io
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from arbormax.errors import OptionError, TaxonomyError
+from arbormax.errors import OptionError
 from arbormax.taxonomy._build import add_edges, add_paths
 from arbormax.taxonomy._draft import Draft
-from arbormax.taxonomy.tree import Taxonomy
+from arbormax.taxonomy.formats._format import Format
+
+if TYPE_CHECKING:
+    from arbormax.taxonomy.tree import Taxonomy
 
 _LEVEL = re.compile(r"(?:level|lvl|depth|l)[ _-]?([0-9]{1,6})", re.IGNORECASE)
 
@@ -19,7 +22,7 @@ _LEVEL = re.compile(r"(?:level|lvl|depth|l)[ _-]?([0-9]{1,6})", re.IGNORECASE)
 class _Shape(NamedTuple):
     layout: str  # "edges" or "paths"
     order: tuple[int, int] = (0, 1)  # the columns of parent and child
-    one_column: bool = False  # the cells are '/'-paths
+    one_column: bool = False  # one cell with a '/'-path
 
 
 def read_csv(
@@ -32,13 +35,13 @@ def read_csv(
     root: str | None = None,
 ) -> None:
     if layout not in (None, "edges", "paths"):
-        raise OptionError(f"layout is 'edges' or 'paths', not {layout!r}")
+        raise OptionError(f"expected 'edges' or 'paths', found {layout!r}", argument="layout")
     if header not in (None, True, False):
-        raise OptionError(f"header is True or False, not {header!r}")
+        raise OptionError(f"expected True or False, found {header!r}", argument="header")
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
-        raise OptionError(f"delimiter is one character, found {delimiter!r}")
+        raise OptionError(f"expected one character, found {delimiter!r}", argument="delimiter")
     if header is False and layout is None:
-        raise OptionError("a file without a header needs layout='edges' or layout='paths'")
+        raise OptionError("a file without a header needs a layout, 'edges' or 'paths'", argument="layout")
     rows = _rows(text, delimiter, draft)
     if not rows:
         return
@@ -51,24 +54,16 @@ def read_csv(
         _read_edges(rows, shape, draft, root)
         return
     if root is not None:
-        raise OptionError("root belongs to a file of edges: paths begin below the root")
+        raise OptionError("only for a file of edges; paths begin below the root", argument="root")
     _read_paths(rows, shape, width, draft)
 
 
-def read_tsv(
-    text: str,
-    draft: Draft,
-    *,
-    layout: str | None = None,
-    header: bool | None = None,
-    delimiter: str = "\t",
-    root: str | None = None,
-) -> None:
-    read_csv(text, draft, layout=layout, header=header, delimiter=delimiter, root=root)
+def read_tsv(text: str, draft: Draft, *, delimiter: str = "\t", **options: Any) -> None:
+    read_csv(text, draft, delimiter=delimiter, **options)
 
 
 def _rows(text: str, delimiter: str, draft: Draft) -> list[tuple[int, list[str]]]:
-    """Every row that is not blank, with the number of the line in which it begins; empty cells at its end are cut."""
+    """Return every row that is not blank with the number of its first line, without empty cells at its end."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows = []
     line = 1
@@ -80,8 +75,7 @@ def _rows(text: str, delimiter: str, draft: Draft) -> list[tuple[int, list[str]]
                 rows.append((line, cells))
             line = reader.line_num + 1
     except csv.Error as error:
-        draft.problems.append(f"not a table: {error} (line {line})")
-        draft.fail_on_problems()
+        raise draft.fail(f"invalid table: {error} (line {line})") from None
     return rows
 
 
@@ -98,17 +92,17 @@ def _shape(
         return _Shape(layout)
     shown = delimiter.join(cells[:6]) + ("…" if len(cells) > 6 else "")
     if known is not None:
-        problem = f"the header {shown!r} is one of {known.layout}, but layout={layout!r} (line {line})"
-    else:
-        problem = (
-            f"the first row, {shown!r}, is no header that is known (line {line}): 'parent{delimiter}child' for edges, "
-            f"'level1{delimiter}level2{delimiter}…' or 'path' for paths. Name the columns so"
-        )
-    mend = "or say layout='edges' or layout='paths' with header=True or header=False"
+        raise draft.fail(f"the header {shown!r} is for {known.layout} (line {line})", layout=known.layout)
     other = next((mark for mark in ",;\t|" if mark != delimiter and mark in shown), None)
-    if other and len(cells) == 1:
-        mend += f"; if the columns are separated by {other!r}, pass delimiter={other!r}"
-    raise TaxonomyError(f"{draft.source}: {problem}, {mend}" if draft.source else f"{problem}, {mend}")
+    fix: dict[str, object] = {"delimiter": other} if other and len(cells) == 1 else {"layout": layout or "paths"}
+    if "layout" in fix:
+        fix["header"] = False
+    raise draft.fail(
+        f"unknown header {shown!r} (line {line}); expected 'parent{delimiter}child' for edges, or "
+        f"'level1{delimiter}level2{delimiter}…' or 'path' for paths; for other files, give the layout and whether "
+        "there is a header",
+        **fix,
+    )
 
 
 def _known_header(cells: list[str]) -> _Shape | None:
@@ -132,7 +126,7 @@ def _read_edges(rows: list[tuple[int, list[str]]], shape: _Shape, draft: Draft, 
         if len(cells) > 2:
             draft.problems.append(_too_many(line, cells, 2))
             continue
-        # an empty cell is None: as a parent the top of the tree, as a child an edge to nowhere
+        # an empty cell is None: as a parent the root, as a child a defect
         parent, child = ([*cells, "", ""][column] or None for column in shape.order)
         edges.append((parent, child))
         places.append(line)
@@ -152,12 +146,12 @@ def _read_paths(rows: list[tuple[int, list[str]]], shape: _Shape, width: int, dr
 
 
 def _too_many(line: int, cells: list[str], width: int) -> str:
-    return f"{len(cells)} cells, but {width} columns (line {line}); a name that holds the separator needs quotes"
+    return f"{len(cells)} cells, but {width} columns (line {line}); quote a name that contains the delimiter"
 
 
 def write_csv(tax: Taxonomy, delimiter: str = ",") -> Iterator[str]:
     header = [f"level{level}" for level in range(1, tax.depth + 1)]
-    # the second try is for names that only stand with quotes, such as one with a carriage return
+    # the second attempt is for names that need quotes, such as one with a carriage return
     for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
         out = io.StringIO(newline="")
         writer = csv.writer(out, delimiter=delimiter, lineterminator="\n", quoting=quoting)
@@ -168,3 +162,8 @@ def write_csv(tax: Taxonomy, delimiter: str = ",") -> Iterator[str]:
 
 def write_tsv(tax: Taxonomy) -> Iterator[str]:
     return write_csv(tax, "\t")
+
+
+_OPTIONS = ("layout", "header", "delimiter", "root")
+CSV = Format("CSV", (".csv",), read_csv, write_csv, _OPTIONS)
+TSV = Format("TSV", (".tsv",), read_tsv, write_tsv, _OPTIONS)

@@ -1,4 +1,4 @@
-"""Bytes, lines and positions: what every reader and writer of text files shares."""
+"""Decoding, lines and positions, for all readers of text files."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from arbormax.taxonomy._draft import Draft
 
 
 def decode(data: bytes, encoding: str, draft: Draft) -> str:
-    """The text of a file, or one error that names every line that cannot be read and its byte."""
+    """Return the text of a file, or raise one error with every line that cannot be decoded."""
     try:
         return data.decode(encoding)
     except LookupError:
-        raise OptionError(f"encoding={encoding!r} is not known to Python; try 'utf-8' or 'latin-1'") from None
+        raise OptionError(
+            f"Python has no encoding {encoding!r}; use 'utf-8' or 'latin-1'", argument="encoding"
+        ) from None
     except UnicodeDecodeError as error:
         draft.problems += _undecodable(data, encoding) or [
             _bad_byte(data.count(b"\n", 0, error.start) + 1, data[error.start], encoding)
         ]
+        draft.fix["encoding"] = "latin-1"
         draft.fail_on_problems()
-        raise  # never reached: there is at least one problem
+        raise  # not reached: there is at least one problem
 
 
 def _undecodable(data: bytes, encoding: str) -> list[str]:
@@ -32,17 +35,17 @@ def _undecodable(data: bytes, encoding: str) -> list[str]:
         except UnicodeDecodeError as error:
             problems.append(_bad_byte(number, line[error.start], encoding))
             if encoding.lower().startswith(("utf-16", "utf-32", "utf_16", "utf_32")):
-                return []  # a newline takes several bytes there: the lines cannot be read one by one
+                return []  # a newline has several bytes there, so lines cannot be decoded one by one
     return problems
 
 
 def _bad_byte(line: int, byte: int, encoding: str) -> str:
     name = "UTF-8" if encoding.lower().replace("_", "-").startswith("utf-8") else encoding
-    return f"line {line} holds the byte 0x{byte:02x}, which is not {name}; save the file as UTF-8 or pass encoding="
+    return f"line {line} contains the byte 0x{byte:02x}, which is not valid {name}; save the file as UTF-8"
 
 
 class Positions:
-    """Turns a position in a text into its line and column, both from 1."""
+    """The lines and columns of positions in a text, both from 1."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -61,5 +64,5 @@ class Positions:
 
 
 def lines(text: str) -> list[str]:
-    """The lines of a text; only the ends of line that editors write count, not the rarer ones of `splitlines`."""
+    """Split a text at line ends as editors write them, and not at the rarer ones of `splitlines`."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")

@@ -1,20 +1,22 @@
-"""YAML: nested mappings and lists whose names are taken as they are written, so that `no` is the name "no"."""
+"""YAML: nested mappings and lists. Names are read as they are written: `no` is the name "no"."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arbormax.errors import MissingDependencyError, TaxonomyError
 from arbormax.taxonomy._draft import Draft
 from arbormax.taxonomy.formats._check import preorder
+from arbormax.taxonomy.formats._format import Format
 from arbormax.taxonomy.formats._nested import NestedBuilder
-from arbormax.taxonomy.tree import Taxonomy
 
-# YAML parsers take time that grows with the square of the depth; nobody writes such a file by hand.
-_DEEPEST = 1000
+if TYPE_CHECKING:
+    from arbormax.taxonomy.tree import Taxonomy
+
+_MAX_DEPTH = 1000  # parsing time grows with the square of the depth
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = re.compile(r"\w(?:[\w .&+/()-]*[\w.&+/()-])?")
 
@@ -23,13 +25,13 @@ def read(text: str, draft: Draft) -> None:
     yaml = _yaml("reading YAML")
     builder = NestedBuilder(draft, lambda line: f"line {line}")
     try:
-        # Events, not composed nodes: composing recurses, and the fast loader does so without Python's guard.
+        # Events instead of composed nodes: composing recurses, in the fast loader without a recursion limit.
         _read_events(yaml, yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), builder)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         what = getattr(error, "problem", None) or str(error).splitlines()[0]
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        draft.problems.append(f"not YAML: {what}{place}")
+        draft.problems.append(f"invalid YAML: {what}{place}")
         draft.fail_on_problems()
 
 
@@ -40,51 +42,51 @@ def _read_events(yaml: Any, events: Iterator[Any], builder: NestedBuilder) -> No
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents == 2:
-                builder.problem("a second document begins; a taxonomy file holds one", line)
+                builder.problem("a taxonomy file contains one document, found a second one", line)
         if getattr(event, "anchor", None) is not None:
             kind = "alias *" if isinstance(event, yaml.AliasEvent) else "anchor &"
-            builder.problem(f"the {kind}{event.anchor} is not read; write the names out", line)
+            builder.problem(f"the {kind}{event.anchor} is not supported; write the names in full", line)
         tag = getattr(event, "tag", None)
         if tag is not None and tag not in ("!", *(_TAG + kind for kind in ("str", "map", "seq"))):
-            builder.problem(f"the tag {tag!r} is not read", line)
+            builder.problem(f"the tag {tag!r} is not supported", line)
         if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-            if builder.depth == _DEEPEST:
-                raise yaml.YAMLError(f"more than {_DEEPEST} levels deep; a tree this deep needs a .json file")
+            if builder.depth == _MAX_DEPTH:
+                raise yaml.YAMLError(f"more than {_MAX_DEPTH} levels; save a tree this deep as .json")
             builder.open(isinstance(event, yaml.MappingStartEvent), line)
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             builder.close()
         elif isinstance(event, yaml.AliasEvent):
-            builder.name(f"*{event.anchor}", line)  # a stand-in: the error above is raised in any case
+            builder.name(f"*{event.anchor}", line)  # a placeholder: the error is raised anyway
         elif isinstance(event, yaml.ScalarEvent):
             plain = event.implicit[0]
-            if plain and event.value in ("", "~", "null", "Null", "NULL") and builder.awaits_value_of_key:
-                builder.nothing(line)
+            if plain and event.value in ("", "~", "null", "Null", "NULL") and builder.expects_value:
+                builder.null(line)
             elif builder.depth or event.value or not plain:
                 builder.name(event.value, line)
 
 
 def write(tax: Taxonomy) -> Iterator[str]:
     yaml = _yaml("writing YAML")
-    if tax.depth >= _DEEPEST:
-        raise TaxonomyError(f"the tree is {tax.depth:,} levels deep, too deep for YAML; save it as .json")
+    if tax.depth >= _MAX_DEPTH:
+        raise TaxonomyError(f"YAML supports {_MAX_DEPTH:,} levels, and the tree has {tax.depth:,}; save it as .json")
     resolver = yaml.resolver.Resolver()
 
     def quote(name: str) -> str:
-        # a plain `no` or `1.0` is a name to us, but not to other readers
+        # other readers do not read a plain `no` or `1.0` as a string
         if _PLAIN.fullmatch(name) and resolver.resolve(yaml.ScalarNode, name, (True, False)) == _TAG + "str":
             return name
         return "".join(
             char if char.isprintable() else f"\\U{ord(char):08x}" for char in json.dumps(name, ensure_ascii=False)
         )
 
-    # Children that are all inner nodes make a mapping, others a list, in which a leaf is just its name.
+    # Children become a mapping if all of them are inner nodes, otherwise a list.
     inner = ~tax.is_leaf
     listed = [not all(inner[first:stop]) for first, stop in zip(tax.child_start, tax.child_start[1:], strict=False)]
     indent = [-2] + [0] * (tax.num_nodes - 1)
     rows = []
     for node in preorder(tax)[1:]:
         parent = int(tax.parent[node])
-        # an inner item of a list stands after its dash, so what is below it begins further right
+        # the dash of a list item indents its children further
         dashed = parent and listed[int(tax.parent[parent])]
         indent[node] = indent[parent] + (4 if dashed else 2)
         rows.append(f"{' ' * indent[node]}{'- ' * listed[parent]}{quote(tax.names[node])}{':' * bool(inner[node])}\n")
@@ -97,3 +99,6 @@ def _yaml(feature: str) -> Any:
     except ImportError:
         raise MissingDependencyError(feature, "PyYAML", "text") from None
     return yaml
+
+
+YAML = Format("YAML", (".yaml", ".yml"), read, write)

@@ -1,6 +1,6 @@
-"""arbormax's own JSON: a flat list of nodes that keeps every name, the class order and the stop leaves.
+"""arbormax's own JSON: a flat list of nodes that stores every name, the class order and the stop leaves.
 
-Node 0 is the root and the rows of `nodes` are nodes 1, 2, …, so that the numbers in the file are node ids.
+Node 0 is the root and the rows of `nodes` are nodes 1, 2, …, so the numbers in the file are node ids.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arbormax.errors import TaxonomyError, did_you_mean
-from arbormax.taxonomy._draft import ROOT, Draft, listing
-from arbormax.taxonomy.tree import Taxonomy
+from arbormax.taxonomy._draft import ROOT, Draft
+from arbormax.taxonomy.labels import listing
+
+if TYPE_CHECKING:
+    from arbormax.taxonomy.tree import Taxonomy
 
 NAME = "arbormax.taxonomy"
 VERSION = 1
@@ -36,23 +39,23 @@ def write(tax: Taxonomy) -> Iterator[str]:
     text = render(ascii_only=False)
     try:
         text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which only an escape can hold
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can only write as an escape
         paired = [name for name in tax.names if _PAIR.search(name)]
         if paired:
             raise TaxonomyError(
-                f"the name {paired[0]!a} holds a character as two surrogates, which no JSON file can tell from the "
-                "character itself; mend the name"
+                f"the name {paired[0]!a} contains a character as two surrogates, which JSON cannot distinguish from "
+                "the character itself; change the name"
             ) from None
         text = render(ascii_only=True)
     yield text
 
 
 def parse(text: str) -> tuple[Any, ...] | None:
-    """The (key, value) pairs of a file of ours, or None when it is something else; mappings come as tuples."""
+    """Return the (key, value) pairs of a file in this format, or None for other content; mappings become tuples."""
     try:
         content = json.loads(text, object_pairs_hook=_pairs)
     except (ValueError, RecursionError):
-        return None  # the nested reader tells what is wrong, and where
+        return None  # the reader of nested files reports the defect with its position
     return content if isinstance(content, tuple) and ("format", NAME) in content else None
 
 
@@ -61,7 +64,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
 
 
 def fill(pairs: tuple[Any, ...], draft: Draft, find_places: Callable[[], dict[str, list[int]]]) -> None:
-    """Fill a draft; `find_places` gives the lines, which are looked for only when there is a defect to tell."""
+    """Fill a draft; `find_places` returns the lines of the entries and is called only for a defect."""
     places = cache(find_places)
 
     def at(key: str, number: int = 0) -> str:
@@ -75,14 +78,14 @@ def fill(pairs: tuple[Any, ...], draft: Draft, find_places: Callable[[], dict[st
         if key not in _KEYS:
             draft.problems.append(f"unknown key {key!r}{did_you_mean(key, _KEYS)} ({at(key)})")
         elif count > 1:
-            draft.problems.append(f"the key {key!r} stands {count} times ({at(key)})")
+            draft.problems.append(f"the key {key!r} is repeated {count} times ({at(key)})")
     content = dict(pairs)
     version = content.get("version")
     if type(version) is not int or version < 1:
-        draft.problems.append(f"version is a whole number from 1, found {version!r} ({at('version')})")
+        draft.problems.append(f"version is a positive integer, found {version!r} ({at('version')})")
     elif version > VERSION:
         draft.problems[:] = [
-            f"the file is of version {version} of this format, and this arbormax reads versions up to {VERSION}: "
+            f"the file has version {version} of this format, and this arbormax reads versions up to {VERSION}; "
             f"install a newer arbormax ({at('version')})"
         ]
         draft.fail_on_problems()
@@ -107,13 +110,13 @@ def _fill_nodes(root: str, rows: list[Any], draft: Draft) -> None:
             if 0 <= row[1] <= count:
                 continue
             draft.problems.append(
-                f"an edge to nowhere: the parent of {row[0]!r} is {row[1]}, but nodes run from 0 (the root) to {count}"
+                f"the parent of {row[0]!r} is {row[1]}, but nodes are numbered from 0 (the root) to {count}"
                 f"{draft.at(node)}"
             )
             parents[-1] = 0
         else:
             draft.problems.append(f"a node is a row [name, parent], found {_short(row)}{draft.at(node)}")
-            names.append(f"nodes[{node - 1}]")  # any name will do: the error above is raised in any case
+            names.append(f"nodes[{node - 1}]")  # a placeholder: the error is raised anyway
             parents.append(0)
     draft.names, draft.parents = names, parents
 
@@ -133,13 +136,13 @@ def _fill_classes(content: dict[str, Any], draft: Draft, at: Callable[..., str])
     missing = [name for node, name in enumerate(draft.names) if node and node not in inner and node not in chosen]
     if missing and len(draft.problems) == known:
         draft.problems.append(
-            f"classes leaves out {len(missing)} {'leaf' if len(missing) == 1 else 'leaves'}: {listing(missing)} "
+            f"classes lacks {len(missing)} {'leaf' if len(missing) == 1 else 'leaves'}: {listing(missing)} "
             f"({at('classes')})"
         )
 
 
 def _node_ids(key: str, values: Any, draft: Draft, at: Callable[..., str]) -> dict[int, int]:
-    """The node ids of a list, each under its number in it (from 1); defects go to the draft."""
+    """Return the valid node ids of a list by their position, from 1; the others become problems of the draft."""
     if not isinstance(values, list):
         draft.problems.append(f"{key} is a list of node ids, found {_short(values)} ({at(key)})")
         return {}
@@ -148,12 +151,12 @@ def _node_ids(key: str, values: Any, draft: Draft, at: Callable[..., str]) -> di
     for number, node in enumerate(values, start=1):
         if type(node) is not int or not 1 <= node < len(draft.names):
             draft.problems.append(
-                f"{key} holds node ids from 1 to {len(draft.names) - 1}, found {_short(node)} ({at(key, number)})"
+                f"{key} contains node ids from 1 to {len(draft.names) - 1}, found {_short(node)} ({at(key, number)})"
             )
         elif node in first:
-            twice = "as a class" if key == "classes" else "as a stop leaf"
+            kind = "class" if key == "classes" else "stop leaf"
             where = " and ".join(dict.fromkeys((at(key, first[node]), at(key, number))))
-            draft.problems.append(f"{draft.names[node]!r} (node {node}) is named twice {twice} ({where})")
+            draft.problems.append(f"the {kind} {draft.names[node]!r} (node {node}) is repeated ({where})")
         else:
             first[node] = number
             good[number] = node
@@ -164,5 +167,5 @@ def _short(value: Any) -> str:
     try:
         text = repr(value)
     except RecursionError:
-        return "something nested very deep"
+        return "a deeply nested value"
     return text if len(text) <= 60 else text[:59] + "…"

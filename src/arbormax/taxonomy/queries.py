@@ -1,0 +1,223 @@
+"""What follows from the parents alone: sizes, levels, children, ancestors, distances, sums over subtrees.
+
+N nodes, C classes (leaves), P parents (inner nodes, including the root).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+
+from arbormax.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+class TreeQueries:
+    """The queries of a taxonomy that need no names."""
+
+    parent: np.ndarray  # (N,) int64, parent[0] == -1
+    leaves: np.ndarray  # (C,) the node of each class, in class order
+
+    @property
+    def num_nodes(self) -> int:
+        """N, including the root."""
+        return len(self.parent)
+
+    @property
+    def num_leaves(self) -> int:
+        """C, the number of classes."""
+        return len(self.leaves)
+
+    @property
+    def num_parents(self) -> int:
+        """P, the number of inner nodes, including the root."""
+        return self.num_nodes - self.num_leaves
+
+    @property
+    def depth(self) -> int:
+        """The number of levels below the root."""
+        return len(self.level_start) - 2
+
+    @cached_property
+    def child_start(self) -> np.ndarray:
+        """(N + 1,) the children of node i are `child_start[i]` to `child_start[i + 1]`, exclusive."""
+        counts = np.bincount(self.parent[1:], minlength=self.num_nodes)
+        return _frozen(np.concatenate(([1], 1 + np.cumsum(counts))))
+
+    @cached_property
+    def num_children(self) -> np.ndarray:
+        """(N,) the number of children of each node."""
+        return _frozen(np.diff(self.child_start))
+
+    @cached_property
+    def level_start(self) -> np.ndarray:
+        """(depth + 2,) level d is `level_start[d]` to `level_start[d + 1]`, exclusive."""
+        starts, first_child = [0, 1], self.child_start.tolist()
+        while starts[-1] < self.num_nodes:
+            starts.append(first_child[starts[-1]])
+        return _frozen(np.array(starts, np.int64))
+
+    @cached_property
+    def node_depth(self) -> np.ndarray:
+        """(N,) the depth of each node; the root's is 0."""
+        return _frozen(np.repeat(np.arange(self.depth + 1), np.diff(self.level_start)))
+
+    @cached_property
+    def class_of(self) -> np.ndarray:
+        """(N,) the class id of each leaf, -1 for inner nodes."""
+        classes = np.full(self.num_nodes, -1, np.int64)
+        classes[self.leaves] = np.arange(self.num_leaves)
+        return _frozen(classes)
+
+    @cached_property
+    def is_leaf(self) -> np.ndarray:
+        """(N,) whether a node is a leaf."""
+        return _frozen(self.num_children == 0)
+
+    @cached_property
+    def leaf_counts(self) -> np.ndarray:
+        """(N,) the number of leaves at or below each node."""
+        return _frozen(self.sum_up(np.ones(self.num_leaves, np.int64)))
+
+    @cached_property
+    def height(self) -> np.ndarray:
+        """(N,) the number of edges from each node down to its deepest leaf."""
+        heights = np.zeros(self.num_nodes, np.int64)
+        self._fold_up(heights, lambda children, starts: 1 + np.maximum.reduceat(children, starts))
+        return _frozen(heights)
+
+    def sum_up(self, per_class: ArrayLike) -> np.ndarray:
+        """(N,) the sum of a per-class value over the leaves at or below each node.
+
+        >>> from arbormax import Taxonomy
+        >>> Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]}).sum_up([1, 2, 4]).tolist()
+        [7, 3, 4, 1, 2, 4]
+        """
+        values = np.asarray(per_class)
+        if values.shape != (self.num_leaves,):
+            raise InputError(f"expected one value for each of {self.num_leaves} classes, found shape {values.shape}")
+        totals = np.zeros(self.num_nodes, values.dtype)
+        totals[self.leaves] = values
+        self._fold_up(totals, np.add.reduceat)
+        return totals
+
+    def _fold_up(self, values: np.ndarray, fold: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
+        """Fill the values of inner nodes from those of their children, deepest level first."""
+        bounds, inner = self.level_start.tolist(), np.flatnonzero(self.num_children)
+        splits = np.searchsorted(inner, self.level_start).tolist()
+        for level in range(self.depth - 1, -1, -1):
+            parents = inner[splits[level] : splits[level + 1]]
+            start, stop = bounds[level + 1], bounds[level + 2]
+            values[parents] = fold(values[start:stop], self.child_start[parents] - start)
+
+    def children(self, node: int) -> np.ndarray:
+        """The children of a node, in order; empty for a leaf."""
+        node = self._node(node)
+        return np.arange(self.child_start[node], self.child_start[node + 1])
+
+    def ancestors(self, node: int) -> np.ndarray:
+        """The ancestors of a node, from the root down to its parent; empty for the root."""
+        node, above = self._node(node), []
+        parent = self.parent
+        while (node := int(parent[node])) >= 0:
+            above.append(node)
+        return np.array(above[::-1], np.int64)
+
+    @overload
+    def lca(self, a: int, b: int) -> int: ...
+    @overload
+    def lca(self, a: np.ndarray, b: ArrayLike) -> np.ndarray: ...
+    @overload
+    def lca(self, a: ArrayLike, b: ArrayLike) -> np.ndarray | int: ...
+    def lca(self, a: ArrayLike, b: ArrayLike) -> np.ndarray | int:
+        """The deepest node that is at or above both; arrays are broadcast.
+
+        >>> from arbormax import Taxonomy
+        >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
+        >>> tax.lca([3, 3], [4, 5]).tolist()
+        [1, 0]
+        """
+        left, right = np.broadcast_arrays(self._nodes(a), self._nodes(b))
+        shape, depths = left.shape, self.node_depth
+        level = np.minimum(depths[left], depths[right]).ravel()
+        x, y = self._lift(left.ravel(), level), self._lift(right.ravel(), level)
+        rest = np.flatnonzero(x != y)
+        while len(rest):
+            xs, ys = x[rest], y[rest]
+            xj, yj = self._jump[xs], self._jump[ys]
+            far = xj != yj
+            x[rest], y[rest] = np.where(far, xj, self.parent[xs]), np.where(far, yj, self.parent[ys])
+            rest = rest[x[rest] != y[rest]]
+        return x.reshape(shape) if shape else int(x[0])
+
+    @overload
+    def distance(self, a: int, b: int) -> int: ...
+    @overload
+    def distance(self, a: np.ndarray, b: ArrayLike) -> np.ndarray: ...
+    @overload
+    def distance(self, a: ArrayLike, b: ArrayLike) -> np.ndarray | int: ...
+    def distance(self, a: ArrayLike, b: ArrayLike) -> np.ndarray | int:
+        """The number of edges between two nodes; arrays are broadcast."""
+        left, right = self._nodes(a), self._nodes(b)
+        between = self.node_depth[left] + self.node_depth[right] - 2 * self.node_depth[self.lca(left, right)]
+        return between if between.shape else int(between)
+
+    def ancestor_at(self, nodes: ArrayLike, depth: ArrayLike) -> np.ndarray:
+        """The ancestor of each node at a depth: the node itself at its own depth, -1 at a greater one."""
+        at, level = np.broadcast_arrays(self._nodes(nodes), np.asarray(depth, np.int64))
+        if level.size and level.min() < 0:
+            raise InputError(f"expected at least 0, found {level.min()}", argument="depth")
+        lifted = self._lift(at.ravel(), level.ravel()).reshape(at.shape)
+        return np.where(self.node_depth[at] >= level, lifted, -1)
+
+    @cached_property
+    def _jump(self) -> np.ndarray:
+        """(N,) a far ancestor of each node, so that any ancestor is O(log depth) steps away with O(N) memory."""
+        jump, bounds = np.zeros(self.num_nodes, np.int64), self.level_start.tolist()
+        lands = [0]  # the depth that a jump from each depth lands on
+        for level in range(1, self.depth + 1):
+            nodes = slice(bounds[level], bounds[level + 1])
+            above = self.parent[nodes]
+            once = lands[level - 1]
+            twice = lands[once]
+            even = level - 1 - once == once - twice
+            lands.append(twice if even else level - 1)
+            jump[nodes] = jump[jump[above]] if even else above
+        return jump
+
+    def _lift(self, nodes: np.ndarray, level: np.ndarray) -> np.ndarray:
+        """The ancestor of each node at its level, or the node itself when it is not below that level."""
+        nodes = nodes.copy()
+        depths = self.node_depth
+        below = np.flatnonzero(depths[nodes] > level)
+        while len(below):
+            jumped = self._jump[nodes[below]]
+            nodes[below] = np.where(depths[jumped] >= level[below], jumped, self.parent[nodes[below]])
+            below = below[depths[nodes[below]] > level[below]]
+        return nodes
+
+    def _node(self, node: int) -> int:
+        number = int(node)
+        if number != node or not 0 <= number < self.num_nodes:
+            raise InputError(f"node ids run from 0 to {self.num_nodes - 1}, found {node!r}")
+        return number
+
+    def _nodes(self, nodes: ArrayLike) -> np.ndarray:
+        array = np.asarray(nodes)
+        if array.size == 0:
+            return array.astype(np.int64)
+        if array.dtype.kind not in "iu":
+            raise InputError(f"node ids are whole numbers, found {array.dtype}")
+        if array.min() < 0 or array.max() >= self.num_nodes:
+            raise InputError(f"node ids run from 0 to {self.num_nodes - 1}, found {array.min()} to {array.max()}")
+        return array.astype(np.int64)
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
