@@ -1,9 +1,10 @@
-"""Tables on the page: reading any CSV, labelling it through the service, and the file that comes back."""
+"""Tables on the web page: reading CSV files, predicting their texts, and the resulting file."""
 
 import csv
 import io
 import json
 
+import httpx
 import pytest
 from page_tools import Visit, serving, tiny_model
 
@@ -18,32 +19,32 @@ def address(browser):
 
 @pytest.fixture
 def visit(browser, address):
-    made = Visit(browser, address)
-    made.open("view=table")
-    yield made
-    made.close()
+    visit = Visit(browser, address)
+    visit.open("view=table")
+    yield visit
+    visit.close()
 
 
 @pytest.fixture(scope="module")
 def module(browser, address):
-    made = Visit(browser, address)
-    yield made.open("view=table")
-    made.close()
+    visit = Visit(browser, address)
+    yield visit.open("view=table")
+    visit.close()
 
 
 def in_csv(page, call, given=None):
-    """What a function of csv.js gives."""
+    """The result of a function of csv.js."""
     return page.evaluate(f"async given => {{ const csv = await import('/static/csv.js'); return {call}; }}", given)
 
 
-def labelled(page):
-    """The rows of the file that the page gives back, and its name."""
-    page.click("#label-start")
+def classify(page):
+    """Classify the table; return the content and the name of the downloaded file."""
+    page.click("#predict-start")
     page.wait_for_selector("#save:visible", timeout=20_000)
-    with page.expect_download() as coming:
+    with page.expect_download() as download:
         page.click("#save")
-    with open(coming.value.path(), encoding="utf-8", newline="") as file:
-        return file.read(), coming.value.suggested_filename
+    with open(download.value.path(), encoding="utf-8", newline="") as file:
+        return file.read(), download.value.suggested_filename
 
 
 @pytest.mark.parametrize(
@@ -61,11 +62,11 @@ def labelled(page):
         ("", []),
     ],
 )
-def test_csv_is_read_as_it_was_meant(module, source, rows):
+def test_csv_is_parsed(module, source, rows):
     assert in_csv(module, "csv.parse(given).rows", source) == rows
 
 
-def test_what_is_written_reads_the_same_again(module):
+def test_formatted_csv_is_parsed_to_the_same_rows(module):
     rows = [["a", 'b "q"', "c,d"], ["", " padded ", "two\nlines"], ["=1+1", "\r", "é漢"], ["x", "", ""]]
     for separator in (",", ";", "\t", "|"):
         style = {"separator": separator, "newline": "\r\n", "bom": True}
@@ -97,16 +98,16 @@ def test_files_in_other_encodings_are_read(module, encoding, mark):
     assert "naïve café" in in_csv(module, "csv.decodeText(new Uint8Array(given).buffer)", given)
 
 
-def test_a_dropped_file_comes_back_labelled_and_otherwise_as_it_was(visit):
+def test_a_dropped_file_keeps_its_format_and_gets_predictions(visit):
     page = visit.page
     drag = "text => { const drag = new DataTransfer(); drag.items.add(new File([text], 'my table.csv')); return drag; }"
-    moved = page.evaluate_handle(drag, SEMICOLONS)
-    page.dispatch_event("#drop", "drop", {"dataTransfer": moved})
-    page.wait_for_selector("#table-set:visible")
+    transfer = page.evaluate_handle(drag, SEMICOLONS)
+    page.dispatch_event("#drop", "drop", {"dataTransfer": transfer})
+    page.wait_for_selector("#table-settings:visible")
     assert page.input_value("#separator") == ";"
     assert page.is_checked("#header")
-    text, name = labelled(page)
-    assert name == "my table-labelled.csv"
+    text, name = classify(page)
+    assert name == "my table-classified.csv"
     assert text.startswith("\ufeff")
     assert "\r\n" in text
     rows = list(csv.reader(io.StringIO(text[1:], newline=""), delimiter=";"))
@@ -116,52 +117,52 @@ def test_a_dropped_file_comes_back_labelled_and_otherwise_as_it_was(visit):
     assert rows[2][1] == "a river\r\nflows"
     assert rows[2][3] == "river"
     assert rows[3] == ["3", "", "none", "", "", ""]
-    assert "1 empty row left without a label" in page.inner_text("#label-told")
+    assert "1 empty row without a prediction" in page.inner_text("#predict-status")
 
 
-def test_a_label_that_looks_like_a_formula_is_disarmed(visit):
+def test_a_label_that_looks_like_a_formula_is_escaped(visit):
     page = visit.page
     page.fill("#paste", "text,label\nsum plus formula,x\n")
-    text, _ = labelled(page)
+    text, _ = classify(page)
     rows = list(csv.reader(io.StringIO(text, newline="")))
     assert rows[0] == ["text", "label", "predicted_label", "path", "probability"]
     assert rows[1][1:3] == ["x", "'=1+1"]
 
 
-def test_many_rows_go_in_pieces_that_the_service_takes(visit):
+def test_many_rows_are_sent_in_requests_within_the_limits(visit):
     page = visit.page
     sizes = []
     page.on("request", lambda request: "predict" in request.url and sizes.append(len(request.post_data_json["texts"])))
     page.fill("#paste", "text\n" + "".join(f"the river {n}\n" for n in range(9)) + "city " * 30 + "\n")
-    text, _ = labelled(page)
+    text, _ = classify(page)
     rows = list(csv.reader(io.StringIO(text, newline="")))
     assert sizes == [4, 4, 2]
     assert [row[1] for row in rows[1:]] == ["river"] * 9 + ["city"]
     assert rows[-1][0] == ("city " * 30)
-    assert "1 text cut at 60 characters" in page.inner_text("#label-told")
+    assert "1 text truncated to 60 characters" in page.inner_text("#predict-status")
 
 
-def test_a_busy_service_is_waited_for(visit):
+def test_requests_to_a_busy_service_are_repeated(visit):
     page = visit.page
-    refused = []
+    responses = []
 
-    def once(route):
-        if refused:
+    def refuse_once(route):
+        if responses:
             route.continue_()
         else:
-            refused.append(route.request.url)
+            responses.append(route.request.url)
             route.fulfill(status=503, headers={"Retry-After": "1"}, content_type="application/problem+json", body="{}")
 
-    page.route("**/v1/predict", once)
+    page.route("**/v1/predict", refuse_once)
     page.fill("#paste", "text\nthe old city\n")
-    page.click("#label-start")
-    page.wait_for_function("() => document.querySelector('#label-told').textContent.includes('busy')")
+    page.click("#predict-start")
+    page.wait_for_function("() => document.querySelector('#predict-status').textContent.includes('busy')")
     page.wait_for_selector("#save:visible")
-    assert page.inner_text("#label-told") == "Done: 1 row labelled."
-    visit.wrong.clear()  # the console tells of the answer 503
+    assert page.inner_text("#predict-status") == "Done: 1 row classified."
+    visit.errors.clear()  # the console reports the status 503
 
 
-def test_it_can_be_stopped_and_gone_on_with(visit):
+def test_a_run_can_be_stopped_and_continued(visit):
     page = visit.page
     held = []
 
@@ -173,25 +174,33 @@ def test_it_can_be_stopped_and_gone_on_with(visit):
 
     page.route("**/v1/predict", hold)
     page.fill("#paste", "text\n" + "".join(f"the river {n}\n" for n in range(4, 12)))
-    page.click("#label-start")
-    page.wait_for_function("() => document.querySelector('#label-progress').value === 4")
-    page.click("#label-cancel")
+    page.click("#predict-start")
+    page.wait_for_function("() => document.querySelector('#predict-progress').value === 4")
+    page.click("#predict-cancel")
     page.wait_for_selector("#save:visible")
-    assert page.inner_text("#label-told") == "Stopped after 4 rows."
-    assert page.inner_text("#label-start") == "Go on from row 5"
-    text, _ = labelled(page)
+    assert page.inner_text("#predict-status") == "Stopped after 4 rows."
+    assert page.inner_text("#predict-start") == "Continue from row 5"
+    text, _ = classify(page)
     assert text.count("river,place/wild/river") == 8
 
 
-def test_rows_stop_higher_at_a_chosen_certainty(visit):
+def test_decoders_and_their_options_come_from_the_service(visit, address):
     page = visit.page
+    decoders = httpx.get(f"{address}v1/model").json()["decoders"]
+    values = page.eval_on_selector_all("#decoder option", "all => all.map(option => option.value)")
+    assert values == [decoder["name"] for decoder in decoders]
     page.fill("#paste", "text\nking of the river\n")
-    page.select_option("#certain", "0.5")
-    text, _ = labelled(page)
+    page.select_option("#decoder", "threshold")
+    assert page.input_value("#decoder-options input[name=tau]") == "0.5"
+    text, _ = classify(page)
     assert "place,place," in text
+    page.fill("#decoder-options input[name=tau]", "0.4")
+    page.press("#decoder-options input[name=tau]", "Tab")
+    text, _ = classify(page)
+    assert "river,place/wild/river," in text
 
 
-def test_an_open_quotation_mark_is_told(visit):
+def test_an_unclosed_quotation_mark_is_reported(visit):
     page = visit.page
     page.fill("#paste", 'a,b\n1,"two\n3,four\n')
-    assert "in line 2 is never closed" in page.inner_text("#unclosed")
+    assert "in line 2 is never closed" in page.inner_text("#unclosed-quote")

@@ -1,14 +1,14 @@
-/** The service behind the page: JSON in and out, one kind of error, and the key where one is needed. */
+/** Requests to the service: JSON, one class of errors, and the API key. */
 
 const KEY = "arbormax-key";
 let askForKey = async () => null;
 
-/** What the service or the network had to say instead of an answer. */
+/** An error response of the service, or a network error. */
 export class ApiError extends Error {
   /**
-   * @param {string} message  in words for the reader
-   * @param {number} status   0 where nothing answered
-   * @param {number} wait     seconds after which it may be tried again
+   * @param {string} message  shown to the user
+   * @param {number} status   HTTP status, 0 for a network error
+   * @param {number} wait     seconds to wait before a retry
    */
   constructor(message, status, wait = 0) {
     super(message);
@@ -17,7 +17,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Has the page ask people for the key with this function when the service wants one; it gives null on refusal. */
+/** Sets the function that asks the user for the API key; it resolves to null if the user cancels. */
 export function onKeyNeeded(ask) {
   askForKey = ask;
 }
@@ -28,8 +28,8 @@ export function onKeyNeeded(ask) {
  * @param {AbortSignal} [signal]
  */
 export function get(path, query = {}, signal) {
-  const given = new URLSearchParams(Object.entries(query).map(([name, value]) => [name, String(value)]));
-  return call(`v1/${path}${given.size ? `?${given}` : ""}`, { signal });
+  const parameters = new URLSearchParams(Object.entries(query).map(([name, value]) => [name, String(value)]));
+  return call(`v1/${path}${parameters.size ? `?${parameters}` : ""}`, { signal });
 }
 
 /**
@@ -42,40 +42,40 @@ export function post(path, body, signal) {
   return call(`v1/${path}`, { method: "POST", headers, body: JSON.stringify(body), signal });
 }
 
-async function call(address, request) {
-  const key = stored();
+async function call(url, request) {
+  const key = storedKey();
   const headers = { Accept: "application/json", ...request.headers, ...(key && { Authorization: `Bearer ${key}` }) };
-  const response = await reach(address, { ...request, headers });
+  const response = await send(url, { ...request, headers });
   if (response.ok) return response.json();
   if (response.status === 401) {
-    const given = await askForKey(Boolean(key));
-    if (given) {
-      sessionStorage.setItem(KEY, given);
-      return call(address, request);
+    const entered = await askForKey(Boolean(key));
+    if (entered) {
+      sessionStorage.setItem(KEY, entered);
+      return call(url, request);
     }
   }
-  throw await problem(response);
+  throw await toError(response);
 }
 
-async function reach(address, request) {
+async function send(url, request) {
   try {
-    return await fetch(address, request);
+    return await fetch(url, request);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError("The service does not answer. Is it still running, and are you online?", 0);
+    throw new ApiError("The service does not respond. Check that it is running and that you are online.", 0);
   }
 }
 
-async function problem(response) {
-  const told = await response.json().catch(() => ({}));
+async function toError(response) {
+  const content = await response.json().catch(() => ({}));
   const wait = Number(response.headers.get("Retry-After")) || 0;
-  const usual = response.status === 503 ? "The service is busy: please try again in a moment." : response.statusText;
-  const defects = (told.errors ?? []).map((error) => `: ${error.detail}`);
-  const message = told.detail || told.title || usual || `The service answered ${response.status}.`;
-  return new ApiError(message + (defects[0] ?? ""), response.status, wait);
+  const fallback = response.status === 503 ? "The service is busy. Try again in a moment." : response.statusText;
+  const details = (content.errors ?? []).map((error) => `: ${error.detail}`);
+  const message = content.detail || content.title || fallback || `The service returned status ${response.status}.`;
+  return new ApiError(message + (details[0] ?? ""), response.status, wait);
 }
 
-function stored() {
+function storedKey() {
   try {
     return sessionStorage.getItem(KEY);
   } catch {

@@ -1,4 +1,4 @@
-/** Puts the parts together: which view is seen, what the address says, the model's name, the key, the colours. */
+/** The page: its views, the state in the URL, the name of the model, the API key and the colour theme. */
 
 import { get, onKeyNeeded } from "./api.js";
 import { createClasses } from "./classes.js";
@@ -10,87 +10,87 @@ import { createTable } from "./table.js";
 const classes = createClasses();
 const table = createTable();
 const explain = createExplain({
-  changed: remember,
+  changed: saveState,
   browse: (node) => (location.hash = write({ view: "classes", node })),
 });
-let last = write({}); // the text view's fragment, to come back to
-let open = "";
+let textFragment = write({}); // the URL fragment of the text view
+let openView = "";
 
-// typing changes the address in place, and not at every letter: browsers slow down pages that write it too often
-const rememberSoon = debounce((fragment) => history.replaceState(null, "", fragment), 300);
+// browsers slow down pages that change the URL at every key press
+const replaceUrlSoon = debounce((fragment) => history.replaceState(null, "", fragment), 300);
 
-function remember(state, settled) {
-  last = write(state);
-  rememberSoon(last);
+function saveState(state, settled) {
+  textFragment = write(state);
+  replaceUrlSoon(textFragment);
   if (settled) {
-    rememberSoon.cancel();
-    history.replaceState(null, "", last);
+    replaceUrlSoon.cancel();
+    history.replaceState(null, "", textFragment);
   }
-  byId("to-text").href = last;
+  byId("text-link").href = textFragment;
 }
 
 function show() {
   const state = read(location.hash);
-  rememberSoon.cancel();
+  replaceUrlSoon.cancel();
   for (const view of document.querySelectorAll("main > section")) view.hidden = view.id !== `view-${state.view}`;
   for (const link of document.querySelectorAll("nav.views a")) {
     if (link.dataset.view === state.view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   if (state.view === "text") {
-    byId("to-text").href = last = write(state);
+    byId("text-link").href = textFragment = write(state);
     explain.open(state);
   }
   if (state.view === "classes") classes.open(state.node ?? 0);
-  if (open && open !== state.view) focusTitle(state.view);
-  open = state.view;
+  if (openView && openView !== state.view) focusTitle(state.view);
+  openView = state.view;
 }
 
 const focusTitle = (view) => byId(`view-${view}`).querySelector("h1").focus();
 
-async function introduce() {
+async function loadModel() {
   try {
     const model = await get("model");
     byId("model").textContent = `${model.name} · ${plural(model.classes, "class", "classes")}`;
     document.title = `${model.name} · arbormax`;
-    explain.introduce(model);
-    table.introduce(model);
+    explain.setModel(model);
+    table.setModel(model);
   } catch (error) {
     byId("model").textContent = error.message;
   }
 }
 
-let asking = null;
+let keyPromise = null;
 
-/** The key that people type in, or null; several requests at a time ask once. */
-function askForKey(wrong) {
-  asking ??= new Promise((resolve) => {
+/** The key that the user enters, or null; simultaneous requests share one dialog. */
+function askForKey(wasRejected) {
+  keyPromise ??= new Promise((resolve) => {
     const dialog = byId("key-dialog");
     dialog.returnValue = "";
     byId("key").value = "";
-    byId("key-wrong").hidden = !wrong;
+    byId("key-rejected").hidden = !wasRejected;
     dialog.showModal();
     dialog.addEventListener("close", () => {
-      asking = null;
+      keyPromise = null;
       resolve(dialog.returnValue === "ok" ? byId("key").value.trim() : null);
     }, { once: true });
   });
-  return asking;
+  return keyPromise;
 }
 
 async function share() {
-  rememberSoon.cancel();
-  history.replaceState(null, "", last);
+  replaceUrlSoon.cancel();
+  history.replaceState(null, "", textFragment);
   const field = byId("link");
   try {
     await navigator.clipboard.writeText(location.href);
-    byId("shared").textContent = "Copied: whoever opens the link sees this text.";
+    byId("share-status").textContent = "Link copied. It contains this text.";
   } catch {
-    // without leave to write to the clipboard people copy it themselves
+    // the page may not write to the clipboard
     field.hidden = false;
     field.value = location.href;
     field.select();
-    byId("shared").textContent = "Copy the link from the field.";
+    byId("share-status").textContent = "Copy the link from the field.";
   }
 }
 
@@ -99,35 +99,35 @@ function isDark() {
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-function turn() {
+function toggleTheme() {
   const theme = isDark() ? "light" : "dark";
   document.documentElement.dataset.theme = theme;
   try {
     localStorage.setItem("theme", theme);
   } catch {
-    // then for this visit only
+    // storage is not available: the theme lasts until the page is closed
   }
-  nameTheme();
+  updateThemeLabel();
 }
 
-function nameTheme() {
-  byId("theme").setAttribute("aria-label", isDark() ? "Use light colours" : "Use dark colours");
+function updateThemeLabel() {
+  byId("theme").setAttribute("aria-label", isDark() ? "Switch to light colours" : "Switch to dark colours");
 }
 
 onKeyNeeded(askForKey);
 byId("skip").addEventListener("click", (event) => {
-  event.preventDefault(); // the fragment is the state
-  focusTitle(open);
+  event.preventDefault(); // the fragment holds the state of the page
+  focusTitle(openView);
 });
 byId("share").addEventListener("click", share);
-byId("theme").addEventListener("click", turn);
+byId("theme").addEventListener("click", toggleTheme);
 byId("key-form").addEventListener("submit", (event) => {
-  event.preventDefault(); // the policy lets no form be sent
+  event.preventDefault(); // the content security policy forbids to submit forms
   byId("key-dialog").close("ok");
 });
 byId("key-cancel").addEventListener("click", () => byId("key-dialog").close(""));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", nameTheme);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", updateThemeLabel);
 addEventListener("hashchange", show);
-nameTheme();
-introduce();
+updateThemeLabel();
+loadModel();
 show();

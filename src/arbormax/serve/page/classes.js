@@ -1,28 +1,28 @@
-/** All classes: one level of the tree at a time, and a search over all of it. */
+/** The classes: one level of the tree at a time, and a search over all names. */
 
 import { get } from "./api.js";
-import { byId, count, debounce, el, named, plural } from "./dom.js";
+import { byId, count, debounce, el, isolate, plural } from "./dom.js";
 import { write } from "./state.js";
-import { createList } from "./virtual.js";
+import { createList } from "./list.js";
 
-const FIRST = 200;
-const MATCHES = 50;
+const PAGE_SIZE = 200;
+const MAX_MATCHES = 50;
 
-/** The view; `open(node)` shows what is below a node. */
+/** The view; `open(node)` shows the children of a node. */
 export function createClasses() {
-  const [box, crumbs, search, told] = ["classes-list", "crumbs", "search", "classes-told"].map(byId);
+  const [box, crumbs, search, status] = ["classes-list", "crumbs", "search", "classes-status"].map(byId);
   let list = null;
-  let asked = 0;
-  let opened = null;
+  let requests = 0;
+  let openNode = null;
 
   async function open(node) {
     if (search.value.trim()) return find();
-    const mine = ++asked;
+    const request = ++requests;
     try {
-      const found = await get("taxonomy", { node, offset: 0, limit: FIRST });
-      if (mine !== asked) return;
+      const found = await get("taxonomy", { node, offset: 0, limit: PAGE_SIZE });
+      if (request !== requests) return;
       breadcrumbs(found);
-      told.textContent = about(found);
+      status.textContent = describe(found);
       list?.close();
       list = createList(box, {
         total: found.total,
@@ -30,41 +30,41 @@ export function createClasses() {
         row: entry,
         load: async (offset, limit) => (await get("taxonomy", { node, offset, limit })).children,
       });
-      opened = node;
+      openNode = node;
     } catch (error) {
-      fail(error, mine);
+      fail(error, request);
     }
   }
 
   async function find() {
     const words = search.value.trim();
-    if (!words) return open(opened ?? 0);
-    const mine = ++asked;
+    if (!words) return open(openNode ?? 0);
+    const request = ++requests;
     try {
-      const { matches, total } = await get("taxonomy", { search: words, limit: MATCHES });
-      if (mine !== asked) return;
+      const { matches, total } = await get("taxonomy", { search: words, limit: MAX_MATCHES });
+      if (request !== requests) return;
       crumbs.replaceChildren();
-      const rest = total > matches.length ? `, the first ${count(matches.length)} shown` : "";
-      const some = `${plural(total, "match", "matches")}${rest}.`;
-      told.textContent = total ? some : `Nothing is called “${named(words)}”.`;
+      const rest = total > matches.length ? `, the first ${count(matches.length)} are shown` : "";
+      const summary = `${plural(total, "match", "matches")}${rest}.`;
+      status.textContent = total ? summary : `No name contains “${isolate(words)}”.`;
       list?.close();
       list = createList(box, { total: matches.length, first: matches, row: match, load: async () => [] });
     } catch (error) {
-      fail(error, mine);
+      fail(error, request);
     }
   }
 
-  function fail(error, mine) {
-    if (mine !== asked) return;
+  function fail(error, request) {
+    if (request !== requests) return;
     list?.close();
     box.replaceChildren(el("p", { class: "problem" }, error.message));
   }
 
   function breadcrumbs({ ancestors, node }) {
-    const names = [...ancestors, node].map((at, place, all) => {
-      const name = at.node === 0 ? "All classes" : at.name;
-      if (place === all.length - 1) return el("li", {}, el("span", { "aria-current": "location" }, name));
-      return el("li", {}, el("a", { href: write({ view: "classes", node: at.node }) }, name));
+    const names = [...ancestors, node].map((item, index, all) => {
+      const name = item.node === 0 ? "All classes" : item.name;
+      if (index === all.length - 1) return el("li", {}, el("span", { "aria-current": "location" }, name));
+      return el("li", {}, el("a", { href: write({ view: "classes", node: item.node }) }, name));
     });
     crumbs.replaceChildren(el("ol", {}, ...names));
   }
@@ -74,7 +74,7 @@ export function createClasses() {
     link.querySelector(".name").append(el("small", {}, found.path.slice(0, -1).join(" › ")));
     link.addEventListener("click", () => {
       search.value = "";
-      if (link.hash === location.hash) open(found.node); // the address stays, so nobody else will
+      if (link.hash === location.hash) open(found.node); // the URL does not change, so there is no hashchange event
     });
     return link;
   }
@@ -87,15 +87,15 @@ export function createClasses() {
   return { open };
 }
 
-function about({ node, total, classes, depth }) {
-  if (!total) return `${named(node.name)} is a class: nothing is below it.`;
-  const where = node.node ? named(node.name) : `${plural(classes, "class", "classes")} in ${plural(depth, "level")}`;
-  return `${where}: ${plural(total, "entry", "entries")} here.`;
+function describe({ node, total, classes, depth }) {
+  if (!total) return `${isolate(node.name)} is a class without children.`;
+  const title = node.node ? isolate(node.name) : `${plural(classes, "class", "classes")} in ${plural(depth, "level")}`;
+  return `${title}: ${plural(total, "entry", "entries")} at this level.`;
 }
 
 function entry(node) {
-  const only = node.children === 0 || (node.children === undefined && node.classes <= 1);
-  const inside = only ? "class" : plural(node.classes, "class", "classes");
+  const isClass = node.children === 0 || (node.children === undefined && node.classes <= 1);
+  const inside = isClass ? "class" : plural(node.classes, "class", "classes");
   return el(
     "a",
     { class: "entry", href: write({ view: "classes", node: node.node }), title: node.name },

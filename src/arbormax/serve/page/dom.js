@@ -1,16 +1,16 @@
-/** Elements without markup strings: whatever comes from outside stays text. */
+/** Creates elements without markup strings, so that user input is always text. */
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * The element of the page with this id.
+ * Returns the element with this id.
  * @param {string} id
  * @returns {any}
  */
 export const byId = (id) => document.getElementById(id);
 
 /**
- * A new HTML element; attributes that are functions become listeners, false and null are left out.
+ * Creates an HTML element; functions become event listeners, and attributes that are false or null are omitted.
  * @param {string} tag
  * @param {Record<string, any>} [attributes]
  * @param {...(Node|string)} children
@@ -20,7 +20,7 @@ export function el(tag, attributes = {}, ...children) {
 }
 
 /**
- * A new SVG element, made like `el`.
+ * Creates an SVG element in the same way as `el`.
  * @param {string} tag
  * @param {Record<string, any>} [attributes]
  * @param {...(Node|string)} children
@@ -40,7 +40,7 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/** A probability as people read it; only what is certain says 100%, only what is impossible 0%. */
+/** Formats a probability as a percentage; only 1 gives 100%, and only 0 gives 0%. */
 export function percent(probability) {
   const rounded = Math.round(probability * 100);
   if (rounded <= 0) return probability > 0 ? "<1%" : "0%";
@@ -48,31 +48,31 @@ export function percent(probability) {
   return `${rounded}%`;
 }
 
-// letters that are written from right to left, and marks that turn what follows them
-const TURNS = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc]/;
+// characters of right-to-left scripts, and control characters that change the direction of the text
+const DIRECTIONAL = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc]/;
 
-/** A name inside a sentence: cut where very long, and apart where it is written from right to left. */
-export function named(name) {
+/** A name for use in a sentence: shortened if very long, isolated if it may change the direction of the text. */
+export function isolate(name) {
   const short = name.length > 80 ? `${name.slice(0, 79).trimEnd()}…` : name;
-  return TURNS.test(short) ? `\u2068${short}\u2069` : short;
+  return DIRECTIONAL.test(short) ? `\u2068${short}\u2069` : short;
 }
 
-/** A whole number with its thousands apart: 75,000. */
+/** Formats an integer with thousands separators: 75,000. */
 export const count = (number) => number.toLocaleString("en");
 
 /** "1 class", "2 classes". */
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
 /**
- * The function, called once the calls have stopped for `wait` milliseconds; `cancel` forgets a call that waits.
- * @param {(...given: any[]) => void} call
+ * Delays a function until it has not been called for `wait` milliseconds; `cancel` drops a delayed call.
+ * @param {(...values: any[]) => void} call
  * @param {number} wait
  */
 export function debounce(call, wait) {
   let timer = 0;
-  const later = (...given) => {
+  const later = (...values) => {
     clearTimeout(timer);
-    timer = setTimeout(() => call(...given), wait);
+    timer = setTimeout(() => call(...values), wait);
   };
   later.cancel = () => clearTimeout(timer);
   return later;

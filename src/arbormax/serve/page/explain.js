@@ -1,87 +1,89 @@
-/** One text: its answer, the tree of its probabilities, where the model would stop, and the words that mattered. */
+/** One text: its prediction, the tree with probabilities, the minimum probability, and word contributions. */
 
 import { post } from "./api.js";
-import { stopAt } from "./decide.js";
-import { byId, debounce, el, named, percent } from "./dom.js";
-import { confidence, stepping, stopping } from "./say.js";
+import { byId, debounce, el, isolate, percent } from "./dom.js";
+import { highlightWords, summarizeWords } from "./highlights.js";
+import { describeConfidence, describeStep, describeStop } from "./sentences.js";
 import { TAU } from "./state.js";
+import { deepestAbove } from "./threshold.js";
 import { createTree } from "./tree.js";
-import { marked, sentence } from "./words.js";
 
 const SIBLINGS = 6;
 
 /**
- * The view; `open(state)` shows a state, `changed(state, settled)` hears of every change here.
+ * The view; `open(state)` shows a state, and the view calls `changed(state, settled)` after every change.
  * @param {{changed: (state: any, settled: boolean) => void, browse: (node: number) => void}} events
  */
 export function createExplain({ changed, browse }) {
   const [text, slider, steps, words] = ["text", "tau", "steps", "words"].map(byId);
   const tree = createTree(byId("tree"), { onSelect: select, onMore: (parent) => browse(parent.node) });
   const state = { view: "text", text: "", tau: TAU, step: 0, node: null };
-  let own = null; // the explanation of the model's own answer
-  let shown = null; // the same, or that of another branch
-  let about = ""; // the text that both explain
+  let predicted = null; // the explanation of the prediction
+  let shown = null; // the same explanation, or that of another branch
+  let explainedText = ""; // the text of both explanations
   let stop = null;
-  let coming = new AbortController();
+  let pending = new AbortController();
 
-  async function ask() {
-    const mine = renew();
-    const given = { text: state.text, siblings: SIBLINGS, decoder: "leaf" };
-    if (!given.text.trim()) return clear();
+  async function update() {
+    const request = cancelPending();
+    const body = { text: state.text, siblings: SIBLINGS, decoder: "leaf" };
+    if (!body.text.trim()) return clear();
     byId("answer").setAttribute("aria-busy", "true");
     try {
-      const asked = [post("explain", given, mine.signal)];
-      if (state.node !== null) asked.push(post("explain", { ...given, node: state.node }, mine.signal));
-      const before = shown?.node;
-      [own, shown = own] = await Promise.all(asked);
-      about = given.text;
-      show(shown.node !== before);
+      const responses = [post("explain", body, request.signal)];
+      if (state.node !== null) responses.push(post("explain", { ...body, node: state.node }, request.signal));
+      const previous = shown?.node;
+      [predicted, shown = predicted] = await Promise.all(responses);
+      explainedText = body.text;
+      show(shown.node !== previous);
     } catch (error) {
-      if (mine.signal.aborted) return;
+      if (request.signal.aborted) return;
       if (state.node === null || error.status < 400 || error.status >= 500) return fail(error);
-      look(null, 0); // the link is of a tree that had this node
+      openBranch(null, 0); // the link has a node that this tree does not have
     } finally {
-      if (!mine.signal.aborted) byId("answer").setAttribute("aria-busy", "false");
+      if (!request.signal.aborted) byId("answer").setAttribute("aria-busy", "false");
     }
   }
 
-  /** Older answers are dropped: whatever is still on its way belongs to another question. */
-  function renew() {
-    coming.abort();
-    coming = new AbortController();
-    return coming;
+  /** Cancels pending requests, whose responses would be outdated. */
+  function cancelPending() {
+    pending.abort();
+    pending = new AbortController();
+    return pending;
   }
 
-  const askSoon = debounce(ask, 250);
-  const askStop = debounce(async () => {
-    const { signal } = coming;
+  const updateSoon = debounce(update, 250);
+  const requestStop = debounce(async () => {
+    const { signal } = pending;
     const tau = state.tau;
     try {
-      const found = await post("explain", { text: about, decoder: "threshold", tau, words: false }, signal);
+      const found = await post("explain", { text: explainedText, decoder: "threshold", tau, words: false }, signal);
       if (signal.aborted || tau !== state.tau) return;
       const listed = found.nodes.find((node) => node.node === found.node);
       stop = { ...found, classes: listed?.classes };
-      tellStop();
+      showStop();
     } catch {
-      // the page's own reading stays
+      // keep the result that the page has computed
     }
   }, 200);
 
   function show(fresh) {
     reveal(true);
-    byId("nothing").hidden = true;
+    byId("placeholder").hidden = true;
     byId("problem").hidden = true;
-    byId("aside").hidden = own.nodes.some((node) => node.node === shown.node && node.on_path);
-    byId("aside-name").textContent = shown.path.join(" › ");
-    const label = own.path.at(-1) ?? own.label;
+    byId("branch").hidden = predicted.nodes.some((node) => node.node === shown.node && node.on_path);
+    byId("branch-name").textContent = shown.path.join(" › ");
+    const label = predicted.path.at(-1) ?? predicted.label;
     byId("label").textContent = byId("label").title = label;
     byId("label").parentElement.classList.toggle("long", label.length > 32);
-    byId("path").textContent = own.path.length > 1 ? `in ${own.path.slice(0, -1).map(named).join(" › ")}` : "";
-    byId("path").title = own.path.join(" › ");
-    byId("chance").textContent = percent(own.probability);
-    byId("confidence").textContent = confidence(own.probability);
-    byId("spoken").textContent = `${label}, ${percent(own.probability)}. ${confidence(own.probability)}`;
-    byId("gauge").style.setProperty("--share", String(own.probability));
+    const parents = predicted.path.slice(0, -1);
+    byId("path").textContent = parents.length ? `in ${parents.map(isolate).join(" › ")}` : "";
+    byId("path").title = predicted.path.join(" › ");
+    const confidence = describeConfidence(predicted.probability);
+    byId("probability").textContent = percent(predicted.probability);
+    byId("confidence").textContent = confidence;
+    byId("announcement").textContent = `${label}, ${percent(predicted.probability)}. ${confidence}`;
+    byId("gauge").style.setProperty("--share", String(predicted.probability));
     findStop();
     drawSteps();
     tree.show(shown.nodes, marks(), fresh);
@@ -89,63 +91,64 @@ export function createExplain({ changed, browse }) {
   }
 
   function findStop() {
-    askStop.cancel();
-    const { node, sure } = stopAt(own.nodes, state.tau);
+    requestStop.cancel();
+    const { node, isExact } = deepestAbove(predicted.nodes, state.tau);
     stop = { ...node, path: pathTo(node) };
-    if (!sure) askStop();
-    tellStop();
+    if (!isExact) requestStop();
+    showStop();
   }
 
   function pathTo(node) {
-    const listed = new Map(own.nodes.map((one) => [one.node, one]));
+    const listed = new Map(predicted.nodes.map((item) => [item.node, item]));
     const path = [];
-    for (let at = node; at.parent !== null; at = listed.get(at.parent)) path.unshift(at.name);
+    for (let item = node; item.parent !== null; item = listed.get(item.parent)) path.unshift(item.name);
     return path;
   }
 
-  function tellStop() {
-    tellTau();
-    byId("stop").textContent = own ? stopping(stop, own, state.tau) : "";
-    if (own) tree.mark(marks());
+  function showStop() {
+    showTau();
+    byId("stop").textContent = predicted ? describeStop(stop, predicted, state.tau) : "";
+    if (predicted) tree.mark(marks());
   }
 
-  function tellTau() {
-    byId("tau-told").textContent = percent(state.tau);
+  function showTau() {
+    byId("tau-value").textContent = percent(state.tau);
     slider.setAttribute("aria-valuetext", percent(state.tau));
   }
 
-  const marks = () => ({ selected: shown.steps[stepAt()]?.node ?? 0, stop: stop.node });
+  const marks = () => ({ selected: shown.steps[stepIndex()]?.node ?? 0, stop: stop.node });
 
-  /** The place of the step that is looked at: the chosen one, else the last that leads to the node shown. */
-  function stepAt() {
-    const wanted = state.step || shown.stopped_at || 1;
-    return Math.min(wanted, shown.steps.length) - 1;
+  /** The index of the selected step; by default the last step to the node that is shown. */
+  function stepIndex() {
+    const step = state.step || shown.stopped_at || 1;
+    return Math.min(step, shown.steps.length) - 1;
   }
 
   function drawSteps() {
-    const at = stepAt();
-    const pills = shown.steps.map((step, place) => {
-      const choice = el("input", { type: "radio", name: "step", value: place + 1, change: () => setStep(place + 1) });
-      choice.checked = place === at;
+    const selected = stepIndex();
+    const choices = shown.steps.map((step, index) => {
+      const choice = el("input", { type: "radio", name: "step", value: index + 1, change: () => setStep(index + 1) });
+      choice.checked = index === selected;
       const name = el("bdi", { title: step.name }, step.name);
       return el("label", {}, choice, el("span", {}, name, " ", el("b", {}, percent(step.probability))));
     });
-    steps.replaceChildren(...pills);
+    steps.replaceChildren(...choices);
   }
 
   function showWords() {
-    const at = stepAt();
-    const step = shown.steps[at];
-    byId("step-told").textContent = step ? stepping(step, shown.steps[at - 1] ?? null) : "";
-    const known = shown.words_method !== null && step?.words.length;
-    byId("legend").hidden = !known;
-    words.replaceChildren(...(known ? marked(about, shown.tokens, step.words) : [about]));
-    byId("words-told").textContent = known ? wordsTold(step) : "This model cannot say which words mattered here.";
+    const index = stepIndex();
+    const step = shown.steps[index];
+    byId("step-text").textContent = step ? describeStep(step, shown.steps[index - 1] ?? null) : "";
+    const hasWords = shown.words_method !== null && step?.words.length;
+    byId("legend").hidden = !hasWords;
+    words.replaceChildren(...(hasWords ? highlightWords(explainedText, shown.tokens, step.words) : [explainedText]));
+    const summary = hasWords ? wordSummary(step) : "This model does not support word contributions.";
+    byId("words-summary").textContent = summary;
   }
 
-  function wordsTold(step) {
-    if (step.conditional === 1) return `There is no choice at this step: ${named(step.name)} is the only way on.`;
-    return sentence(shown.tokens, step.words, named(step.name));
+  function wordSummary(step) {
+    if (step.conditional === 1) return `${isolate(step.name)} is the only child at this step.`;
+    return summarizeWords(shown.tokens, step.words, isolate(step.name));
   }
 
   function setStep(step) {
@@ -158,94 +161,94 @@ export function createExplain({ changed, browse }) {
   }
 
   function select(node) {
-    const at = shown.steps.findIndex((step) => step.node === node.node);
-    if (at >= 0) return setStep(at + 1);
+    const index = shown.steps.findIndex((step) => step.node === node.node);
+    if (index >= 0) return setStep(index + 1);
     if (node.node === 0) return undefined;
-    return look(own.steps.some((step) => step.node === node.node) ? null : node.node, node.depth);
+    return openBranch(predicted.steps.some((step) => step.node === node.node) ? null : node.node, node.depth);
   }
 
-  /** Shows the fork of another node, or the model's own path again with null. */
-  function look(node, step) {
+  /** Shows the branch of another node, or with null the path of the prediction. */
+  function openBranch(node, step) {
     state.node = node;
     state.step = step;
     changed({ ...state }, true);
-    return ask();
+    return update();
   }
 
   function clear() {
-    own = shown = stop = null;
-    byId("spoken").textContent = "";
+    predicted = shown = stop = null;
+    byId("announcement").textContent = "";
     reveal(false);
-    byId("nothing").hidden = false;
+    byId("placeholder").hidden = false;
     byId("problem").hidden = true;
     byId("answer").setAttribute("aria-busy", "false");
   }
 
   function fail(error) {
     clear();
-    byId("nothing").hidden = true;
+    byId("placeholder").hidden = true;
     byId("problem").hidden = false;
-    byId("problem-told").textContent = error.message;
+    byId("problem-message").textContent = error.message;
   }
 
-  /** The parts that need an answer. */
-  function reveal(known) {
-    for (const part of document.querySelectorAll(".needs")) part.hidden = !known;
+  /** Shows or hides the parts that need a prediction. */
+  function reveal(isVisible) {
+    for (const part of document.querySelectorAll(".needs-result")) part.hidden = !isVisible;
   }
 
-  function setText(given) {
-    Object.assign(state, { text: given, step: 0, node: null });
+  function setText(value) {
+    Object.assign(state, { text: value, step: 0, node: null });
     changed({ ...state }, false);
   }
 
   text.addEventListener("input", () => {
     setText(text.value);
-    askSoon();
+    updateSoon();
   });
   slider.addEventListener("input", () => {
     state.tau = Number(slider.value) / 100;
-    if (own) findStop();
-    else tellStop();
+    if (predicted) findStop();
+    else showStop();
     changed({ ...state }, false);
   });
   byId("back").addEventListener("click", () => {
-    look(null, 0);
+    openBranch(null, 0);
     byId("tree-title").focus();
   });
-  byId("again").addEventListener("click", ask);
+  byId("retry").addEventListener("click", update);
   byId("clear").addEventListener("click", () => {
     text.value = "";
     setText("");
-    askSoon.cancel();
-    ask();
+    updateSoon.cancel();
+    update();
     text.focus();
   });
 
   return {
-    /** Shows the state of a link. */
-    open(given) {
-      const same = own && given.text === about && given.node === state.node;
-      Object.assign(state, given);
+    /** Shows a state, for example of a link. */
+    open(newState) {
+      const isSame = predicted && newState.text === explainedText && newState.node === state.node;
+      Object.assign(state, newState);
       text.value = state.text;
       slider.value = String(Math.round(state.tau * 100));
-      tellTau();
-      askSoon.cancel();
-      if (!same) ask();
+      showTau();
+      updateSoon.cancel();
+      if (!isSame) update();
       else show(false);
     },
-    /** Takes a text as if it had been typed. */
-    take(given) {
-      text.value = given;
-      setText(given);
-      askSoon.cancel();
-      ask();
+    /** Sets the text as if the user had typed it. */
+    setText(value) {
+      text.value = value;
+      setText(value);
+      updateSoon.cancel();
+      update();
     },
-    /** The longest text that the service takes, and examples to click. */
-    introduce({ limits, examples }) {
+    /** Sets the maximum length of a text and the examples. */
+    setModel({ limits, examples }) {
       text.maxLength = limits.max_characters;
       byId("examples").hidden = !examples.length;
-      const kind = { type: "button", class: "chip" };
-      const chips = examples.map((text) => el("button", { ...kind, click: () => this.take(text) }, text));
+      const attributes = { type: "button", class: "chip" };
+      const chips = examples.map((text) => el("button", { ...attributes, click: () => this.setText(text) }, text));
       byId("example-list").replaceChildren(...chips);
     },
   };

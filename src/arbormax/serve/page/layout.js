@@ -1,18 +1,18 @@
-/** Where the nodes of one explanation stand: columns from left to right where they fit, else an indented outline. */
+/** Positions of the nodes of one explanation: columns from left to right if they fit, or else an indented outline. */
 
-export const BOX = 34;
-const PITCH = 44;
-const ROW = 40;
-const EDGE = 3; // room for rings around the outer boxes
+export const BOX_HEIGHT = 34;
+const COLUMN_PITCH = 44;
+const ROW_PITCH = 40;
+const MARGIN = 3; // space for the focus rings of the outer boxes
 const GAP = 44;
-const ROOT = 80;
-const NARROWEST = 132;
-const ENOUGH = 240; // whatever the names are
-const WIDEST = 340;
-const FLOW = 26; // thickness of the whole probability, in pixels
+const ROOT_WIDTH = 80;
+const MIN_WIDTH = 132;
+const SUFFICIENT_WIDTH = 240; // even for longer names
+const MAX_WIDTH = 340;
+const FULL_THICKNESS = 26; // of a line with probability 1, in pixels
 
 /**
- * @typedef {object} Item  a node, or a stand-in for the children that are not listed
+ * @typedef {object} Item  a node, or a placeholder for the children that are not listed
  * @property {string} key
  * @property {any} node        the node, or the parent of the children that are not listed
  * @property {boolean} more
@@ -26,84 +26,84 @@ const FLOW = 26; // thickness of the whole probability, in pixels
  */
 
 /**
- * The nodes as a tree of items, most probable children first, what is not listed last.
+ * The nodes as a tree of items: most probable children first, the placeholder last.
  * @param {any[]} nodes  parents before children
  * @returns {Item}
  */
-export function grow(nodes) {
+export function buildTree(nodes) {
   const items = new Map();
   const item = (key, node, depth, probability, parent, more = false) => ({
     key, node, depth, probability, parent, more, children: [], x: 0, y: 0, width: 0,
   });
   for (const node of nodes) {
     const parent = node.parent === null ? null : items.get(node.parent);
-    const made = item(`n${node.node}`, node, node.depth, node.probability, parent);
-    items.set(node.node, made);
-    parent?.children.push(made);
+    const child = item(`n${node.node}`, node, node.depth, node.probability, parent);
+    items.set(node.node, child);
+    parent?.children.push(child);
   }
-  for (const made of items.values()) {
-    made.children.sort((a, b) => b.probability - a.probability || a.node.node - b.node.node);
-    const { node } = made;
-    if (made.children.length && node.hidden > 0) {
-      made.children.push(item(`m${node.node}`, node, node.depth + 1, node.hidden_probability, made, true));
+  for (const parent of items.values()) {
+    parent.children.sort((a, b) => b.probability - a.probability || a.node.node - b.node.node);
+    const { node } = parent;
+    if (parent.children.length && node.hidden > 0) {
+      parent.children.push(item(`m${node.node}`, node, node.depth + 1, node.hidden_probability, parent, true));
     }
   }
   return items.get(nodes[0].node);
 }
 
 /**
- * The items from top to bottom as an outline shows them: parents, then what is below them.
+ * The items in depth-first order, as an outline shows them from top to bottom.
  * @param {Item} root
  * @returns {Item[]}
  */
 export function inOrder(root) {
   const order = [];
-  const waiting = [root];
-  while (waiting.length) {
-    const item = waiting.pop();
+  const stack = [root];
+  while (stack.length) {
+    const item = stack.pop();
     order.push(item);
-    waiting.push(...item.children.toReversed());
+    stack.push(...item.children.toReversed());
   }
   return order;
 }
 
 /**
- * Places every item and gives the links and the height; `wide` says which of the two ways was taken.
+ * Sets the position of every item; returns the links, the height, and whether the layout has columns.
  * @param {Item} root
  * @param {number} width
- * @param {number} longest  width that the longest name would like to have
+ * @param {number} longest  width of the longest name
  */
-export function place(root, width, longest) {
+export function layOut(root, width, longest) {
   const order = inOrder(root);
   const levels = Math.max(...order.map((item) => item.depth));
-  const column = levels ? (width - 2 * EDGE - ROOT - GAP * levels) / levels : 0;
-  if (column < Math.max(NARROWEST, Math.min(longest, ENOUGH))) return asOutline(order, levels, width);
-  return inColumns(root, order, Math.min(column, WIDEST));
+  const column = levels ? (width - 2 * MARGIN - ROOT_WIDTH - GAP * levels) / levels : 0;
+  if (column < Math.max(MIN_WIDTH, Math.min(longest, SUFFICIENT_WIDTH))) return asOutline(order, levels, width);
+  return inColumns(root, order, Math.min(column, MAX_WIDTH));
 }
 
 function inColumns(root, order, column) {
   let bottom = 0;
-  root.x = EDGE;
-  root.width = ROOT;
-  root.y = EDGE + Math.max(0, (root.children.length - 1) / 2) * PITCH;
+  root.x = MARGIN;
+  root.width = ROOT_WIDTH;
+  root.y = MARGIN + Math.max(0, (root.children.length - 1) / 2) * COLUMN_PITCH;
   for (const item of order) {
-    const top = Math.max(EDGE, item.y - ((item.children.length - 1) / 2) * PITCH);
-    item.children.forEach((child, place) => {
-      child.x = EDGE + ROOT + GAP + (item.depth - root.depth) * (column + GAP);
-      child.y = top + place * PITCH;
+    const top = Math.max(MARGIN, item.y - ((item.children.length - 1) / 2) * COLUMN_PITCH);
+    item.children.forEach((child, index) => {
+      child.x = MARGIN + ROOT_WIDTH + GAP + (item.depth - root.depth) * (column + GAP);
+      child.y = top + index * COLUMN_PITCH;
       child.width = column;
     });
-    bottom = Math.max(bottom, item.y + BOX);
+    bottom = Math.max(bottom, item.y + BOX_HEIGHT);
   }
-  return { wide: true, height: bottom + EDGE, links: order.flatMap(streams) };
+  return { hasColumns: true, height: bottom + MARGIN, links: order.flatMap(linksBelow) };
 }
 
-/** The probability of an item as streams to its children, as thick as what they get of it. */
-function streams(item) {
-  let above = item.y + BOX / 2 - (item.probability * FLOW) / 2;
+/** The links from an item to its children; their thickness is proportional to the probability. */
+function linksBelow(item) {
+  let above = item.y + BOX_HEIGHT / 2 - (item.probability * FULL_THICKNESS) / 2;
   return item.children.map((child) => {
-    const thick = child.probability * FLOW;
-    const [x1, y1, x2, y2] = [item.x + item.width, above + thick / 2, child.x, child.y + BOX / 2];
+    const thick = child.probability * FULL_THICKNESS;
+    const [x1, y1, x2, y2] = [item.x + item.width, above + thick / 2, child.x, child.y + BOX_HEIGHT / 2];
     above += thick;
     const bend = (x1 + x2) / 2;
     const d = `M${n(x1)} ${n(y1)}C${n(bend)} ${n(y1)} ${n(bend)} ${n(y2)} ${n(x2)} ${n(y2)}`;
@@ -114,16 +114,16 @@ function streams(item) {
 function asOutline(order, levels, width) {
   const indent = Math.max(6, Math.min(22, (width * 0.4) / Math.max(1, levels)));
   order.forEach((item, row) => {
-    item.x = EDGE + item.depth * indent;
-    item.y = EDGE + row * ROW;
-    item.width = width - EDGE - item.x;
+    item.x = MARGIN + item.depth * indent;
+    item.y = MARGIN + row * ROW_PITCH;
+    item.width = width - MARGIN - item.x;
   });
   const links = order.filter((item) => item.parent).map((child) => {
     const x = child.parent.x + indent / 2;
     const thick = Math.max(1, Math.min(indent * 0.6, child.probability * 8));
-    return { child, thick, d: `M${n(x)} ${n(child.parent.y + BOX)}V${n(child.y + BOX / 2)}H${n(child.x)}` };
+    return { child, thick, d: `M${n(x)} ${n(child.parent.y + BOX_HEIGHT)}V${n(child.y + BOX_HEIGHT / 2)}H${n(child.x)}` };
   });
-  return { wide: false, height: 2 * EDGE + (order.length - 1) * ROW + BOX, links };
+  return { hasColumns: false, height: 2 * MARGIN + (order.length - 1) * ROW_PITCH + BOX_HEIGHT, links };
 }
 
 const n = (value) => Math.round(value * 10) / 10;

@@ -1,38 +1,38 @@
-/** What is looked at, kept in the address behind '#': that part never leaves the browser, so no text is in a log. */
+/** The state of the page in the URL fragment, which browsers do not send to servers, so that no log contains a text. */
 
 /**
  * @typedef {object} State
  * @property {"text"|"table"|"classes"|"help"} view
  * @property {string} text
- * @property {number} tau    how sure the model must be, as far as the slider goes
- * @property {number} step   which step's words are shown, from 1; 0 leaves it to the page
- * @property {number|null} node  another node whose fork is looked at, or the one that is browsed
+ * @property {number} tau    minimum probability, within the range of the slider
+ * @property {number} step   number of the step whose words are shown, from 1; 0 selects the default
+ * @property {number|null} node  the node of another branch, or the node in the view of classes
  */
 
 const VIEWS = ["text", "table", "classes", "help"];
 export const TAU = 0.5;
-const [LEAST, MOST] = [0.05, 0.99];
+const [MIN_TAU, MAX_TAU] = [0.05, 0.99];
 
 /**
- * The state that a fragment stands for; what cannot be read is as if it were not there.
+ * Parses a fragment; invalid values are ignored.
  * @param {string} fragment
  * @returns {State}
  */
 export function read(fragment) {
-  const given = new URLSearchParams(fragment.replace(/^#/, ""));
-  const tau = Number(given.get("tau") ?? TAU);
-  const view = given.get("view") ?? "text";
+  const parameters = new URLSearchParams(fragment.replace(/^#/, ""));
+  const tau = Number(parameters.get("tau") ?? TAU);
+  const view = parameters.get("view") ?? "text";
   return {
     view: /** @type {State["view"]} */ (VIEWS.includes(view) ? view : "text"),
-    text: given.get("text") ?? "",
-    tau: tau >= LEAST && tau <= MOST ? tau : TAU,
-    step: whole(given.get("step")) ?? 0,
-    node: whole(given.get("node")),
+    text: parameters.get("text") ?? "",
+    tau: tau >= MIN_TAU && tau <= MAX_TAU ? tau : TAU,
+    step: parseInteger(parameters.get("step")) ?? 0,
+    node: parseInteger(parameters.get("node")),
   };
 }
 
 /**
- * The fragment of a state, without what is as usual.
+ * The fragment of a state, without default values.
  * @param {Partial<State>} state
  */
 export function write({ view = "text", text = "", tau = TAU, step = 0, node = null }) {
@@ -47,4 +47,4 @@ export function write({ view = "text", text = "", tau = TAU, step = 0, node = nu
   return `#${parts}`;
 }
 
-const whole = (given) => (given !== null && /^\d{1,9}$/.test(given) ? Number(given) : null);
+const parseInteger = (value) => (value !== null && /^\d{1,9}$/.test(value) ? Number(value) : null);

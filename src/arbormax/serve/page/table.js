@@ -1,24 +1,25 @@
-/** A table: read a CSV, label one column of it, and give it back with the answers behind. */
+/** A table: reads a CSV file, predicts one column, and offers the file with the predictions. */
 
 import { byId, count, el, plural } from "./dom.js";
-import { decodeText, format, hasHeader, parse, textColumn, withAnswers } from "./csv.js";
-import { labelAll } from "./label.js";
+import { decodeText, format, hasHeader, parse, textColumn, withPredictions } from "./csv.js";
+import { predictAll } from "./predict.js";
 
-const SHOWN = 5;
-const LONGEST = 120;
+const PREVIEW_ROWS = 5;
+const PREVIEW_CHARACTERS = 120;
 
-/** The view; `introduce(model)` tells it the limits of the service. */
+/** The view; `setModel(model)` sets the limits and the decoders of the service. */
 export function createTable() {
   const [drop, file, paste, save] = ["drop", "file", "paste", "save"].map(byId);
-  const [column, header, separator, certain] = ["column", "header", "separator", "certain"].map(byId);
-  const [start, cancel, progress, told] = ["start", "cancel", "progress", "told"].map((part) => byId(`label-${part}`));
+  const [column, header, separator, decoder] = ["column", "header", "separator", "decoder"].map(byId);
+  const [start, cancel, progress, status] = ["start", "cancel", "progress", "status"].map((id) => byId(`predict-${id}`));
   let limits = { max_texts: 1, max_characters: 1000, max_body_bytes: 10_000 };
   let source = "";
   let name = "table";
   let table = null;
-  let answers = [];
+  let predictions = [];
   let running = null;
-  let address = "";
+  let decoders = [];
+  let downloadUrl = "";
 
   function take(text, from) {
     source = text;
@@ -29,133 +30,150 @@ export function createTable() {
   function read(chosen) {
     table = parse(source, chosen);
     const usable = table.rows.length > 0;
-    byId("table-set").hidden = !usable;
+    byId("table-settings").hidden = !usable;
     byId("table-problem").hidden = usable;
-    byId("table-problem").textContent = usable ? "" : "There is nothing in it: a CSV has one text in every row.";
+    byId("table-problem").textContent = usable ? "" : "The file is empty. It needs one text per row.";
     if (!usable) return;
     separator.value = table.separator;
     header.checked = hasHeader(table.rows);
     columns(textColumn(table.rows, header.checked));
-    byId("unclosed").hidden = !table.unclosed;
+    byId("unclosed-quote").hidden = !table.unclosed;
     const line = count(table.unclosed);
-    byId("unclosed").textContent = `A quotation mark in line ${line} is never closed, so all behind it is one cell.`;
+    byId("unclosed-quote").textContent = `The quotation mark in line ${line} is never closed: the rest is one cell.`;
   }
 
   function columns(selected) {
     const width = Math.max(...table.rows.slice(0, 1000).map((row) => row.length));
-    const name = (place) => (header.checked && table.rows[0][place]) || `column ${place + 1}`;
-    column.replaceChildren(...Array.from({ length: width }, (_, place) => el("option", { value: place }, name(place))));
+    const name = (index) => (header.checked && table.rows[0][index]) || `column ${index + 1}`;
+    column.replaceChildren(...Array.from({ length: width }, (_, index) => el("option", { value: index }, name(index))));
     column.value = String(Math.min(selected, width - 1));
-    forget();
+    reset();
   }
 
-  /** The texts of the chosen column, below the header. */
+  /** The texts of the selected column, without the header. */
   const texts = () => table.rows.slice(header.checked ? 1 : 0).map((row) => row[Number(column.value)] ?? "");
 
-  /** Another column or file: what was answered belongs to the old one. */
-  function forget() {
+  /** Discards the predictions of another file, column or decoder. */
+  function reset() {
     running?.abort();
     running = null;
-    working(false);
-    answers = Array(table.rows.length - Number(header.checked)).fill(null);
+    setRunning(false);
+    predictions = Array(table.rows.length - Number(header.checked)).fill(null);
     progress.hidden = save.hidden = true;
-    told.textContent = "";
+    status.textContent = "";
     start.hidden = false;
-    start.disabled = !answers.length;
-    start.textContent = `Label ${plural(answers.length, "row")}`;
+    start.disabled = !predictions.length;
+    start.textContent = `Classify ${plural(predictions.length, "row")}`;
     preview();
   }
 
   function preview() {
-    const first = { ...table, rows: table.rows.slice(0, SHOWN + 1) };
-    const rows = withAnswers(first, header.checked, answers.slice(0, SHOWN + 1));
-    const known = answers.some(Boolean);
-    const width = rows[0].length - (known ? 0 : 3);
+    const first = { ...table, rows: table.rows.slice(0, PREVIEW_ROWS + 1) };
+    const rows = withPredictions(first, header.checked, predictions.slice(0, PREVIEW_ROWS + 1));
+    const hasPredictions = predictions.some(Boolean);
+    const width = rows[0].length - (hasPredictions ? 0 : 3);
     const chosen = Number(column.value);
     const cells = (row, tag) =>
-      row.slice(0, width).map((cell, place) => {
-        const kind = place === chosen ? "chosen" : place >= rows[0].length - 3 ? "added" : null;
-        const short = cell.length > LONGEST ? `${cell.slice(0, LONGEST)}…` : cell;
+      row.slice(0, width).map((cell, index) => {
+        const kind = index === chosen ? "chosen" : index >= rows[0].length - 3 ? "added" : null;
+        const short = cell.length > PREVIEW_CHARACTERS ? `${cell.slice(0, PREVIEW_CHARACTERS)}…` : cell;
         return el(tag, { class: kind, scope: tag === "th" ? "col" : null, dir: "auto" }, short);
       });
     const numbered = [...column.options].map((option) => option.textContent);
     const names = header.checked ? rows[0] : [...numbered, "label", "path", "probability"];
-    const body = rows.slice(header.checked ? 1 : 0).slice(0, SHOWN);
-    const caption = byId("preview-told");
+    const body = rows.slice(header.checked ? 1 : 0).slice(0, PREVIEW_ROWS);
+    const caption = byId("preview-caption");
     caption.parentElement.replaceChildren(
       caption,
       el("thead", {}, el("tr", {}, ...cells(names, "th"))),
       el("tbody", {}, ...body.map((row) => el("tr", {}, ...cells(row, "td")))),
     );
-    const all = plural(answers.length, "row");
-    caption.textContent = answers.length > SHOWN ? `The first ${SHOWN} of ${all}` : all;
+    const all = plural(predictions.length, "row");
+    caption.textContent = predictions.length > PREVIEW_ROWS ? `The first ${PREVIEW_ROWS} of ${all}` : all;
   }
 
   async function label() {
     running = new AbortController();
     const { signal } = running;
-    const given = texts();
-    const long = given.filter((text) => text.length > limits.max_characters).length;
-    working(true);
-    progress.max = given.length;
+    const inputs = texts();
+    const long = inputs.filter((text) => text.length > limits.max_characters).length;
+    setRunning(true);
+    progress.max = inputs.length;
     try {
-      const tau = Number(certain.value);
-      const options = { top_k: 1, ...(tau ? { decoder: "threshold", tau } : { decoder: "leaf" }) };
-      const onProgress = (done, waits) => {
+      const values = optionInputs().map((input) => [input.name, Number(input.value)]);
+      const options = { top_k: 1, decoder: decoder.value, ...Object.fromEntries(values) };
+      const onProgress = (done, isWaiting) => {
         progress.value = done;
-        told.textContent = `${count(done)} of ${count(given.length)}${waits ? ": the service is busy, waiting…" : ""}`;
+        const note = isWaiting ? ": the service is busy, waiting…" : "";
+        status.textContent = `${count(done)} of ${count(inputs.length)}${note}`;
       };
-      await labelAll(given, answers, { limits, options, onProgress, signal });
+      await predictAll(inputs, predictions, { limits, options, onProgress, signal });
       if (signal !== running?.signal) return;
-      const blank = given.filter((text) => !text.trim()).length;
+      const blank = inputs.filter((text) => !text.trim()).length;
       const notes = [
-        `${plural(given.length - blank, "row")} labelled`,
-        blank && `${plural(blank, "empty row")} left without a label`,
-        long && `${plural(long, "text")} cut at ${count(limits.max_characters)} characters`,
+        `${plural(inputs.length - blank, "row")} classified`,
+        blank && `${plural(blank, "empty row")} without a prediction`,
+        long && `${plural(long, "text")} truncated to ${count(limits.max_characters)} characters`,
       ];
-      told.textContent = `Done: ${notes.filter(Boolean).join("; ")}.`;
+      status.textContent = `Done: ${notes.filter(Boolean).join("; ")}.`;
     } catch (error) {
       if (signal !== running?.signal) return;
-      const next = given.findIndex((text, place) => text.trim() && !answers[place]);
-      told.textContent = `Stopped after ${plural(next, "row")}${signal.aborted ? "." : `: ${error.message}`}`;
-      start.textContent = `Go on from row ${count(next + 1)}`;
+      const next = inputs.findIndex((text, index) => text.trim() && !predictions[index]);
+      status.textContent = `Stopped after ${plural(next, "row")}${signal.aborted ? "." : `: ${error.message}`}`;
+      start.textContent = `Continue from row ${count(next + 1)}`;
     }
-    working(false);
+    setRunning(false);
     start.hidden = progress.value === progress.max;
-    offer();
+    offerDownload();
   }
 
-  function working(now) {
-    start.hidden = now;
-    cancel.hidden = !now;
-    if (now) progress.hidden = false;
-    for (const control of [column, header, separator, certain]) control.disabled = now;
-    if (now) cancel.focus();
+  function setRunning(isRunning) {
+    start.hidden = isRunning;
+    cancel.hidden = !isRunning;
+    if (isRunning) progress.hidden = false;
+    for (const control of [column, header, separator, decoder, ...optionInputs()]) control.disabled = isRunning;
+    if (isRunning) cancel.focus();
   }
 
-  function offer() {
+  function offerDownload() {
     preview();
-    if (!answers.some(Boolean)) return;
-    URL.revokeObjectURL(address);
-    const text = format(withAnswers(table, header.checked, answers), table);
-    address = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-    save.href = address;
-    save.download = `${name}-labelled.csv`;
+    if (!predictions.some(Boolean)) return;
+    URL.revokeObjectURL(downloadUrl);
+    const text = format(withPredictions(table, header.checked, predictions), table);
+    downloadUrl = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+    save.href = downloadUrl;
+    save.download = `${name}-classified.csv`;
     save.hidden = false;
     save.focus();
   }
 
-  async function open(given) {
-    if (!given) return;
-    take(decodeText(await given.arrayBuffer()), given.name.replace(/\.[^.]*$/, "") || "table");
+  const optionInputs = () => [...byId("decoder-options").querySelectorAll("input")];
+
+  /** Shows an input for each numeric option of the selected decoder. */
+  function showOptions() {
+    const options = decoders.find(({ name }) => name === decoder.value)?.options ?? {};
+    const numeric = Object.entries(options).filter(([, value]) => typeof value === "number");
+    const inputs = numeric.map(([name, value]) => {
+      const attributes = { type: "number", name, value, step: "any", change: () => table && reset() };
+      return el("label", {}, `${name} `, el("input", attributes));
+    });
+    byId("decoder-options").replaceChildren(...inputs);
+  }
+
+  async function open(chosen) {
+    if (!chosen) return;
+    take(decodeText(await chosen.arrayBuffer()), chosen.name.replace(/\.[^.]*$/, "") || "table");
   }
 
   file.addEventListener("change", () => open(file.files[0]));
   paste.addEventListener("input", () => take(paste.value, "table"));
   separator.addEventListener("change", () => read(separator.value));
   header.addEventListener("change", () => columns(Number(column.value)));
-  column.addEventListener("change", forget);
-  certain.addEventListener("change", forget);
+  column.addEventListener("change", reset);
+  decoder.addEventListener("change", () => {
+    showOptions();
+    if (table) reset();
+  });
   start.addEventListener("click", label);
   cancel.addEventListener("click", () => running?.abort(new DOMException("stopped", "AbortError")));
   drop.addEventListener("dragover", (event) => {
@@ -172,8 +190,11 @@ export function createTable() {
   });
 
   return {
-    introduce(model) {
-      limits = model.limits;
+    setModel(model) {
+      ({ limits, decoders } = model);
+      const choices = decoders.map(({ name, summary }) => el("option", { value: name }, `${name}: ${summary}`));
+      decoder.replaceChildren(...choices);
+      showOptions();
     },
   };
 }

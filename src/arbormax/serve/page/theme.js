@@ -1,10 +1,10 @@
-// A classic script in the head, so that the chosen colours are there before anything is painted.
+// A classic script in the head: it sets the chosen theme before the first paint.
 (() => {
   let chosen = null;
   try {
     chosen = localStorage.getItem("theme");
   } catch {
-    // storage may be forbidden: the system's colours then
+    // storage is not available: use the theme of the system
   }
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 })();

@@ -1,15 +1,15 @@
-/** The tree of one explanation as a picture that can be walked by mouse, finger and keyboard. */
+/** The tree of one explanation as an SVG that supports mouse, touch and keyboard. */
 
 import { count, percent, plural, svg } from "./dom.js";
-import { BOX, grow, inOrder, place } from "./layout.js";
+import { BOX_HEIGHT, buildTree, inOrder, layOut } from "./layout.js";
 
 const PAD = 10;
-const LONGEST = 200; // characters that are measured
-const FLAG = 14; // room for the flag before the number
+const MAX_MEASURED = 200; // characters
+const FLAG_WIDTH = 14;
 const canvas = document.createElement("canvas").getContext("2d");
 
 /**
- * The tree inside an svg element.
+ * Creates the tree inside an SVG element.
  * @param {SVGSVGElement} picture
  * @param {{onSelect: (node: any) => void, onMore: (parent: any) => void}} events
  */
@@ -23,28 +23,28 @@ export function createTree(picture, { onSelect, onMore }) {
 
   new ResizeObserver(([entry]) => {
     const now = Math.floor(entry.contentRect.width);
-    if (now === width || now === 0) return; // nothing is as wide as that: it is hidden
+    if (now === width || now === 0) return; // 0: the element is hidden
     width = now;
     if (nodes) draw(false);
   }).observe(picture.parentElement);
 
-  picture.addEventListener("keydown", walk);
+  picture.addEventListener("keydown", moveFocus);
 
   function draw(fresh) {
     const focused = picture.contains(document.activeElement);
-    const root = grow(nodes);
+    const root = buildTree(nodes);
     order = inOrder(root);
     const levels = Math.max(...nodes.map((node) => node.depth));
-    const longest = Math.max(...nodes.map((node) => breadth(node.name, `14px ${family()}`))) + 2 * PAD + FLAG + 40;
-    const { wide, height, links } = place(root, width, longest);
+    const longest = Math.max(...nodes.map((node) => textWidth(node.name, `14px ${family()}`))) + 2 * PAD + FLAG_WIDTH + 40;
+    const { hasColumns, height, links } = layOut(root, width, longest);
     shapes.clear();
     picture.setAttribute("width", String(width));
     picture.setAttribute("height", String(height));
-    picture.setAttribute("class", `tree ${wide ? "columns" : "outline"}${fresh ? " fresh" : ""}`);
+    picture.setAttribute("class", `tree ${hasColumns ? "columns" : "outline"}${fresh ? " fresh" : ""}`);
     const lines = svg("g", { "aria-hidden": "true", class: "links" });
-    // what is on the path is drawn last, over the rest
-    for (const { child, thick, d } of links.toSorted((a, b) => Number(lit(a.child)) - Number(lit(b.child)))) {
-      const kind = `link${lit(child) ? " lit" : ""}`;
+    // draw the links of the path last, on top of the others
+    for (const { child, thick, d } of links.toSorted((a, b) => Number(isOnPath(a.child)) - Number(isOnPath(b.child)))) {
+      const kind = `link${isOnPath(child) ? " lit" : ""}`;
       const line = svg("path", { d, "stroke-width": thick.toFixed(1), pathLength: 1, class: kind });
       line.style.setProperty("--when", ((child.depth - 1) / levels).toFixed(2));
       lines.append(line);
@@ -61,18 +61,18 @@ export function createTree(picture, { onSelect, onMore }) {
     const share = Math.max(0, Math.min(1, item.probability));
     const number = percent(item.probability);
     const font = `${item.parent && !more && node.on_path ? "600 " : ""}14px ${family()}`;
-    const beside = item.parent ? breadth(number, font) + 8 : 0;
-    const room = item.width - 2 * PAD - beside - (more ? 0 : FLAG);
-    const whole = more ? `${count(node.hidden)} more` : item.parent ? node.name : "start";
-    const flagged = `translate(${item.width - PAD - beside - 4} 21)`;
+    const numberWidth = item.parent ? textWidth(number, font) + 8 : 0;
+    const maxWidth = item.width - 2 * PAD - numberWidth - (more ? 0 : FLAG_WIDTH);
+    const name = more ? `${count(node.hidden)} more` : item.parent ? node.name : "root";
+    const flagTransform = `translate(${item.width - PAD - numberWidth - 4} 21)`;
     const shape = svg(
       "g",
       {
-        class: `box${lit(item) ? " lit" : ""}${more ? " more" : ""}`,
+        class: `box${isOnPath(item) ? " lit" : ""}${more ? " more" : ""}`,
         role: "treeitem",
         tabindex: "-1",
         transform: `translate(${item.x} ${item.y})`,
-        "aria-label": spoken(item),
+        "aria-label": ariaLabel(item),
         "aria-level": item.depth + 1,
         "aria-posinset": item.parent ? item.parent.children.indexOf(item) + 1 : 1,
         "aria-setsize": item.parent ? item.parent.children.length : 1,
@@ -80,13 +80,13 @@ export function createTree(picture, { onSelect, onMore }) {
         "data-node": more ? null : node.node,
         click: () => choose(item),
       },
-      svg("title", {}, `${whole} · ${number}${more ? "" : ` · ${percent(node.conditional)} at this fork`}`),
-      svg("rect", { class: "back", width: item.width, height: BOX, rx: 8 }),
-      svg("text", { class: "name", x: PAD, y: 20 }, cut(whole, room, font)),
-      svg("path", { class: "flag", d: "M0 0V-12l8 3l-8 3", transform: flagged }),
+      svg("title", {}, `${name} · ${number}${more ? "" : ` · ${percent(node.conditional)} given its parent`}`),
+      svg("rect", { class: "back", width: item.width, height: BOX_HEIGHT, rx: 8 }),
+      svg("text", { class: "name", x: PAD, y: 20 }, truncate(name, maxWidth, font)),
+      svg("path", { class: "flag", d: "M0 0V-12l8 3l-8 3", transform: flagTransform }),
     );
     const bar = (item.width - 2 * PAD) * share;
-    if (bar >= 1) shape.append(svg("rect", { class: "bar", y: BOX - 6, x: PAD, width: bar, height: 2.5, rx: 1.25 }));
+    if (bar >= 1) shape.append(svg("rect", { class: "bar", y: BOX_HEIGHT - 6, x: PAD, width: bar, height: 2.5, rx: 1.25 }));
     if (item.parent) shape.append(svg("text", { class: "number", x: item.width - PAD, y: 20 }, number));
     shapes.set(item.key, shape);
     return shape;
@@ -97,13 +97,13 @@ export function createTree(picture, { onSelect, onMore }) {
     const last = nodes.find((node) => node.node === stop);
     for (const item of order) {
       const shape = shapes.get(item.key);
-      const chosen = !item.more && item.node.node === selected;
-      const stops = !item.more && item.node.node === stop;
-      shape.classList.toggle("stop", stops);
-      shape.classList.toggle("beyond", lit(item) && last !== undefined && item.depth > last.depth);
-      shape.setAttribute("aria-selected", String(chosen));
-      shape.setAttribute("tabindex", chosen ? "0" : "-1");
-      shape.setAttribute("aria-label", spoken(item) + (stops ? ". The model stops here" : ""));
+      const isSelected = !item.more && item.node.node === selected;
+      const isStop = !item.more && item.node.node === stop;
+      shape.classList.toggle("stop", isStop);
+      shape.classList.toggle("beyond", isOnPath(item) && last !== undefined && item.depth > last.depth);
+      shape.setAttribute("aria-selected", String(isSelected));
+      shape.setAttribute("tabindex", isSelected ? "0" : "-1");
+      shape.setAttribute("aria-label", ariaLabel(item) + (isStop ? ". Deepest node above the minimum probability" : ""));
     }
     if (!current()) shapes.get(order[0].key).setAttribute("tabindex", "0");
   }
@@ -117,13 +117,13 @@ export function createTree(picture, { onSelect, onMore }) {
     else onSelect(item.node);
   }
 
-  function walk(event) {
-    const at = order.findIndex((item) => shapes.get(item.key) === document.activeElement);
-    if (at < 0 || event.altKey || event.ctrlKey || event.metaKey) return;
-    const item = order[at];
-    const goal = {
-      ArrowDown: () => order[at + 1],
-      ArrowUp: () => order[at - 1],
+  function moveFocus(event) {
+    const index = order.findIndex((item) => shapes.get(item.key) === document.activeElement);
+    if (index < 0 || event.altKey || event.ctrlKey || event.metaKey) return;
+    const item = order[index];
+    const action = {
+      ArrowDown: () => order[index + 1],
+      ArrowUp: () => order[index - 1],
       ArrowLeft: () => item.parent,
       ArrowRight: () => item.children[0] ?? (item.node.children && !item.more ? choose(item) : null),
       Home: () => order[0],
@@ -131,9 +131,9 @@ export function createTree(picture, { onSelect, onMore }) {
       Enter: () => choose(item),
       " ": () => choose(item),
     }[event.key];
-    if (!goal) return;
+    if (!action) return;
     event.preventDefault();
-    const next = goal();
+    const next = action();
     if (!next) return;
     for (const shape of shapes.values()) shape.setAttribute("tabindex", "-1");
     const shape = shapes.get(next.key);
@@ -142,47 +142,47 @@ export function createTree(picture, { onSelect, onMore }) {
   }
 
   return {
-    /** Shows an explanation's nodes; `fresh` lets the path light up. */
-    show(given, marked, fresh) {
-      nodes = given;
-      marks = marked;
+    /** Shows the nodes of an explanation; `fresh` animates the path. */
+    show(newNodes, newMarks, fresh) {
+      nodes = newNodes;
+      marks = newMarks;
       width = Math.floor(picture.parentElement.clientWidth) || width;
       if (width) draw(fresh);
     },
-    /** Marks the step that is looked at and the node where the model stops. */
-    mark(given) {
-      marks = given;
-      if (order.length) mark(given);
+    /** Marks the selected step and the deepest node above the minimum probability. */
+    mark(newMarks) {
+      marks = newMarks;
+      if (order.length) mark(newMarks);
     },
   };
 }
 
-const lit = (item) => !item.more && item.node.on_path;
+const isOnPath = (item) => !item.more && item.node.on_path;
 
-function spoken(item) {
+function ariaLabel(item) {
   const { node } = item;
   const number = percent(item.probability);
-  if (item.more) return `${plural(node.hidden, "more branch", "more branches")}, ${number} together. Opens the list`;
-  if (!item.parent) return `Start, ${plural(node.classes, "class", "classes")}`;
+  if (item.more) return `${plural(node.hidden, "more branch", "more branches")}, ${number} together. Opens the list of classes`;
+  if (!item.parent) return `Root, ${plural(node.classes, "class", "classes")}`;
   const inside = node.children ? `, ${plural(node.classes, "class", "classes")} inside` : "";
   return `${node.name}, ${number}${node.on_path ? ", on the path" : ""}${inside}`;
 }
 
-/** How wide a text is, in pixels; of very long ones the beginning. */
-function breadth(text, font) {
+/** The width of a text in pixels; of a very long text only its beginning. */
+function textWidth(text, font) {
   canvas.font = font;
-  return canvas.measureText(text.slice(0, LONGEST)).width;
+  return canvas.measureText(text.slice(0, MAX_MEASURED)).width;
 }
 
-/** Text cut at the end so that it fits, by halving. */
-function cut(text, room, font) {
-  if (text.length <= LONGEST && breadth(text, font) <= room) return text;
-  const letters = Array.from(text.slice(0, LONGEST));
-  let [fits, fails] = [0, letters.length];
+/** Truncates a text to a width, by binary search. */
+function truncate(text, maxWidth, font) {
+  if (text.length <= MAX_MEASURED && textWidth(text, font) <= maxWidth) return text;
+  const characters = Array.from(text.slice(0, MAX_MEASURED));
+  let [fits, fails] = [0, characters.length];
   while (fits + 1 < fails) {
     const middle = (fits + fails) >> 1;
-    if (breadth(`${letters.slice(0, middle).join("").trimEnd()}…`, font) <= room) fits = middle;
+    if (textWidth(`${characters.slice(0, middle).join("").trimEnd()}…`, font) <= maxWidth) fits = middle;
     else fails = middle;
   }
-  return `${letters.slice(0, fits).join("").trimEnd()}…`;
+  return `${characters.slice(0, fits).join("").trimEnd()}…`;
 }

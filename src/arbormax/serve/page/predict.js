@@ -1,0 +1,84 @@
+/** Predicts many texts in requests of limited size, and waits when the service is busy. */
+
+import { post } from "./api.js";
+
+const CHUNK_SIZE = 200; // small enough for a smooth progress bar
+const MAX_ATTEMPTS = 12;
+const encoder = new TextEncoder();
+
+/**
+ * Writes the predictions of all texts that have none yet into `predictions`; blank texts get none.
+ * @param {string[]} texts
+ * @param {any[]} predictions  one entry per text, null if unknown; pass it again to continue after a stop
+ * @param {object} how
+ * @param {{max_texts: number, max_characters: number, max_body_bytes: number}} how.limits
+ * @param {object} how.options  further fields of every request
+ * @param {(done: number, isWaiting: boolean) => void} how.onProgress
+ * @param {AbortSignal} how.signal
+ */
+export async function predictAll(texts, predictions, { limits, options, onProgress, signal }) {
+  let done = 0;
+  for (const chunk of chunks(texts, predictions, limits)) {
+    if (chunk.length) {
+      const body = { ...options, texts: chunk.map((index) => truncate(texts[index], limits.max_characters)) };
+      const response = await predictWithRetries(body, signal, () => onProgress(done, true));
+      chunk.forEach((index, position) => (predictions[index] = response.predictions[position]));
+      done = chunk.at(-1) + 1;
+    }
+    onProgress(done, false);
+  }
+  onProgress(texts.length, false);
+}
+
+/**
+ * A text of at most `maxLength` characters.
+ * @param {string} text
+ * @param {number} maxLength
+ */
+export function truncate(text, maxLength) {
+  if (text.length <= maxLength) return text;
+  return text.slice(0, maxLength).replace(/[\ud800-\udbff]$/, "");
+}
+
+function* chunks(texts, predictions, limits) {
+  const maxTexts = Math.min(CHUNK_SIZE, limits.max_texts);
+  let chunk = [];
+  let bytes = 0;
+  for (let index = 0; index < texts.length; index += 1) {
+    if (predictions[index] || !texts[index].trim()) continue;
+    const size = encoder.encode(JSON.stringify(truncate(texts[index], limits.max_characters))).length + 1;
+    if (chunk.length === maxTexts || (chunk.length && bytes + size > 0.9 * limits.max_body_bytes)) {
+      yield chunk;
+      [chunk, bytes] = [[], 0];
+    }
+    chunk.push(index);
+    bytes += size;
+  }
+  if (chunk.length) yield chunk;
+}
+
+async function predictWithRetries(body, signal, onWait) {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await post("predict", body, signal);
+    } catch (error) {
+      if (error.status !== 503 || attempt >= MAX_ATTEMPTS) throw error;
+      onWait();
+      await pause(Math.min(60, error.wait || 2 ** Math.min(attempt, 5)), signal);
+    }
+  }
+}
+
+function pause(seconds, signal) {
+  return new Promise((resolve, reject) => {
+    const stop = () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    };
+    const timer = setTimeout(() => {
+      signal.removeEventListener("abort", stop);
+      resolve();
+    }, seconds * 1000);
+    signal.addEventListener("abort", stop, { once: true });
+  });
+}

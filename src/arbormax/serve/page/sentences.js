@@ -1,0 +1,41 @@
+/** Sentences that explain the numbers of a prediction. */
+
+import { isolate, percent, plural } from "./dom.js";
+
+/**
+ * How reliable the prediction is.
+ * @param {number} probability
+ */
+export function describeConfidence(probability) {
+  if (probability >= 0.95) return "The model is almost certain.";
+  if (probability >= 0.75) return "The model is fairly sure.";
+  if (probability >= 0.5) return "Probably right, but check the alternatives.";
+  if (probability >= 0.2) return "Uncertain: this is the most probable class, but it is probably wrong.";
+  return "Very uncertain: many classes are almost equally probable.";
+}
+
+/**
+ * The prediction for a minimum probability.
+ * @param {{node: number, path: string[], probability: number, classes?: number}} stop  node 0 is the root
+ * @param {{node: number}} leaf  the most probable class
+ * @param {number} tau
+ */
+export function describeStop(stop, leaf, tau) {
+  if (stop.node === 0) return `No prediction: no group has a probability above ${percent(tau)}.`;
+  const name = isolate(stop.path.at(-1));
+  if (stop.node === leaf.node) return `The prediction is the class ${name}.`;
+  const classes = stop.classes > 1 ? `, a group of ${plural(stop.classes, "class", "classes")}` : "";
+  return `The prediction is ${name} (${percent(stop.probability)})${classes}.`;
+}
+
+/**
+ * The probability of one step given its parent.
+ * @param {{name: string, probability: number, conditional: number}} step
+ * @param {{name: string}|null} parent
+ */
+export function describeStep(step, parent) {
+  const name = isolate(step.name);
+  if (!parent) return `${name} has a probability of ${percent(step.conditional)}.`;
+  const given = `Given ${isolate(parent.name)}, ${name} has a probability of ${percent(step.conditional)}`;
+  return `${given}; ${percent(step.probability)} overall.`;
+}
