@@ -99,6 +99,15 @@ def test_the_commands_that_a_page_shows_are_understood(page):
         assert not context.args
 
 
+def test_the_tables_of_names_are_those_of_the_registries():
+    import runpy
+
+    fill_tables = runpy.run_path(str(ROOT / "docs" / "tools" / "tables.py"))["fill_tables"]
+    for page in ALL:
+        text = page.read_text("utf-8")
+        assert fill_tables(text) == text, f"{page.name} is out of date: run docs/tools/tables.py"
+
+
 GOODS = {"home/kitchen/pan": "steel frying pan", "home/kitchen/knife": "bread knife", "garden/hose": "garden hose"}
 RUN = ("train", "predict", "compare", "crossval", "search", "explain", "report")  # others wait, or need a network
 

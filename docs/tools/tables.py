@@ -1,0 +1,54 @@
+"""Fill the tables of registered names in the documentation: `python docs/tools/tables.py`.
+
+A table stands between `<!-- table of heads -->` and `<!-- end of table -->`; `tests/test_docs.py` checks that all are
+up to date.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from arbormax.data.datasets import DATASETS
+from arbormax.decode import DECODERS
+from arbormax.encoders import ENCODERS
+from arbormax.heads import HEADS
+from arbormax.metrics import MEASURES
+from arbormax.taxonomy.formats import FORMATS
+
+ROOT = Path(__file__).parents[2]
+REGISTRIES = {
+    "heads": HEADS,
+    "decoders": DECODERS,
+    "measures": MEASURES,
+    "encoders": ENCODERS,
+    "formats": FORMATS,
+    "datasets": DATASETS,
+}
+MARKED = re.compile(r"(<!-- table of (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def fill_tables(text: str) -> str:
+    """The text of a page with its tables written anew."""
+    return MARKED.sub(lambda found: f"{found[1]}\n{table(found[2])}\n{found[3]}", text)
+
+
+def table(kind: str) -> str:
+    """A Markdown table of the names in a registry, with their summaries."""
+    registry = REGISTRIES[kind]
+    rows = [f"| `{name}` | {registry.summary(name)} |" for name in registry]
+    return "\n".join([f"| {registry.kind} | |", "|---|---|", *rows, ""])
+
+
+def main() -> None:
+    """Write every page whose tables have changed."""
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        before = page.read_text("utf-8")
+        after = fill_tables(before)
+        if after != before:
+            page.write_text(after, "utf-8")
+            print(page.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
