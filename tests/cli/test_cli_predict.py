@@ -14,11 +14,9 @@ import pytest
 from cli_tools import program, rows, write_csv
 
 from arbormax import Taxonomy
-from arbormax.cli.options import InputOptions
-from arbormax.cli.scoring import batches_of
 from arbormax.model import load_model
 from arbormax.model.predict import NodeNames
-from arbormax.model.rows import ROWS, predict_rows
+from arbormax.model.rows import ROWS, predict_rows, read_rows
 
 LABELS = {"sport", "weather", "shoes", "hats"}
 
@@ -184,7 +182,7 @@ def test_one_bad_row_is_one_line(refused, model, tmp_path):
         (["a.csv", "--out", "o.xls"], "suffix"),
         (["a.csv", "--out", "none/o.csv"], "does not exist"),
         (["a.csv", "--out", "."], None),
-        (["a.csv", "--out", "a.csv"], "input itself"),
+        (["a.csv", "--out", "a.csv"], "is the input file"),
         (["a.csv", "--format", "xml"], "--format"),
         (["a.csv", "--format", "parquet"], "--out"),
         (["a.csv", "--json", "--format", "csv"], "--json"),
@@ -253,7 +251,7 @@ def test_rows_are_read_only_as_they_are_needed(model):
             read += len(chunk)
             return len(chunk)
 
-    batches, column = batches_of(io.BufferedReader(Endless()), InputOptions(input_format="txt"))
+    batches, column = read_rows(io.BufferedReader(Endless()), format="txt")
     found = predict_rows(load_model(model), batches, column, batch_size=64, on_bad_rows=lambda problems: None)
     for _ in range(ROWS + 5):
         assert next(found)["label"] == "sport"

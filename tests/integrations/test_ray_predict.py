@@ -17,7 +17,6 @@ from arbormax import Taxonomy
 from arbormax.cli.app import app
 from arbormax.data import Examples, iter_rows
 from arbormax.encoders.bag import BagEncoder
-from arbormax.integrations import _corpus
 from arbormax.model import TrainConfig, save_model
 from arbormax.model.rows import ROWS
 from arbormax.training import fit
@@ -107,18 +106,10 @@ def killing(tmp_path, monkeypatch):
     return killing
 
 
-@pytest.fixture
-def large_pieces(monkeypatch):
-    """Pieces of several batches, also of a small corpus."""
-    monkeypatch.setattr(_corpus, "EACH", 1)
-
-
 @pytest.mark.slow
-def test_every_row_comes_once_and_in_its_order_when_a_worker_is_killed_half_way(
-    cluster, large_pieces, killing, model, tmp_path
-):
-    rows = list(corpus_rows(5 * ROWS + 100))
-    rows[4 * ROWS]["text"] = "the end"  # the second batch of the second piece
+def test_every_row_comes_once_and_in_its_order_when_a_worker_is_killed_half_way(cluster, killing, model, tmp_path):
+    rows = list(corpus_rows(6 * ROWS + 100))
+    rows[5 * ROWS]["text"] = "the end"  # the second batch of the second span
     file = write(tmp_path / "in" / "a.parquet", rows, row_group_size=3000)
     expected = predicted(tmp_path / "local.parquet", model, file, "--keep", "--top-k", "2")
     words = ["--engine", "ray", "--workers", "2", "--import", killing(1), "--keep", "--top-k", "2"]
@@ -130,15 +121,15 @@ def test_every_row_comes_once_and_in_its_order_when_a_worker_is_killed_half_way(
 
 
 @pytest.mark.slow
-def test_a_piece_that_kills_every_worker_ends_the_run(cluster, killing, model, tmp_path):
+def test_rows_that_kill_every_worker_end_the_run(cluster, killing, model, tmp_path):
     rows = list(corpus_rows(ROWS + 10))
     rows[ROWS + 5]["text"] = "the end"
     file = write(tmp_path / "in" / "a.parquet", rows)
     words = ["--engine", "ray", "--workers", "1", "--import", killing(99), "--out", tmp_path / "out.parquet"]
     result = told(model, file, *words)
     assert result.exit_code == 2, (result.output, result.exception)
-    assert "rows 2,049 to 2,058" in result.stderr
-    assert "died" in result.stderr
+    assert "rows 1 to 2,058" in result.stderr
+    assert "4 workers died" in result.stderr
     assert not list(tmp_path.glob("*out.parquet*"))
 
 
@@ -194,7 +185,7 @@ def test_the_program_starts_and_stops_a_ray_of_its_own_without_a_word(model, tmp
     assert result.stderr == f"written: {tmp_path / 'out.parquet'}, 100 rows\n"
 
     stopped = subprocess.Popen([*command, "--out", tmp_path / "stopped.parquet"], **options)
-    while not list(tmp_path.glob(".*.part")):
+    while not list(tmp_path.glob(".arbormax-*.tmp")):
         time.sleep(0.05)
     stopped.send_signal(signal.SIGINT)
     out, err = stopped.communicate(timeout=120)
@@ -211,19 +202,19 @@ def test_the_program_starts_and_stops_a_ray_of_its_own_without_a_word(model, tmp
         (["--out", "o.parquet"], "Parquet"),
         (["-m", "goal", "--out", "o.parquet"], "Parquet"),
         (["a.parquet"], "--out FILE.parquet"),
-        (["a.parquet", "--json", "--out", "o.parquet"], "leave --json away"),
-        (["nowhere", "--out", "o.parquet"], "nowhere: there is no such file"),
+        (["a.parquet", "--json", "--out", "o.parquet"], "--json cannot be combined with --engine ray"),
+        (["nowhere", "--out", "o.parquet"], "nowhere: no such file"),
         (["a.parquet", "--out", "o.csv"], "--out FILE.parquet"),
         (["a.parquet", "--delimiter", ";", "--out", "o.parquet"], "--delimiter"),
         (["a.parquet", "--text", "txet", "--out", "o.parquet"], "did you mean 'text'"),
         (["a.parquet", "--device", "cuda:1", "--out", "o.parquet"], "cuda:1"),
         (["a.parquet", "--workers", "0", "--out", "o.parquet"], "--workers"),
         (["a.parquet", "--out", "a.parquet"], "inputs"),
-        (["a.parquet", "--out", "none/o.parquet"], "no folder"),
+        (["a.parquet", "--out", "none/o.parquet"], "does not exist"),
         (["empty.parquet", "--out", "o.parquet"], "no texts"),
         (["none.parquet", "--out", "o.parquet"], "none.parquet"),
         (["broken.parquet", "--out", "o.parquet"], "not a whole Parquet file"),
-        (["*.part", "--out", "o.parquet"], "no file"),
+        (["*.part", "--out", "o.parquet"], "no file matches"),
         (["bare", "--out", "o.parquet"], ".parquet"),
         (["full", "--out", "full/o.parquet"], "among the inputs"),
         (["a.parquet", "other.parquet", "--keep", "--out", "o.parquet"], "one table"),
@@ -281,18 +272,6 @@ def test_without_ray_its_extra_is_named(model, tmp_path, monkeypatch):
     result = told(model, file, "--engine", "ray", "--out", tmp_path / "o.parquet")
     assert result.exit_code == 2
     assert "arbormax[ray]" in result.stderr
-
-
-@pytest.mark.parametrize("workers", [1, 3, 1000])
-@pytest.mark.parametrize("counts", [(1,), (0, 5, ROWS), (100 * ROWS + 1, 3, 0, 7 * ROWS)])
-def test_pieces_are_all_rows_and_begin_where_batches_begin(counts, workers):
-    files = tuple(f"{place}" for place in range(len(counts)))
-    pieces = _corpus.Corpus(files, counts, True).pieces(workers)
-    assert [piece.at for piece in pieces] == list(range(len(pieces)))
-    assert all(piece.first % ROWS == 0 and 0 < piece.stop - piece.first <= _corpus.MOST for piece in pieces)
-    for file, count in zip(files, counts, strict=True):
-        own = [(piece.first, piece.stop) for piece in pieces if piece.file == file]
-        assert [row for span in own for row in range(*span)] == list(range(count))
 
 
 @pytest.mark.parametrize("group", [1, 7, 100])

@@ -1,4 +1,4 @@
-"""`arbormax explain`: why a model gives its answer for one text."""
+"""`arbormax explain`: the reasons for the prediction of one text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from arbormax.cli import output
 from arbormax.cli.options import Decoder, Device, Imports, Json, import_modules, resolve_device
-from arbormax.cli.scoring import decoding_of
+from arbormax.cli.predict import Tau
 from arbormax.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,30 +23,29 @@ _TITLE, _WORD = 200, 30  # characters of the text above a tree, and of a word
 
 
 def explain(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model.")],
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="One text, here.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to explain.")],
     decoder: Decoder = None,
-    tau: Annotated[
-        float | None, typer.Option(help="Stop where the probability falls to this; --decoder threshold.")
-    ] = None,
-    siblings: Annotated[int, typer.Option(min=1, help="Children to show at each step, the best.")] = 5,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a picture, too.")] = None,
+    tau: Tau = None,
+    siblings: Annotated[int, typer.Option(min=1, help="Number of children to show at each step.")] = 5,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write an SVG picture.")] = None,
     device: Device = "auto",
     imports: Imports = None,
     json: Json = False,
 ) -> None:
-    """Show why: the probability of every step down the tree, what else was possible, and the words that mattered.
+    """Explain the prediction for one text: the probability of each step, the alternatives, and the words that mattered.
 
     Example: `arbormax explain reviews-model "The heel broke on the first day" --svg why.svg`
     """
-    decoding = decoding_of(decoder, tau, 0)
     if not text.strip():
-        raise InputError("TEXT is empty: give it some words")
+        raise InputError("the text is empty", argument="text")
     import_modules(imports)
     from arbormax.model import load_model
-    from arbormax.model.explain import explain as explained
+    from arbormax.model.explain import explain as explain_text
+    from arbormax.model.predict import Decoding
 
-    found = explained(load_model(model, resolve_device(device)), text, decoding=decoding, siblings=siblings)
+    decoding = Decoding.choose(decoder, tau)
+    found = explain_text(load_model(model, resolve_device(device)), text, decoding=decoding, siblings=siblings)
     if svg is not None:
         from arbormax.cli.drawn import write_drawing
         from arbormax.report import prediction_svg

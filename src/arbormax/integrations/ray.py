@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,16 +23,16 @@ from typing import Any
 
 from arbormax._files import atomic_write
 from arbormax.data.tables import iter_rows
-from arbormax.data.tables.writing import GROUP, arrow, schema_of, table_of
+from arbormax.data.tables.writing import ROW_GROUP, import_arrow, infer_schema, to_arrow
 from arbormax.errors import InputError, MissingDependencyError, OptionError, TableError
 from arbormax.model import Model, load_model
 from arbormax.model.folder import read_record
 from arbormax.model.predict import Decoding
-from arbormax.model.rows import ROWS, column_prefix, predict_rows
+from arbormax.model.rows import ROWS, BadRows, column_prefix, predict_rows
 
 SPAN = 4 * ROWS  # rows that a worker predicts at a time
-RESTARTS = 3  # of a worker that dies
-PROBLEM = "__problem__"  # the column that describes a row that cannot be read
+ATTEMPTS = 4  # workers that may die on one span
+PROBLEMS = "__problems__"  # the column that describes rows that cannot be read
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def predict_parquet(
     device: str = "auto",
     workers: int | None = None,
     modules: Sequence[str] = (),
-    on_bad_rows: Callable[[list[str]], None] | None = None,
+    on_bad_rows: Callable[[list[str]], None] = BadRows("input"),  # noqa: B008 - raises, so it has no state
     progress: Callable[[str, int, int], None] | None = None,
 ) -> int:
     """Predict the rows of Parquet files, write them to one Parquet file, and return their number.
@@ -112,26 +113,35 @@ def predict_parquet(
         ]
         written = done = 0
         report("predicting", 0, total)
-        with arrow()[1].ParquetWriter(stream, job.schema) as writer:
+        with import_arrow()[1].ParquetWriter(stream, job.schema) as writer:
             for table in _tables(ray, job, spans, min(concurrency, len(spans)), resources):
-                problems = [problem for problem in table[PROBLEM].to_pylist() if problem is not None]
-                if problems and on_bad_rows is None:
-                    raise TableError(f"{len(problems)} rows cannot be read:", problems)
-                if problems and on_bad_rows is not None:
+                for problems in table[PROBLEMS].drop_null().to_pylist():
                     on_bad_rows(problems)
-                rows = table.filter(table[PROBLEM].is_null()).select(job.schema.names)
+                    done += len(problems)
+                rows = table.filter(table[PROBLEMS].is_null()).select(job.schema.names)
                 writer.write_table(rows)
-                written, done = written + rows.num_rows, done + table.num_rows
+                written, done = written + rows.num_rows, done + rows.num_rows
                 report("predicting", done, total)
         if not written:
             raise InputError(f"{', '.join(map(str, sources))}: found no texts")
     return written
 
 
+class Attempts:
+    """Counts how often each span was started: Ray restarts workers that die without a limit."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, int]] = Counter()
+
+    def start(self, file: str, first: int) -> int:
+        self.counts[file, first] += 1
+        return self.counts[file, first]
+
+
 class Worker:
     """Predicts the rows of spans; the model is loaded once."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, attempts: Any) -> None:
         import torch
 
         torch.set_num_threads(job.threads)
@@ -139,25 +149,28 @@ class Worker:
             sys.path.append(job.folder)
         for name in job.modules:
             import_module(name)
-        self.job = job
+        self.job, self.attempts = job, attempts
         self.model: Model = load_model(job.model, job.device)
 
     def __call__(self, batch: dict[str, Any]) -> Iterator[Any]:
         """One table for each ROWS rows of the span, with a description of the rows that cannot be read."""
         job = self.job
-        file, first, stop = (batch[name][0] for name in ("file", "first", "stop"))
-        pa, _ = arrow()
-        schema = job.schema.append(pa.field(PROBLEM, pa.string()))
+        file, first, stop = (batch[name].tolist()[0] for name in ("file", "first", "stop"))
+        if import_module("ray").get(self.attempts.start.remote(file, first)) > ATTEMPTS:
+            raise InputError(
+                f"rows {first + 1:,} to {stop:,} of {file}: {ATTEMPTS} workers died; is there enough memory?"
+            )
+        pa, _ = import_arrow()
+        schema = job.schema.append(pa.field(PROBLEMS, pa.list_(pa.string())))
         how: dict[str, Any] = {"format": "parquet", "records": job.keep, "on_bad_rows": "skip"}
-        batches = iter_rows(
-            Path(job.folder, file), [job.text], ROWS, required=[job.text], span=(int(first), int(stop)), **how
-        )
+        batches = iter_rows(Path(job.folder, file), [job.text], ROWS, required=[job.text], span=(first, stop), **how)
         for part in batches:
             options: dict[str, Any] = {"batch_size": job.batch_size, "keep": job.keep}
             found = predict_rows(self.model, [part], job.text, job.decoding, on_bad_rows=lambda _: None, **options)
-            rows = [{"file": str(file), **row} if job.has_files else row for row in found]
+            rows = [{"file": file, **row} if job.has_files else row for row in found]
             where = f"{file}: " if job.has_files else ""
-            yield table_of([*({PROBLEM: where + problem} for problem in part.problems), *rows], schema)
+            problems = [{PROBLEMS: [where + problem for problem in part.problems]}] if part.problems else []
+            yield to_arrow([*problems, *rows], schema)
 
 
 def _tables(
@@ -169,9 +182,7 @@ def _tables(
         Worker,
         batch_size=1,
         compute=data.ActorPoolStrategy(size=workers),
-        fn_constructor_args=(job,),
-        max_restarts=RESTARTS,
-        max_task_retries=RESTARTS,
+        fn_constructor_args=(job, ray.remote(num_cpus=0, max_restarts=-1)(Attempts).remote()),
         **resources,
     )
     dataset.context.execution_options.preserve_order = True
@@ -179,8 +190,6 @@ def _tables(
     dataset.context.print_on_execution_start = False
     try:
         yield from dataset.iter_batches(batch_size=None, batch_format="pyarrow")
-    except ray.exceptions.RayActorError as error:
-        raise InputError("a worker died several times; is there enough memory for so many workers?") from error
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error
 
@@ -208,7 +217,7 @@ def _list_files(source: Path) -> list[str]:
 
 def _count_rows(files: Sequence[str], text: str, keep: bool) -> list[int]:
     """The number of rows of each file; an error if the files lack the texts or cannot be one table."""
-    _, pq = arrow()
+    _, pq = import_arrow()
     names = [next(iter_rows(file, [text], records=keep, format="parquet", span=(0, 0))).names for file in files]
     for file, columns in zip(files, names, strict=True):
         if keep and set(columns) != set(names[0]):
@@ -222,17 +231,17 @@ def _count_rows(files: Sequence[str], text: str, keep: bool) -> list[int]:
 
 def _schema(files: Sequence[str], text: str, keep: bool, decoding: Decoding, has_several: bool) -> Any:
     """The schema of the output, from the first rows as a single process derives it."""
-    pa, _ = arrow()
+    pa, _ = import_arrow()
     own: list[dict[str, Any]] = [{"file": files[0], "line": 1} if has_several else {"line": 1}]
     if keep:
         options: dict[str, Any] = {"required": [text], "records": True, "on_bad_rows": "skip", "format": "parquet"}
         batches = chain.from_iterable(iter_rows(file, [text], ROWS, **options) for file in files)
-        own = list(islice(chain.from_iterable(batch.rows for batch in batches), GROUP))
+        own = list(islice(chain.from_iterable(batch.rows for batch in batches), ROW_GROUP))
     row: dict[str, Any] = {"label": "a", "path": ["a"], "probabilities": [1.0]}
     if decoding.top_k:
         row["top"] = [{"label": "a", "probability": 1.0}]
     prefix = column_prefix(own) if keep else ""
-    return pa.schema([*schema_of(own), *schema_of([{prefix + name: value for name, value in row.items()}])])
+    return pa.schema([*infer_schema(own), *infer_schema([{prefix + name: value for name, value in row.items()}])])
 
 
 def _check_out(out: Path, sources: Sequence[Path | str], files: Sequence[str]) -> None:
@@ -271,7 +280,7 @@ def _session(ray: Any, workers: int | None) -> Iterator[bool]:
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     try:
-        with _deferred_interrupt():
+        with _deferred_interrupt(), _no_stderr():
             ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
         yield is_own
     finally:
@@ -304,6 +313,19 @@ def _deferred_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, former)
     if received:
         raise KeyboardInterrupt
+
+
+@contextmanager
+def _no_stderr() -> Iterator[None]:
+    """Discard what compiled code writes to stderr: Ray announces there that it will log nothing."""
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as null:
+        os.dup2(null.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _num_cpus() -> int:

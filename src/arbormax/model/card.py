@@ -32,7 +32,7 @@ def model_card(model: Model, metrics: dict[str, Any], kind: Kind = "text") -> st
         f"# {config.encoder} with a {config.head} softmax over {tax.num_leaves:,} classes",
         "",
         f"{_INTRODUCTIONS[kind]}, trained with arbormax {__version__} (torch {torch.__version__}). It assigns a "
-        f"probability to each of the {tax.num_nodes:,} nodes of a tree of depth {tax.depth}; the classes are the leaves.",
+        f"probability to each of the {tax.num_nodes:,} nodes of a tree of depth {tax.depth}; classes are leaves.",
         "",
         "```python",
         "import arbormax as am",
