@@ -213,7 +213,7 @@ def test_the_program_starts_and_stops_a_ray_of_its_own_without_a_word(model, tmp
         (["a.parquet", "--out", "none/o.parquet"], "does not exist"),
         (["empty.parquet", "--out", "o.parquet"], "no texts"),
         (["none.parquet", "--out", "o.parquet"], "none.parquet"),
-        (["broken.parquet", "--out", "o.parquet"], "not a whole Parquet file"),
+        (["broken.parquet", "--out", "o.parquet"], "not a complete Parquet file"),
         (["*.part", "--out", "o.parquet"], "no file matches"),
         (["bare", "--out", "o.parquet"], ".parquet"),
         (["full", "--out", "full/o.parquet"], "among the inputs"),
