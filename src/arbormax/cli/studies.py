@@ -152,7 +152,9 @@ def compare(
     if out is not None:
         measured_on = texts.test if texts.test is not None and result.measured_on == "test" else texts.train
         command = errors.command_line(ctx)
-        results = comparison(result, measured_on, texts.taxonomy, data=texts.origin, command=command, texts=not no_texts)
+        results = comparison(
+            result, measured_on, texts.taxonomy, data=texts.origin, command=command, texts=not no_texts
+        )
         _write_results(out, results)
     if json:
         output.print_json(told)
