@@ -29,7 +29,7 @@ import pytorch_lightning as pl
 import torch
 
 from arbormax.data import Batches, Dataset, Examples, load
-from arbormax.data.folds import held_out
+from arbormax.data.folds import hold_out
 from arbormax.data.tokens import words
 from arbormax.model import Model, TrainConfig
 from arbormax.training import fit
@@ -125,7 +125,7 @@ def tuned(job: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     """One point of the grid: accuracy on a tenth of the titles, held out from training."""
     warnings.simplefilter("ignore")
     name, settings = job
-    train, valid = held_out(dataset().train, 0.1, seed=0)
+    train, valid = hold_out(dataset().train, 0.1, seed=0)
     assert valid is not None
     try:
         seconds, predict = Contender(name, train, threads=1).run(**settings)

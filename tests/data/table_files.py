@@ -1,4 +1,4 @@
-"""Tables of two columns, written by hand."""
+"""Helpers that write tables of two columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def write(path, content):
 
 def as_csv(rows, delimiter=",", header=("text", "label"), end="\r\n"):
     out = io.StringIO(newline="")
-    # csv leaves a lone carriage return bare where lines end in a newline
+    # the csv module does not quote a lone carriage return if lines end in a newline
     quoting = csv.QUOTE_ALL if end == "\n" else csv.QUOTE_MINIMAL
     writer = csv.writer(out, delimiter=delimiter, lineterminator=end, quoting=quoting)
     writer.writerows([header, *rows] if header else rows)
@@ -30,7 +30,7 @@ def as_jsonl(rows):
     return "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
 
 
-def problems_of(path, **options):
+def read_problems(path, **options):
     with pytest.raises(TableError) as caught:
         read_table(path, **options)
     return caught.value.problems

@@ -1,4 +1,4 @@
-"""The course of batches: every item once, little padding, an order that follows from seed, epoch and position."""
+"""Batches: every item once, little padding, and an order that depends on seed, epoch and position."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def course(lengths, size, **options) -> Batches:
     """Batches whose targets are the items' own positions."""
     lengths = np.asarray(lengths, dtype=np.int64)
     rows = Ragged.from_lengths(np.ones(lengths.sum(), dtype=np.int64), lengths)
-    return Batches(rows, np.arange(len(lengths)), lambda r: (torch.from_numpy(r.padded(0)),), size, **options)
+    return Batches(rows, np.arange(len(lengths)), lambda r: (torch.from_numpy(r.pad(0)),), size, **options)
 
 
 def targets(batches) -> list[list[int]]:
@@ -26,7 +26,7 @@ LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=40)
 
 
 @given(LENGTHS, st.integers(1, 12), st.booleans(), st.booleans(), st.integers(0, 3))
-def test_an_epoch_has_every_item_once_in_batches_of_the_asked_size(lengths, size, shuffle, sort, seed):
+def test_an_epoch_has_every_item_once_in_batches_of_the_requested_size(lengths, size, shuffle, sort, seed):
     batches = course(lengths, size, shuffle=shuffle, sort=sort, seed=seed)
     found = targets(batches)
     assert sorted(item for batch in found for item in batch) == list(range(len(lengths)))
@@ -35,26 +35,26 @@ def test_an_epoch_has_every_item_once_in_batches_of_the_asked_size(lengths, size
 
 
 @given(LENGTHS, st.integers(1, 5), st.integers(1, 4), st.booleans(), st.integers(0, 2))
-def test_ranks_share_an_epoch_and_take_equally_many_steps(lengths, size, ranks, sort, epoch):
+def test_ranks_divide_an_epoch_into_the_same_number_of_steps(lengths, size, ranks, sort, epoch):
     one = course(lengths, size, shuffle=True, sort=sort)
     shares = [course(lengths, size, shuffle=True, sort=sort, rank=r, ranks=ranks) for r in range(ranks)]
     plans = [share.plan(epoch) for share in shares]
     whole = {tuple(batch) for batch in one.plan(epoch)}
     assert {tuple(batch) for plan in plans for batch in plan} == whole
     assert {len(plan) for plan in plans} == {len(share) for share in shares} == {-(-len(whole) // ranks)}
-    # only to fill up the last round does a batch come again
+    # a batch is repeated only to complete the last round
     assert sum(len(plan) for plan in plans) - len(whole) < ranks
 
 
 @given(LENGTHS, st.integers(1, 5), st.integers(1, 4))
-def test_ranks_that_validate_have_every_item_once_among_them(lengths, size, ranks):
+def test_every_item_is_validated_by_one_rank(lengths, size, ranks):
     shares = [course(lengths, size, sort=True, rank=rank, ranks=ranks) for rank in range(ranks)]
     found = [targets(share) for share in shares]
     assert sorted(item for share in found for batch in share for item in batch) == list(range(len(lengths)))
     assert [len(share) for share in shares] == [len(share) for share in found]
 
 
-def test_the_order_follows_from_seed_and_epoch():
+def test_the_order_depends_on_seed_and_epoch():
     lengths = np.arange(50) % 7
     first = course(lengths, 4, shuffle=True, sort=True, seed=3)
     again = course(lengths, 4, shuffle=True, sort=True, seed=3)
@@ -67,7 +67,7 @@ def test_the_order_follows_from_seed_and_epoch():
 
 
 @pytest.mark.parametrize("taken", [0, 1, 5, 12, 13, 14, 20])
-def test_a_course_goes_on_where_its_state_says(taken):
+def test_iteration_resumes_from_its_state(taken):
     options = {"shuffle": True, "sort": True, "seed": 1}
     lengths = np.arange(50) % 7
     whole = course(lengths, 4, **options)
@@ -87,7 +87,7 @@ def test_a_course_goes_on_where_its_state_says(taken):
     assert found == wanted
 
 
-def test_realistic_lengths_are_padded_by_a_few_per_cent_only():
+def test_sorting_keeps_padding_to_a_few_per_cent():
     lengths = np.clip(np.random.default_rng(0).lognormal(3.0, 0.7, 20_000), 1, 512).astype(int)
     for size in (10, 64):
         batches = course(lengths, size, shuffle=True, sort=True)
@@ -98,24 +98,24 @@ def test_realistic_lengths_are_padded_by_a_few_per_cent_only():
         assert 1 - lengths.sum() / wasted > 0.4
 
 
-def test_batches_of_like_length_still_mix_anew_in_every_epoch():
+def test_sorted_batches_are_mixed_differently_in_every_epoch():
     batches = course(np.full(500, 5), 5, shuffle=True, sort=True)
     pairs = [{frozenset(items.tolist()) for items in batches.plan(epoch)} for epoch in range(2)]
     assert len(pairs[0] & pairs[1]) < 5
 
 
-def test_the_longest_texts_do_not_always_come_last():
+def test_the_longest_texts_are_not_always_last():
     batches = course(np.arange(400), 4, shuffle=True, sort=True)
     firsts = [batches.plan(epoch)[0].max() for epoch in range(20)]
     assert max(firsts) > 200 > min(firsts)
 
 
-def test_a_batch_larger_than_the_data_holds_them_all():
+def test_a_batch_larger_than_the_data_contains_all_items():
     assert [len(batch) for batch in targets(course([1, 2, 3], 100, shuffle=True, sort=True))] == [3]
 
 
-def test_misuse_is_told():
-    with pytest.raises(OptionError, match="at least one item, not 0"):
+def test_invalid_arguments_are_errors():
+    with pytest.raises(OptionError, match="expected at least 1, found 0"):
         course([1, 2], 0)
     with pytest.raises(InputError, match="found 2 rows and 3 targets"):
         Batches(Ragged.from_lists([[1], [2]]), np.arange(3), lambda rows: (), 1)

@@ -1,4 +1,4 @@
-"""Datasets by name: the trees, the files they are read from, and what is said when something is wrong."""
+"""Datasets: trees, files and errors."""
 
 import hashlib
 import os
@@ -30,7 +30,7 @@ REAL = Path(os.environ.get("ARBORMAX_DATA") or "no-such-folder")
 
 
 def real(name):
-    """The folder of the real data, or a skip where this dataset is not in it."""
+    """The folder of the real data; skips the test if this dataset is missing."""
     if not all(paper.SOURCES[name].find(REAL, split) for split in SPLITS):
         pytest.skip(f"ARBORMAX_DATA names no folder with {name}")
     return REAL
@@ -97,7 +97,7 @@ def test_the_real_files_have_the_known_digests(name):
         assert rows_digest(remote.read_rows(path)) == remote.rows_sha256
 
 
-def test_the_real_trec_rows_written_as_published_have_the_published_sums(tmp_path):
+def test_the_real_trec_rows_written_as_published_have_the_published_digests(tmp_path):
     from arbormax.data import fetch
 
     remotes = paper.TREC.remote_files
@@ -110,14 +110,14 @@ def test_the_real_trec_rows_written_as_published_have_the_published_sums(tmp_pat
     assert datasets.load("trec", tmp_path).train.inputs == datasets.load("trec", REAL).train.inputs
 
 
-def test_the_listing_counts_the_rows_of_the_real_files():
+def test_the_status_counts_the_rows_of_the_real_files():
     for name in PAPER:
         real(name)
     statuses = {status.name: status for status in datasets.available(REAL)}
     assert {name: (statuses[name].train, statuses[name].test) for name in PAPER} == ROWS
 
 
-def test_a_table_gives_texts_and_the_nodes_of_their_labels(tmp_path):
+def test_a_table_is_read_as_texts_and_the_nodes_of_their_labels(tmp_path):
     put(tmp_path, "r8", "train.tsv", "earn\tprofits rose\ncrude\toil fell\n")
     put(tmp_path, "r8", "test.tsv", "ship\tport closed\n")
     dataset = datasets.load("r8", tmp_path)
@@ -128,7 +128,7 @@ def test_a_table_gives_texts_and_the_nodes_of_their_labels(tmp_path):
     assert "Reuters" in dataset.licence
 
 
-def test_the_published_trec_files_and_the_tables_give_equal_rows(tmp_path):
+def test_the_published_trec_files_and_the_tables_have_equal_rows(tmp_path):
     rows = [("LOC:city", "Which city is the sisterðcity of Los Angeles ?"), ("ABBR:exp", "What is `` NASA '' ?")]
     original = "".join(f"{label} {text} \r\n" for label, text in rows).encode("iso-8859-1")
     table = "".join(f"{label}\t{text}\n" for label, text in rows)
@@ -146,7 +146,7 @@ def test_the_published_trec_files_and_the_tables_give_equal_rows(tmp_path):
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", " \n", " \t\r\n", ""])
-def test_line_ends_and_trailing_blanks_do_not_matter(tmp_path, end):
+def test_line_ends_and_trailing_blanks_are_ignored(tmp_path, end):
     put(tmp_path, "r8", "r8-train-all-terms.txt", f"earn\tprofits rose{end or chr(10)}acq\tbid made{end}")
     put(tmp_path, "r8", "test.tsv", "acq\tbid made\n\n\n")
     dataset = datasets.load("r8", tmp_path)
@@ -154,7 +154,7 @@ def test_line_ends_and_trailing_blanks_do_not_matter(tmp_path, end):
     assert dataset.test.inputs == ["bid made"]
 
 
-def test_a_published_file_is_taken_before_a_table(tmp_path):
+def test_a_published_file_is_preferred_to_a_table(tmp_path):
     put(tmp_path, "r8", "r8-train-all-terms.txt", "earn\tpublished\n")
     put(tmp_path, "r8", "train.tsv", "earn\ttable\n")
     put(tmp_path, "r8", "test.tsv", "earn\ttable\n")
@@ -174,15 +174,15 @@ def test_only_line_feeds_end_a_line(tmp_path):
     assert (len(dataset.train), len(dataset.test)) == (1, 1)
 
 
-def test_all_faults_of_both_files_are_told_at_once_with_their_lines(tmp_path):
+def test_all_defects_of_both_files_are_reported_in_one_error_with_lines(tmp_path):
     put(tmp_path, "r8", "train.tsv", "earn\tfine\nearn\t \n\tno label\nernings\tx\n\nearn\tfine\nernings\ty\n")
     put(tmp_path, "r8", "test.tsv", "no tab here\n")
     with pytest.raises(InputError) as caught:
         datasets.load("r8", tmp_path)
-    told = str(caught.value)
+    reported = str(caught.value)
     for part in ("train.tsv, line 2: no text", "line 3: no label", "lines 4, 7: unknown label 'ernings'", "line 5: no"):
-        assert part in told
-    assert "test.tsv, line 1: no text" in told
+        assert part in reported
+    assert "test.tsv, line 1: no text" in reported
 
 
 def test_an_unknown_label_gets_a_suggestion(tmp_path):
@@ -199,33 +199,33 @@ def test_an_empty_file_is_an_error(tmp_path):
         datasets.load("r8", tmp_path)
 
 
-def test_a_table_in_another_encoding_is_told_with_its_line(tmp_path):
+def test_the_error_about_another_encoding_names_the_line(tmp_path):
     put(tmp_path, "r8", "train.tsv", b"earn\tok\nearn\tcaf\xe9\n")
     put(tmp_path, "r8", "test.tsv", "earn\tx\n")
     with pytest.raises(InputError, match=r"train\.tsv, line 2: expected utf-8"):
         datasets.load("r8", tmp_path)
 
 
-def test_many_faults_are_cut_short(tmp_path):
+def test_a_long_list_of_defects_is_shortened(tmp_path):
     put(tmp_path, "r8", "train.tsv", "earn\n" * 50)
     put(tmp_path, "r8", "test.tsv", "earn\tx\n")
     with pytest.raises(InputError, match="and 30 more"):
         datasets.load("r8", tmp_path)
 
 
-def test_a_dataset_that_is_not_there_says_which_files_go_where(tmp_path):
+def test_the_error_about_a_missing_dataset_names_the_files_and_their_paths(tmp_path):
     put(tmp_path, "20ng", "train.tsv", "sci.med\tx\n")
     with pytest.raises(datasets.MissingDataError) as caught:
         datasets.load("20ng", tmp_path)
-    told = str(caught.value)
-    assert str(tmp_path / "20ng" / "20ng-test-all-terms.txt") in told
-    assert "20ng-train-all-terms.txt" not in told
-    assert "arbormax data fetch 20ng" in told
+    reported = str(caught.value)
+    assert str(tmp_path / "20ng" / "20ng-test-all-terms.txt") in reported
+    assert "20ng-train-all-terms.txt" not in reported
+    assert "arbormax data fetch 20ng" in reported
     assert isinstance(caught.value, FileNotFoundError)
 
 
 @pytest.mark.parametrize(("split", "other"), [("train", "test"), ("test", "train")])
-def test_a_split_is_read_without_a_look_at_the_other(tmp_path, monkeypatch, split, other):
+def test_a_split_is_read_without_the_other(tmp_path, monkeypatch, split, other):
     put(tmp_path, "r8", f"{split}.tsv", "crude\toil fell\nearn\tprofits rose\n")
     put(tmp_path, "r8", f"{other}.tsv", b"no table \xff at all")
     alone = datasets.load_split("r8", split, tmp_path)
@@ -240,7 +240,7 @@ def test_a_split_is_read_without_a_look_at_the_other(tmp_path, monkeypatch, spli
     assert f"r8-{split}" not in str(caught.value)
 
 
-def test_both_splits_by_themselves_are_those_of_the_whole(tmp_path):
+def test_both_splits_equal_those_of_the_whole_dataset(tmp_path):
     put(tmp_path, "r8", "train.tsv", "earn\tone\nacq\ttwo\n")
     put(tmp_path, "r8", "r8-test-all-terms.txt", "ship\tthree\n")
     whole = datasets.load("r8", tmp_path)
@@ -249,14 +249,14 @@ def test_both_splits_by_themselves_are_those_of_the_whole(tmp_path):
         assert alone.digest() == getattr(whole, split).digest()
 
 
-def test_a_split_that_cannot_be_is_told():
+def test_an_unknown_split_or_dataset_is_an_error():
     with pytest.raises(OptionError, match="did you mean 'r52'"):
         datasets.load_split("r53", "train")
     with pytest.raises(OptionError, match="split: expected one of train, test, found 'valid'"):
         datasets.load_split("r8", "valid")
 
 
-def test_a_fault_in_a_split_is_told_with_its_line(tmp_path):
+def test_a_defect_in_a_split_is_reported_with_its_line(tmp_path):
     put(tmp_path, "r8", "train.tsv", "earn\tfine\nernings\tx\n")
     with pytest.raises(InputError, match=r"train\.tsv, line 2: unknown label 'ernings'"):
         datasets.load_split("r8", "train", tmp_path)
@@ -267,7 +267,7 @@ def test_an_unknown_name_gets_a_suggestion():
         datasets.load("icd-10-cm")
 
 
-def test_the_listing_tells_what_is_there_and_what_is_missing(tmp_path):
+def test_the_status_lists_what_was_found_and_what_is_missing(tmp_path):
     put(tmp_path, "r8", "r8-train-all-terms.txt", "earn\tx\nearn\ty\r\n\n")
     put(tmp_path, "r8", "test.tsv", "earn\tx")
     statuses = {status.name: status for status in datasets.available(tmp_path)}
@@ -281,7 +281,7 @@ def test_the_listing_tells_what_is_there_and_what_is_missing(tmp_path):
     assert statuses["icd10cm"].available
 
 
-def test_the_data_folder_is_the_named_one_else_in_the_users_cache(monkeypatch, tmp_path):
+def test_the_data_folder_is_that_of_the_environment_or_in_the_users_cache(monkeypatch, tmp_path):
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("ARBORMAX_DATA", raising=False)
@@ -296,7 +296,7 @@ def test_the_data_folder_is_the_named_one_else_in_the_users_cache(monkeypatch, t
     assert not (tmp_path / "here").exists()
 
 
-def test_the_data_folder_follows_the_custom_of_macos_and_windows(monkeypatch, tmp_path):
+def test_the_data_folder_follows_the_conventions_of_macos_and_windows(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("ARBORMAX_DATA", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -307,7 +307,7 @@ def test_the_data_folder_follows_the_custom_of_macos_and_windows(monkeypatch, tm
     assert datasets.data_root() == tmp_path / "Local" / "arbormax"
 
 
-def test_load_looks_in_the_named_folder(monkeypatch, tmp_path):
+def test_load_reads_from_the_folder_of_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("ARBORMAX_DATA", str(tmp_path))
     for split in SPLITS:
         put(tmp_path, "r8", f"{split}.tsv", "earn\tx\n")
@@ -331,7 +331,7 @@ def test_an_icd10cm_path_reads_from_chapter_through_blocks_to_category(icd):
     )
 
 
-def test_headings_that_span_blocks_stand_above_them(icd):
+def test_headings_are_parents_of_the_blocks_that_they_span(icd):
     tax = icd.taxonomy
     (lip,) = (node for node in tax.leaves.tolist() if tax.names[node].startswith("C00 "))
     assert [name.split()[0] for name in tax.path(lip)] == ["2", "C00-C96", "C00-C75", "C00-C14", "C00"]
@@ -346,7 +346,7 @@ def test_a_block_and_the_category_of_the_same_code_are_two_nodes(icd):
     assert tax.names[tax.parent[hiv]] == tax.names[hiv]
 
 
-def test_training_never_sees_a_test_text_of_icd10cm(icd):
+def test_no_test_text_of_icd10cm_is_a_training_text(icd):
     titles = {title.casefold() for title in icd.train.inputs}
     assert not [term for term in icd.test.inputs if term.casefold() in titles]
 
@@ -358,7 +358,7 @@ def test_icd10cm_texts_are_whole_and_not_repeated_within_a_class(icd):
         assert len(rows) == len(set(rows))
 
 
-def test_known_texts_of_icd10cm_carry_their_category(icd):
+def test_known_texts_of_icd10cm_have_their_category(icd):
     tax = icd.taxonomy
     train = dict(zip(icd.train.inputs, icd.train.nodes.tolist(), strict=True))
     test = dict(zip(icd.test.inputs, icd.test.nodes.tolist(), strict=True))
@@ -367,19 +367,19 @@ def test_known_texts_of_icd10cm_carry_their_category(icd):
     assert tax.names[test["Classical cholera"]] == "A00 Cholera"
 
 
-def test_the_listing_of_icd10cm_tells_the_rows_that_loading_gives(icd, monkeypatch):
+def test_the_status_of_icd10cm_has_the_row_counts_of_the_dataset(icd, monkeypatch):
     status = ICD10CM.status()
     assert (status.available, status.train, status.test) == (True, len(icd.train), len(icd.test))
     monkeypatch.setattr(icd10cm, "SIZES", {})
     assert ICD10CM.status() == status
 
 
-def test_icd10cm_names_its_edition(icd):
+def test_icd10cm_names_its_release(icd):
     assert icd.source.startswith("ICD-10-CM, release of ")
     assert icd.source.endswith(ICD10CM.status().found[0])
 
 
-def test_icd10cm_without_its_package_says_what_to_install(monkeypatch):
+def test_the_error_about_a_missing_icd10cm_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "simple_icd_10_cm", None)
     with pytest.raises(MissingDependencyError, match=r"arbormax\[text\]"):
         datasets.load("icd10cm")

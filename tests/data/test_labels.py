@@ -1,4 +1,4 @@
-"""Labels as people write them, the nodes they mean, and the tree they spell out."""
+"""Labels as written in files, their nodes, and inferred taxonomies."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_separator_makes_every_string_a_path_first():
     ]
 
 
-def test_all_wrong_labels_are_told_once_with_count_lines_and_hint():
+def test_each_wrong_label_is_reported_once_with_count_lines_and_suggestion():
     labels = ["spotr", "sport", "other", "spotr", "spotr", "spotr", "shop > shoos", ["news", "sprot"]]
     problems = problems_of(labels, lines=range(2, 10), source="mine.csv")
     assert problems == (
@@ -75,7 +75,7 @@ def test_all_wrong_labels_are_told_once_with_count_lines_and_hint():
         "no node has the path ('shop', 'shoos'); 'shop' has no child 'shoos'; did you mean 'shoes'? (line 8)",
         "no node has the path ('news', 'sprot'); 'news' has no child 'sprot'; did you mean 'sport'? (line 9)",
     )
-    with pytest.raises(LabelError, match=r"^mine\.csv: 4 different labels, of 7 items, cannot be used:\n  - the"):
+    with pytest.raises(LabelError, match=r"^mine\.csv: 4 different labels, of 7 items, are not valid:\n  - the"):
         label_nodes(labels, NEWS, range(2, 10), "mine.csv")
     with pytest.raises(LabelError, match=r"^the taxonomy has no node 'x' \(item 1\)$"):
         label_nodes(["sport", "x"], NEWS)
@@ -84,15 +84,15 @@ def test_all_wrong_labels_are_told_once_with_count_lines_and_hint():
 
 
 @pytest.mark.parametrize("label", ["root", (), []])
-def test_the_root_is_no_label(label):
+def test_the_root_is_not_a_label(label):
     (problem,) = problems_of([label])
-    assert "is the root, which says nothing" in problem
+    assert "is the root, which is not a label" in problem
 
 
 @pytest.mark.parametrize("label", [5, None, ("news", 5), {"news": 1}, ["news", ["sport"]], 2.5])
-def test_a_label_that_is_no_text_is_told(label):
+def test_a_label_that_is_not_text_is_an_error(label):
     (problem,) = problems_of(["sport", label])
-    assert "a label is a string or a" in problem
+    assert "a string or a" in problem
 
 
 def test_the_path_of_a_class_with_a_stop_leaf_means_that_leaf():
@@ -113,11 +113,11 @@ def test_an_ambiguous_name_in_a_file_is_an_error_unless_the_labels_are_paths(tmp
 def test_a_text_in_place_of_a_label_does_not_flood_the_message():
     (problem,) = problems_of(["word " * 100_000])
     assert len(problem) < 1000
-    with pytest.raises(OptionError, match="separator is a string"):
+    with pytest.raises(OptionError, match="separator: expected a string"):
         label_nodes(["sport"], NEWS, separator="")
 
 
-def test_a_very_deep_label_makes_a_very_deep_tree():
+def test_a_very_deep_label_gives_a_very_deep_tree():
     assert infer_taxonomy(["/".join("ab" * 5_000), "a/b"]).depth == 10_000
 
 
@@ -138,13 +138,13 @@ def test_each_distinct_label_is_looked_up_once(monkeypatch):
     assert nodes.shape == (30_000,)
 
 
-def test_no_hints_are_looked_for_where_another_reading_is_found(monkeypatch):
+def test_no_suggestion_is_computed_if_another_reading_is_found(monkeypatch):
     monkeypatch.setattr("arbormax.taxonomy.labels.did_you_mean", None)
     assert label_nodes(["shop > shoes", "news > sport"], NEWS).tolist() == [NEWS.find("shoes"), NEWS.find("sport")]
 
 
-def test_labels_that_cannot_be_found_get_what_is_given_for_them(monkeypatch):
-    monkeypatch.setattr("arbormax.taxonomy.labels.did_you_mean", None)  # no hints are looked for
+def test_unknown_labels_get_the_value_of_missing(monkeypatch):
+    monkeypatch.setattr("arbormax.taxonomy.labels.did_you_mean", None)  # no suggestions are computed
     labels = ["sport", "sprot", "other", "", ("shop", "shoes"), ("shop", "hats"), 3, "sprot", "shop/shoes"]
     shoes = NEWS.find("shoes")
     expected = [NEWS.find("sport"), -1, -1, -1, shoes, -1, -1, -1, shoes]  # two nodes are named "other"
@@ -152,7 +152,7 @@ def test_labels_that_cannot_be_found_get_what_is_given_for_them(monkeypatch):
     assert label_nodes([()], NEWS, missing=-7).tolist() == [-7]  # the root
 
 
-def test_only_the_wrong_labels_that_are_shown_get_a_hint(monkeypatch):
+def test_only_the_wrong_labels_that_are_shown_get_a_suggestion(monkeypatch):
     hinted = []
     monkeypatch.setattr("arbormax.taxonomy.labels.did_you_mean", lambda word, known: hinted.append(word) or "")
     problems = problems_of([f"class {i}" for i in range(5_000)] + ["sport"])
@@ -161,7 +161,7 @@ def test_only_the_wrong_labels_that_are_shown_get_a_hint(monkeypatch):
 
 
 @given(taxonomies(names=NASTY), st.data())
-def test_wrong_labels_beyond_those_shown_are_judged_like_the_others(tax, data):
+def test_wrong_labels_that_are_not_shown_are_counted(tax, data):
     wrong = [f"no such {i}" for i in range(20)]
     paths = [tax.path(node) for node in range(1, tax.num_nodes)]
     drawn = data.draw(st.lists(st.one_of(st.sampled_from([*tax.names[1:], *paths]), NASTY, st.tuples(NASTY, NASTY))))
@@ -178,7 +178,7 @@ def test_wrong_labels_beyond_those_shown_are_judged_like_the_others(tax, data):
 # ---------------------------------------------------------------------------------------------------------- inference
 
 
-def test_a_tree_is_made_of_the_labels_in_their_order():
+def test_an_inferred_tree_has_its_classes_in_order_of_appearance():
     tax = infer_taxonomy(["b > y", "a", "b", "b > x", "c/d > e", "b > y"])
     assert [tax.path(leaf) for leaf in tax.leaves.tolist()] == [("b", "y"), ("a",), ("b", "x"), ("c/d", "e")]
     assert label_nodes(["b", "c/d", "c/d > e"], tax, separator=" > ").tolist() == [1, 3, 6]
@@ -196,17 +196,17 @@ def test_a_tree_is_made_of_the_labels_in_their_order():
         ([], None),
     ],
 )
-def test_the_separator_is_guessed_with_care(labels, separator):
+def test_the_separator_is_guessed(labels, separator):
     assert guess_separator(labels) == separator
 
 
-def test_labels_without_separator_make_a_flat_tree():
+def test_labels_without_a_separator_give_a_flat_tree():
     tax = infer_taxonomy(["a", "b.c", "a"])
     assert (tax.depth, tax.classes) == (1, ("a", "b.c"))
     assert infer_taxonomy(["a.b", "a.c"], ".").depth == 2
 
 
-def test_blanks_around_a_separator_do_not_count():
+def test_blanks_around_a_separator_are_ignored():
     tax = infer_taxonomy(["news / sport", "news/weather", "news /sport "])
     assert tax.classes == ("sport", "weather")
     assert label_nodes(["news / sport", " news"], tax, separator="/").tolist() == [2, 1]
@@ -216,7 +216,7 @@ def test_an_escaped_slash_belongs_to_the_name():
     assert infer_taxonomy([r"net/TCP\/IP"]).classes == ("TCP/IP",)
 
 
-def test_empty_names_are_told_with_their_lines():
+def test_empty_names_are_reported_with_their_lines():
     with pytest.raises(LabelError) as caught:
         infer_taxonomy(["a/b", "a//b", "/a", " ", "a//b", ["a", ""]], lines=range(2, 8), source="mine.csv")
     assert caught.value.problems == (
@@ -225,11 +225,11 @@ def test_empty_names_are_told_with_their_lines():
         "the label ' ' has an empty name when split at '/' (line 5)",
         "the label ('a', '') has an empty name (line 7)",
     )
-    with pytest.raises(LabelError, match="not 5"):
+    with pytest.raises(LabelError, match="found 5"):
         infer_taxonomy(["a", 5])
-    with pytest.raises(LabelError, match="there are no labels"):
+    with pytest.raises(LabelError, match="cannot infer a taxonomy without labels"):
         infer_taxonomy([])
-    with pytest.raises(OptionError, match="separator is a string"):
+    with pytest.raises(OptionError, match="separator: expected a string"):
         infer_taxonomy(["a"], "")
 
 
@@ -237,7 +237,7 @@ PARTS = st.text("ab/|>; \\", min_size=1, max_size=4).filter(lambda name: name.st
 
 
 @given(st.lists(st.lists(PARTS, min_size=1, max_size=4).map(tuple), min_size=1, max_size=12))
-def test_an_inferred_tree_holds_every_label_at_its_own_path(paths):
+def test_an_inferred_tree_contains_the_path_of_every_label(paths):
     tax = infer_taxonomy(paths)
     assert paths_of(tax, label_nodes(paths, tax)) == paths
     assert set(paths) >= {tax.path(leaf) for leaf in tax.leaves.tolist()}
@@ -257,7 +257,7 @@ def file(tmp_path):
     return path
 
 
-def test_examples_come_with_the_tree_of_their_labels(file):
+def test_examples_are_returned_with_the_tree_of_their_labels(file):
     examples, tax = read_examples(file)
     assert examples.inputs == ["goal", "hello", "buy"]
     assert paths_of(tax, examples.nodes) == [("news", "sport"), ("news",), ("shop",)]
@@ -284,27 +284,27 @@ def test_an_inferred_tree_reads_its_labels_exactly(tmp_path):
     assert paths_of(tax, examples.nodes) == [("a", "b"), ("b", "c"), ("b",)]
 
 
-def test_unknown_labels_of_a_file_are_told_with_its_lines(file):
+def test_unknown_labels_of_a_file_are_reported_with_lines(file):
     with pytest.raises(LabelError, match=r"(?s)mine\.csv: 2 different labels.*'sport'.*\(line 2\).*'shop'.*\(line 4\)"):
         read_examples(file, Taxonomy.from_nested({"news": ["spotr"], "shops": ["x"]}))
 
 
-def test_rows_left_out_are_told_in_a_warning_or_kept_in_the_table(file):
+def test_skipped_rows_are_reported_in_a_warning_or_listed_in_the_table(file):
     file.write_text("label,text\na,x\nb\n", "utf-8")
     with pytest.raises(TableError, match="line 3"):
         read_examples(file)
-    with pytest.warns(UserWarning, match=r"mine\.csv: 1 row is left out: line 3: 1 cell"):
+    with pytest.warns(UserWarning, match=r"mine\.csv: 1 row skipped: line 3: 1 cell"):
         examples, _ = read_examples(file, on_bad_rows="skip")
     assert len(examples) == 1
     table = read_table(file, on_bad_rows="skip")
     assert read_examples(table)[0].inputs == ["x"]
-    with pytest.raises(OptionError, match="has been read already"):
+    with pytest.raises(OptionError, match="has already read it"):
         read_examples(table, header=False)
-    with pytest.raises(InputError, match="examples need labels"):
+    with pytest.raises(InputError, match="read without labels"):
         read_examples(read_table(file, label=None, on_bad_rows="skip"))
 
 
-def test_the_python_on_the_page_runs_and_its_errors_are_the_ones_raised(capsys):
+def test_the_code_of_the_documentation_page_runs_and_prints_its_errors(capsys):
     text = PAGE.read_text("utf-8")
     namespace: dict = {"__name__": "page"}
     exec(compile("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)), PAGE.name, "exec"), namespace)

@@ -1,4 +1,4 @@
-"""N-grams against a plain walk over the rows."""
+"""N-grams compared with a simple loop over the rows."""
 
 from collections import Counter
 
@@ -22,7 +22,7 @@ def windows(row: list[int], length: int) -> list[tuple[int, ...]]:
 
 
 def naive_numbers(rows, longest, min_count):
-    """Each frequent n-gram's number: shorter ones first, those of a length sorted by beginning, then by last word."""
+    """The number of each frequent n-gram: shorter ones first, then sorted by first words and last word."""
     number = {(word,): word for word in range(WORDS)}
     following = WORDS
     for length in range(2, longest + 1):
@@ -35,7 +35,7 @@ def naive_numbers(rows, longest, min_count):
 
 
 @given(ROWS, ROWS, st.integers(1, 4), st.integers(1, 3))
-def test_numbers_are_those_of_a_plain_walk(learnt, others, longest, min_count):
+def test_numbers_equal_those_of_a_simple_loop(learnt, others, longest, min_count):
     grams = NGrams.learn(Ragged.from_lists(learnt), WORDS, longest, min_count)
     number = naive_numbers(learnt, longest, min_count)
     assert len(grams) == len(number) - WORDS
@@ -66,13 +66,13 @@ def saved(tmp_path):
 
 
 @pytest.mark.parametrize("keep", [0, 1, 30, 200, -1])
-def test_a_file_that_is_cut_short_is_told_with_its_path(saved, keep):
+def test_the_error_about_an_incomplete_file_names_its_path(saved, keep):
     saved.write_bytes(saved.read_bytes()[:keep])
     with pytest.raises(InputError, match=r"ngrams\.npz is not a file of n-grams"):
         NGrams.load(saved)
 
 
-def test_a_file_of_something_else_is_told(saved):
+def test_a_file_with_other_content_is_an_error(saved):
     for arrays in ({"other": np.zeros(3)}, {"num_words": np.zeros(3), "keys0": np.zeros(1)}):
         np.savez(saved, **arrays)
         with pytest.raises(InputError, match="is not a file of n-grams"):
@@ -83,7 +83,7 @@ def test_a_file_of_something_else_is_told(saved):
         NGrams.load(saved)
 
 
-def test_a_pickle_is_never_opened(saved):
+def test_a_pickle_is_never_loaded(saved):
     with saved.open("wb") as file:
         np.savez(file, num_words=np.array(5), keys0=np.array([{"a": 1}], dtype=object))
     with pytest.raises(InputError, match="is not a file of n-grams"):

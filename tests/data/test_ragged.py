@@ -1,4 +1,4 @@
-"""Rows of unequal length against plain lists."""
+"""Rows of unequal length compared with lists."""
 
 from itertools import pairwise
 
@@ -16,7 +16,7 @@ def lists(ragged: Ragged) -> list[list[int]]:
 
 
 @given(ROWS)
-def test_rows_come_back_as_they_went_in(rows):
+def test_rows_are_preserved(rows):
     ragged = Ragged.from_lists(rows)
     assert lists(ragged) == rows
     assert len(ragged) == len(rows)
@@ -24,7 +24,7 @@ def test_rows_come_back_as_they_went_in(rows):
 
 
 @given(ROWS, st.data())
-def test_taken_rows_are_those_at_the_positions_in_their_order(rows, data):
+def test_take_selects_rows_by_position_and_order(rows, data):
     items = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=10)) if rows else []
     ragged = Ragged.from_lists(rows)
     weighted = Ragged(ragged.values, ragged.offsets, ragged.values.astype(np.float32) / 2)
@@ -35,17 +35,17 @@ def test_taken_rows_are_those_at_the_positions_in_their_order(rows, data):
 
 
 @given(ROWS, st.integers(1, 7))
-def test_cut_rows_keep_their_beginning_and_its_weights(rows, longest):
+def test_truncate_keeps_the_first_values_and_their_weights(rows, longest):
     ragged = Ragged.from_lists(rows)
-    cut = Ragged(ragged.values, ragged.offsets, ragged.values.astype(np.float32)).cut(longest)
+    cut = Ragged(ragged.values, ragged.offsets, ragged.values.astype(np.float32)).truncate(longest)
     assert lists(cut) == [row[:longest] for row in rows]
     assert cut.weights is not None
     assert cut.weights.tolist() == cut.values.tolist()
 
 
 @given(ROWS, st.booleans())
-def test_padded_rows_are_filled_on_the_right_also_when_turned_round(rows, reverse):
-    table = Ragged.from_lists(rows).padded(-1, reverse)
+def test_pad_fills_rows_on_the_right_also_when_reversed(rows, reverse):
+    table = Ragged.from_lists(rows).pad(-1, reverse)
     width = max([1, *(len(row) for row in rows)])
     turned = [row[::-1] if reverse else row for row in rows]
     assert table.shape == (len(rows), width)

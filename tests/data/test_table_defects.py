@@ -1,4 +1,4 @@
-"""A user's own file: every way in which it can be broken."""
+"""Tables with defects."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import io
 import pickle
 
 import pytest
-from table_files import as_csv, as_jsonl, problems_of, write
+from table_files import as_csv, as_jsonl, read_problems, write
 
 from arbormax.data import tables
 from arbormax.data.tables import iter_rows, read_table
 from arbormax.errors import InputError, OptionError, TableError
 
 
-def test_all_bad_rows_are_told_together_with_their_lines(tmp_path):
+def test_all_bad_rows_are_reported_in_one_error_with_line_numbers(tmp_path):
     rows = b'text,label\na,b,c\nbad \xff,x\n"two\nlines",\n   ,x\nnul\0,x\nfine,y\nlast,"open\nfoo,y\n'
-    problems = problems_of(write(tmp_path / "a.csv", rows))
-    told = [
+    problems = read_problems(write(tmp_path / "a.csv", rows))
+    reported = [
         "line 2: 3 cells, but the header has 2; a text that contains ',' needs quotes",
         "line 3: contains the byte 0xff",
         "line 4: 'label' is empty",
@@ -25,10 +25,10 @@ def test_all_bad_rows_are_told_together_with_their_lines(tmp_path):
         "line 7: contains a NUL character",
         "line 9: a quote opens here and is never closed",
     ]
-    assert [problem[: len(start)] for problem, start in zip(problems, told, strict=True)] == told
+    assert [problem[: len(start)] for problem, start in zip(problems, reported, strict=True)] == reported
 
 
-def test_skipped_rows_are_counted_and_the_others_read(tmp_path):
+def test_skipped_rows_are_listed_and_the_others_read(tmp_path):
     path = write(tmp_path / "a.csv", 'text,label\nx,a\ny\n"open,b\nz,c\n')
     table = read_table(path, on_bad_rows="skip")
     assert (table.texts, table.lines) == (["x", "z"], [2, 5])
@@ -61,8 +61,8 @@ def test_a_stream_fails_at_the_first_batch_with_bad_rows():
 STRAY = 'text\tlabel\n"stray\ta\nfine\tb\nfive 5"\tc\n"Hello," she said\ta\nsay "hi"\tb\n"last\tc\n'
 
 
-def test_stray_quotes_of_a_raw_tsv_swallow_no_rows():
-    problems = problems_of(io.StringIO(STRAY), format="tsv")
+def test_stray_quotes_in_a_tsv_do_not_hide_rows():
+    problems = read_problems(io.StringIO(STRAY), format="tsv")
     assert [problem.split(":")[0] for problem in problems] == ["line 2", "line 5", "line 7"]
     assert "closes in line 4, around what look like whole rows" in problems[0]
     assert "text after a quoted cell" in problems[1]
@@ -76,7 +76,7 @@ def test_stray_quotes_of_a_raw_tsv_swallow_no_rows():
     assert table.lines == [2, 3, 4, 5, 6, 7]
 
 
-def test_quoted_tabs_and_newlines_of_a_tsv_are_kept():
+def test_quoted_tabs_and_newlines_in_a_tsv_are_preserved():
     rows = [("1", "one\ttwo\nthree", "a"), ("2", 'a "quote"', "b")]
     table = read_table(io.StringIO(as_csv(rows, "\t", ("id", "text", "label"))), format="tsv")
     assert table.texts == ["one\ttwo\nthree", 'a "quote"']
@@ -85,9 +85,9 @@ def test_quoted_tabs_and_newlines_of_a_tsv_are_kept():
     assert read_table(io.StringIO(odd), format="tsv").texts == ["one\ttwo\nthree\tfour"]
 
 
-def test_a_bad_byte_in_a_swallowed_line_is_told_at_its_own_line():
+def test_a_bad_byte_inside_an_open_quote_is_reported_at_its_own_line():
     data = b'text,label\n"open,a\nfine,b\nbad \xff,c\n'
-    problems = problems_of(io.BytesIO(data), format="csv")
+    problems = read_problems(io.BytesIO(data), format="csv")
     assert [problem[:24] for problem in problems] == ["line 2: a quote opens he", "line 4: contains the byt"]
 
 
@@ -97,7 +97,7 @@ def test_a_cell_longer_than_the_standard_limit_is_read():
 
 
 @pytest.mark.parametrize("format", ["csv", "tsv", "jsonl"])
-def test_a_row_beyond_all_measure_is_told_and_the_rest_is_read(monkeypatch, format):
+def test_a_row_that_is_too_long_is_reported_and_the_rest_is_read(monkeypatch, format):
     monkeypatch.setattr(tables, "MAX_ROW", 100)
     rows = [("x", "a"), ("y" * 1000, "b"), ("z", "c")]
     text = as_jsonl(rows) if format == "jsonl" else as_csv(rows, "\t" if format == "tsv" else ",")
@@ -108,7 +108,7 @@ def test_a_row_beyond_all_measure_is_told_and_the_rest_is_read(monkeypatch, form
 
 
 @pytest.mark.parametrize("between", [0, 2, 50])
-def test_a_quote_that_opens_before_a_long_file_does_not_eat_it(monkeypatch, between):
+def test_an_open_quote_does_not_hide_the_rest_of_a_long_file(monkeypatch, between):
     monkeypatch.setattr(tables, "MAX_ROW", 100)
     data = 'text,label\n"x,a\n' + "row,b\n" * between + "y" * 300 + ",c\nlast,d\n"
     table = read_table(io.StringIO(data), format="csv", on_bad_rows="skip")
@@ -117,7 +117,7 @@ def test_a_quote_that_opens_before_a_long_file_does_not_eat_it(monkeypatch, betw
     assert "is a quote that opens here never closed?" in table.skipped[0]
 
 
-def test_a_missing_column_is_told_with_those_that_are_there(tmp_path):
+def test_the_error_about_a_missing_column_lists_those_that_exist(tmp_path):
     with pytest.raises(TableError, match=r"no column 'text'; did you mean 'Text'\? \(found 'Text', 'label'\)"):
         read_table(write(tmp_path / "a.csv", "Text,label\nx,a\n"))
     with pytest.raises(TableError) as caught:
@@ -145,7 +145,7 @@ def test_rows_without_a_label_may_come_first_and_be_skipped():
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "reported"),
     [
         ("a.csv", b"", r"a\.csv: the file is empty"),
         ("a.csv", b"\n\r\n", r"a\.csv: the file is empty"),
@@ -166,18 +166,18 @@ def test_rows_without_a_label_may_come_first_and_be_skipped():
         ("a.parquet.gz", b"", "unpack it with gunzip"),
     ],
 )
-def test_a_file_that_is_no_table_says_why(tmp_path, name, content, told):
-    with pytest.raises(TableError, match=told):
+def test_the_error_about_a_file_that_is_not_a_table_gives_the_reason(tmp_path, name, content, reported):
+    with pytest.raises(TableError, match=reported):
         read_table(write(tmp_path / name, content))
 
 
-def test_text_cut_in_the_middle_of_a_utf16_character_is_told(tmp_path):
+def test_text_that_ends_inside_a_utf16_character_is_an_error(tmp_path):
     path = write(tmp_path / "a.csv", "text,label\nx,a\n".encode("utf-16")[:-1])
     with pytest.raises(TableError, match=r"not utf-16|contains the byte"):
         read_table(path, encoding="utf-16")
 
 
-def test_a_missing_file_names_the_ones_beside_it(tmp_path):
+def test_the_error_about_a_missing_file_suggests_a_similar_name(tmp_path):
     write(tmp_path / "train.csv", "text,label\nx,a\n")
     with pytest.raises(FileNotFoundError, match=r"did you mean 'train\.csv'\?"):
         iter_rows(tmp_path / "tarin.csv", ["text"])
@@ -191,7 +191,7 @@ def test_a_missing_file_names_the_ones_beside_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"format": "cvs"}, "format: unknown format 'cvs'; did you mean 'csv'"),
         ({"format": "csv", "delimiter": ";;"}, "delimiter: expected one character"),
@@ -207,17 +207,17 @@ def test_a_missing_file_names_the_ones_beside_it(tmp_path):
         ({"format": "parquet"}, "open in binary mode"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options, told):
-    with pytest.raises(OptionError, match=told):
+def test_invalid_options_are_errors(options, reported):
+    with pytest.raises(OptionError, match=reported):
         read_table(io.StringIO(""), **options)
 
 
-def test_an_encoding_of_no_text_is_refused():
+def test_an_encoding_that_is_not_for_text_is_an_error():
     with pytest.raises(OptionError, match="'base64' is not a text encoding"):
         read_table(io.BytesIO(b"text,label\n"), format="csv", encoding="base64")
 
 
-def test_a_list_of_columns_is_not_one_string():
+def test_one_string_is_not_a_list_of_columns():
     with pytest.raises(OptionError, match="columns: expected a list of columns, found one string"):
         iter_rows(io.StringIO(""), "text", format="csv")
     with pytest.raises(OptionError, match="batch_size"):

@@ -1,4 +1,4 @@
-"""A user's own file: every format and every kind of value."""
+"""Tables: formats and values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tracemalloc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from table_files import as_csv, as_jsonl, problems_of, write
+from table_files import as_csv, as_jsonl, read_problems, write
 
 from arbormax.data.tables import iter_rows, read_table
 from arbormax.errors import MissingDependencyError, OptionError, TableError
@@ -41,7 +41,7 @@ def test_every_format_gives_the_same_rows(tmp_path, suffix):
     assert table.skipped == []
 
 
-def test_a_row_is_found_at_the_line_where_it_starts(tmp_path):
+def test_the_line_of_a_row_is_the_one_where_it_starts(tmp_path):
     path = write(tmp_path / "a.csv", '\r\n"te\nxt",label\r\n"one\r\ntwo\n\nthree",a\r\n\r\nfour,b\n')
     assert read_table(path, text="te\nxt").lines == [4, 9]
 
@@ -52,7 +52,7 @@ CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 @given(
     st.lists(st.tuples(CELLS, CELLS), max_size=8), st.sampled_from([",", "\t", ";"]), st.sampled_from(["\n", "\r\n"])
 )
-def test_what_csv_writes_comes_back_with_its_lines(rows, delimiter, end):
+def test_csv_round_trips_with_line_numbers(rows, delimiter, end):
     header = as_csv([], delimiter, end=end)
     data = header + "".join(as_csv([row], delimiter, None, end) for row in rows)
     starts = [header + "".join(as_csv([row], delimiter, None, end) for row in rows[:n]) for n in range(len(rows))]
@@ -68,7 +68,7 @@ def test_what_csv_writes_comes_back_with_its_lines(rows, delimiter, end):
 
 
 @given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=8))
-def test_what_json_writes_comes_back(rows):
+def test_json_lines_round_trip(rows):
     (batch,) = iter_rows(io.StringIO(as_jsonl(rows)), ["text", "label"], format="jsonl")
     assert list(zip(batch["text"], batch["label"], strict=True)) == rows
     assert batch.lines == list(range(1, len(rows) + 1))
@@ -94,7 +94,7 @@ def test_every_line_of_a_broken_file_is_in_a_row_or_in_a_problem(lines, format):
     assert seen >= {number for number, line in enumerate(lines, 2) if line}
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path):
+def test_a_byte_order_mark_is_not_part_of_the_first_column(tmp_path):
     for encoding in ("utf-8-sig", "utf-8"):
         path = write(tmp_path / "a.csv", b"\xef\xbb\xbftext,label\r\nx,y\r\n")
         assert read_table(path, encoding=encoding).texts == ["x"]
@@ -103,7 +103,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252"])
-def test_other_encodings_are_read_when_named(tmp_path, encoding):
+def test_other_encodings_are_read(tmp_path, encoding):
     path = write(tmp_path / "a.csv", "text,label\né,y\n".encode(encoding))
     assert read_table(path, encoding=encoding).texts == ["é"]
 
@@ -141,13 +141,13 @@ def test_whole_rows_keep_the_types_of_the_file(tmp_path):
     assert batch.rows == [{"0": "p", "1": "q"}]
 
 
-def test_a_file_without_rows_still_tells_its_columns():
+def test_a_file_without_rows_still_has_column_names():
     for data in ("text,label\n", "text,label"):
         (batch,) = iter_rows(io.StringIO(data), ["text"], format="csv")
         assert (len(batch), batch.names, batch["text"]) == (0, ("text", "label"), [])
 
 
-def test_batches_have_the_size_asked_for():
+def test_batches_have_the_requested_size():
     file = io.StringIO("text\n" + "x\n" * 7)
     assert [len(batch) for batch in iter_rows(file, ["text"], 3, format="csv")] == [3, 3, 1]
     file = io.StringIO("text\n" + "x\n" * 6)
@@ -177,7 +177,7 @@ def test_memory_does_not_grow_with_the_file():
     assert peak < 4_000_000  # of 24 million
 
 
-def test_the_standard_input_is_a_file_named_by_a_dash(monkeypatch):
+def test_a_dash_means_the_standard_input(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"text\tlabel\nx\ta\n")))
     assert read_table("-", format="tsv").labels == ["a"]
     assert not sys.stdin.closed
@@ -187,7 +187,7 @@ def test_the_standard_input_is_a_file_named_by_a_dash(monkeypatch):
         read_table("-", format="parquet")
 
 
-def test_a_file_object_stays_open_and_says_its_name(tmp_path):
+def test_a_file_object_stays_open_and_errors_contain_its_name(tmp_path):
     path = write(tmp_path / "a.csv", "text,label\nx\n")
     for mode in ("r", "rb"):
         with open(path, mode) as file:
@@ -230,13 +230,13 @@ def test_a_json_value_becomes_a_label(value, label):
         ('{"text": 1' + "0" * 5000 + "}", "line 2: not readable as JSON: Exceeds the limit (4300 digits)"),
     ],
 )
-def test_a_json_line_that_is_no_row_is_told(record, problem):
+def test_a_json_line_that_is_not_a_row_is_reported(record, problem):
     good = '{"text": "x", "label": "a"}\n'
-    (found,) = problems_of(io.StringIO(f"{good}{record}\n\n{good}"), format="jsonl")
+    (found,) = read_problems(io.StringIO(f"{good}{record}\n\n{good}"), format="jsonl")
     assert found.startswith(problem)
 
 
-def test_parquet_columns_of_many_types_are_text(tmp_path):
+def test_parquet_columns_of_many_types_are_converted_to_text(tmp_path):
     labels = {
         "plain": pa.array(["a", "b"]),
         "large": pa.array(["a", "b"], pa.large_string()),
@@ -258,11 +258,11 @@ def test_parquet_columns_of_many_types_are_text(tmp_path):
     }
 
 
-def test_parquet_that_holds_no_text_is_told(tmp_path):
+def test_parquet_columns_without_text_are_errors(tmp_path):
     path = tmp_path / "a.parquet"
     table = pa.table({"text": ["x", None, "z"], "label": ["a", "b", ""], "map": [{"a": 1}] * 3, "list": [["a"]] * 3})
     pq.write_table(table, path)
-    assert problems_of(path) == ("row 2: 'text' is empty", "row 3: 'label' is empty")
+    assert read_problems(path) == ("row 2: 'text' is empty", "row 3: 'label' is empty")
     with pytest.raises(TableError, match=r"the column 'map' contains struct<a: int64>, not text"):
         read_table(path, label="map")
     with pytest.raises(TableError, match=r"the column 'list' contains list<.*>, not text"):
@@ -271,10 +271,10 @@ def test_parquet_that_holds_no_text_is_told(tmp_path):
         read_table(path, text="txt")
     bad = pa.StringArray.from_buffers(2, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff"))
     pq.write_table(pa.table({"text": bad, "label": ["a", "b"]}), path)
-    assert problems_of(path) == ("row 2: 'text' is not UTF-8 text",)
+    assert read_problems(path) == ("row 2: 'text' is not UTF-8 text",)
 
 
-def test_damaged_parquet_is_told(tmp_path):
+def test_damaged_parquet_is_an_error(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["x" * n for n in range(3000)], "label": ["a"] * 3000}), path)
     whole = path.read_bytes()

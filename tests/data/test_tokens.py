@@ -1,4 +1,4 @@
-"""What counts as a word."""
+"""Tokenizers."""
 
 import pytest
 
@@ -15,11 +15,11 @@ def test_words_are_lower_case_without_punctuation_and_keep_their_apostrophe():
     assert words("Don't STOP, (it's) x-ray!") == ["don't", "stop", "it's", "x", "ray"]
 
 
-def test_both_apostrophes_make_the_same_word():
+def test_both_apostrophes_give_the_same_word():
     assert words("patient’s") == words("patient's")
 
 
-def test_compatible_forms_of_a_character_make_the_same_word():
+def test_compatible_forms_of_a_character_give_the_same_word():
     assert words("Ａ ﬁn cafe\u0301") == ["a", "fin", "café"]
 
 
@@ -27,18 +27,18 @@ def test_marks_belong_to_the_word_they_are_on():
     assert words("हिन्दी भाषा, İstanbul!") == ["हिन्दी", "भाषा", "i̇stanbul"]
 
 
-def test_characters_that_are_no_text_separate_words():
+def test_control_characters_separate_words():
     assert words("owl\x00hen\ud800cod") == ["owl", "hen", "cod"]
 
 
-def test_whitespace_keeps_punctuation_and_splits_at_every_kind_of_blank():
+def test_whitespace_keeps_punctuation_and_splits_at_all_whitespace():
     assert whitespace("What's  an\u2028OWL\x85?\r\n\tx\u00a0y") == ["what's", "an", "owl", "?", "x", "y"]
 
 
-def test_a_long_text_is_all_read():
+def test_a_long_text_is_read_completely():
     assert len(words("owl " * 100_000)) == 100_000
 
 
-def test_an_unknown_tokeniser_is_told_with_the_nearest():
-    with pytest.raises(OptionError, match="one of words, whitespace; found 'word'; did you mean 'words'"):
+def test_the_error_about_an_unknown_tokenizer_suggests_the_nearest():
+    with pytest.raises(OptionError, match="tokens: unknown tokenizer 'word'; did you mean 'words'"):
         tokeniser("word")

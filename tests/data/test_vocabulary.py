@@ -1,4 +1,4 @@
-"""Words and their numbers."""
+"""Vocabularies."""
 
 import pytest
 from hypothesis import given
@@ -20,14 +20,14 @@ def test_a_saved_vocabulary_encodes_as_before(tmp_path_factory, texts, tokens):
     assert loaded.encode(texts).values.tolist() == vocabulary.encode(texts).values.tolist()
 
 
-def test_a_word_with_half_a_surrogate_pair_is_saved_and_loaded(tmp_path):
+def test_a_word_with_a_lone_surrogate_is_saved_and_loaded(tmp_path):
     vocabulary = Vocabulary.learn(["owl\ud800 \x00"], "whitespace")
     vocabulary.save(tmp_path / "vocabulary.txt")
     assert Vocabulary.load(tmp_path / "vocabulary.txt", "whitespace").words == vocabulary.words
 
 
 @given(TEXTS)
-def test_no_word_of_the_learnt_texts_is_unknown_and_none_pads(texts):
+def test_no_word_of_the_training_texts_is_unknown_or_padding(texts):
     encoded = Vocabulary.learn(texts).encode(texts)
     assert (encoded.values > UNKNOWN).all()
     assert len(encoded) == len(texts)
@@ -46,7 +46,7 @@ def test_a_special_name_in_a_text_is_an_unknown_word(name):
     assert PADDING not in vocabulary.encode([name]).values
 
 
-def test_the_most_frequent_words_come_first_and_rare_ones_are_left_out():
+def test_the_most_frequent_words_are_first_and_rare_ones_are_dropped():
     texts = ["c c c b b a", "b a d"]
     assert Vocabulary.learn(texts).words[2:] == ("c", "b", "a", "d")
     assert Vocabulary.learn(texts, min_count=2).words[2:] == ("c", "b", "a")
@@ -55,24 +55,24 @@ def test_the_most_frequent_words_come_first_and_rare_ones_are_left_out():
 
 def test_extending_keeps_the_numbers_and_takes_each_new_word_once():
     vocabulary = Vocabulary.learn(["owl hen"])
-    more = vocabulary.extended(["cod", "owl", "cod", "<unknown>", "eel"])
+    more = vocabulary.extend_with(["cod", "owl", "cod", "<unknown>", "eel"])
     assert more.words == (*vocabulary.words, "cod", "eel")
 
 
-def test_a_word_that_stands_there_twice_is_told():
+def test_a_repeated_word_is_an_error():
     with pytest.raises(InputError, match="found 'owl' twice"):
         Vocabulary(["owl", "hen", "owl"])
 
 
 @pytest.mark.parametrize("content", [b"owl\nhe", b"\xff\xfe\n"])
-def test_a_file_that_is_cut_or_no_text_is_told_with_its_path(tmp_path, content):
+def test_the_error_about_a_damaged_file_names_its_path(tmp_path, content):
     path = tmp_path / "vocabulary.txt"
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"vocabulary\.txt"):
         Vocabulary.load(path)
 
 
-def test_no_texts_make_a_vocabulary_of_the_special_names_alone(tmp_path):
+def test_a_vocabulary_without_texts_has_only_the_special_names(tmp_path):
     vocabulary = Vocabulary.learn([])
     vocabulary.save(tmp_path / "vocabulary.txt")
     assert len(Vocabulary.load(tmp_path / "vocabulary.txt")) == len(vocabulary) == 2

@@ -1,4 +1,4 @@
-"""The averaged vectors of words and n-grams."""
+"""The bag-of-words encoder."""
 
 import pytest
 import torch
@@ -31,21 +31,21 @@ def test_features_are_the_mean_vector_of_words_and_ngrams(ngrams):
         torch.testing.assert_close(found[i], naive.detach())
 
 
-def test_word_order_tells_through_ngrams_only():
+def test_only_ngrams_depend_on_word_order():
     for ngrams, same in ((1, True), (2, False)):
         encoder = bag(ngrams=ngrams, min_ngram_count=1)
         one, other = features(encoder, ["the owl hoots", "hoots owl the"])
         assert torch.allclose(one, other) is same
 
 
-def test_rare_ngrams_get_no_vector():
+def test_rare_ngrams_have_no_vector():
     assert len(bag(ngrams=2, min_ngram_count=2).grams) == 2  # the owl, owl hoots
     assert len(bag(ngrams=2, min_ngram_count=3).grams) == 1
     assert len(bag(ngrams=1).grams) == 0
 
 
 @pytest.mark.parametrize("texts", [[""], ["", ""], ["?!", "😀", "\x00", "\ud800"]])
-def test_texts_without_words_have_features_and_train(texts):
+def test_texts_without_words_have_features_and_can_be_trained(texts):
     encoder = bag()
     out = encoder(*encoder.collate(encoder.encode(texts)))
     assert out.shape == (len(texts), 5)
@@ -59,7 +59,7 @@ def test_features_do_not_depend_on_the_other_texts_of_the_batch():
     torch.testing.assert_close(features(encoder, TEXTS), alone)
 
 
-def test_a_saved_encoder_is_the_same(tmp_path):
+def test_a_saved_encoder_gives_the_same_features(tmp_path):
     encoder = bag(ngrams=3)
     encoder.save(tmp_path)
     again = type(encoder).load(tmp_path, encoder.options)
@@ -71,10 +71,10 @@ def test_a_text_of_a_hundred_thousand_words_is_averaged():
     assert features(bag(), ["owl the " * 50_000]).isfinite().all()
 
 
-def test_a_file_of_words_that_is_cut_is_told(tmp_path):
+def test_an_incomplete_vocabulary_is_an_error(tmp_path):
     encoder = bag()
     encoder.save(tmp_path)
     path = tmp_path / "vocabulary.txt"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(InputError, match="cut short"):
+    with pytest.raises(InputError, match="incomplete"):
         type(encoder).load(tmp_path, encoder.options)

@@ -1,4 +1,4 @@
-"""The LSTM encoders against torch's own packed, bidirectional one."""
+"""The LSTM encoders compared with torch's packed bidirectional LSTM."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def test_features_are_the_last_hidden_states_of_torchs_packed_lstm(name):
         weights |= {f"{key}_reverse": value for key, value in encoder.backwards.state_dict().items()}
     torchs.load_state_dict(weights)
     rows = encoder.encode(TEXTS)
-    ids = torch.from_numpy(rows.padded(0))
+    ids = torch.from_numpy(rows.pad(0))
     packed = pack_padded_sequence(encoder.words(ids), torch.from_numpy(rows.lengths), True, enforce_sorted=False)
     with torch.no_grad():
         _, (hidden, _) = torchs(packed)
@@ -42,7 +42,7 @@ def test_features_are_the_last_hidden_states_of_torchs_packed_lstm(name):
 
 
 @pytest.mark.parametrize("name", ["lstm", "bilstm"])
-def test_padding_changes_no_features(name):
+def test_padding_does_not_change_features(name):
     encoder = lstm(name)
     alone = torch.cat([features(encoder, [text]) for text in TEXTS])
     together = features(encoder, [*TEXTS, "owl " * 50])[:-1]
@@ -64,7 +64,7 @@ def test_few_shapes_of_batches_reach_the_network_when_nothing_is_learnt(name):
     torch.testing.assert_close(found, expected.detach())
 
 
-def test_padding_gets_no_gradient():
+def test_padding_has_no_gradient():
     encoder = lstm()
     encoder(*encoder.collate(encoder.encode(TEXTS))).sum().backward()
     assert (encoder.words.weight.grad[0] == 0).all()
@@ -77,7 +77,7 @@ def test_texts_without_words_have_features(texts):
     assert features(lstm(), texts).shape == (len(texts), 6)
 
 
-def test_a_long_text_is_cut():
+def test_a_long_text_is_truncated():
     encoder = lstm(max_length=3)
     torch.testing.assert_close(features(encoder, ["the owl hoots " + "eel " * 100_000]), features(encoder, [TEXTS[0]]))
 
@@ -91,7 +91,7 @@ def vectors(tmp_path):
     return str(path), dict(zip(words, torch.from_numpy(matrix), strict=True))
 
 
-def test_words_start_with_their_vectors_whose_size_counts(vectors):
+def test_words_start_with_their_vectors_and_their_dimension_is_used(vectors):
     path, table = vectors
     encoder = lstm(vectors=path)
     assert encoder.options.dim == 5
@@ -101,7 +101,7 @@ def test_words_start_with_their_vectors_whose_size_counts(vectors):
         assert torch.equal(encoder.eval().words(number)[0], vector)
 
 
-def test_words_that_training_never_saw_keep_their_vector(vectors):
+def test_words_outside_the_training_texts_keep_their_vector(vectors):
     path, table = vectors
     encoder = lstm(vectors=path).train()
     optimiser = torch.optim.Adam(encoder.parameters(), 0.1)
@@ -114,7 +114,7 @@ def test_words_that_training_never_saw_keep_their_vector(vectors):
     assert not torch.equal(lookup["owl"], table["owl"])
 
 
-def test_words_too_rare_for_a_vector_of_their_own_train_with_the_one_they_came_with(vectors):
+def test_rare_words_keep_their_pretrained_vector(vectors):
     path, table = vectors
     encoder = lstm(texts=["hen hen dodo owl"], vectors=path, min_count=2).train()
     encoder(*encoder.collate(encoder.encode(["hen hen dodo owl"]))).sum().backward()
@@ -131,7 +131,7 @@ def test_the_number_of_kept_words_is_limited(vectors):
 
 
 @pytest.mark.parametrize("with_vectors", [False, True])
-def test_a_saved_encoder_is_the_same_without_the_file_of_vectors(tmp_path, vectors, with_vectors):
+def test_a_saved_encoder_does_not_need_the_vectors_file(tmp_path, vectors, with_vectors):
     encoder = lstm(vectors=vectors[0] if with_vectors else None)
     encoder.save(tmp_path)
     Path(vectors[0]).unlink()

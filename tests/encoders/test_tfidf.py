@@ -28,7 +28,7 @@ def features(encoder: TfidfEncoder, texts: list[str]) -> torch.Tensor:
     return encoder(*encoder.collate(encoder.encode(texts)))
 
 
-def test_features_are_those_of_scikit_learn():
+def test_features_equal_those_of_scikit_learn():
     vectorizer = TfidfVectorizer(
         tokenizer=words, token_pattern=None, lowercase=False, ngram_range=(1, 2), sublinear_tf=True
     )
@@ -65,21 +65,21 @@ def test_the_most_frequent_terms_are_kept():
     assert made(max_terms=1, ngrams=1).terms == ("the",)
 
 
-def test_tokens_may_be_what_stands_between_blanks():
+def test_tokens_may_be_split_on_whitespace():
     assert "mouse!" in made(["a Mouse! mouse"], tokens="whitespace").terms
 
 
-def test_texts_without_words_are_told():
+def test_texts_without_words_are_an_error():
     with pytest.raises(InputError, match="no word"):
         made(["", "?!"])
-    with pytest.raises(InputError, match="min_count=9"):
+    with pytest.raises(InputError, match="min_count: no word occurs in at least 9"):
         made(min_count=9, ngrams=1)
 
 
 @pytest.mark.parametrize("tokens", ["words", "whitespace"])
 def test_a_saved_encoder_gives_exactly_the_same_features(tmp_path: Path, tokens: str):
     texts = [*TEXTS, "na\u00efve caf\u00e9 \x85 x\u2028y\x0bz \u00a0 end", "caf\u00e9 na\u00efve"]
-    encoder = made(texts, tokens=tokens, min_ngram_count=1).half()  # a change of precision must not blur it
+    encoder = made(texts, tokens=tokens, min_ngram_count=1).half()  # a change of precision must not change the counts
     encoder.save(tmp_path)
     again = TfidfEncoder.load(tmp_path, TfidfOptions(tokens=tokens, min_ngram_count=1))
     again.load_state_dict(encoder.state_dict())
@@ -91,15 +91,15 @@ def test_a_saved_encoder_gives_exactly_the_same_features(tmp_path: Path, tokens:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [(b"owl\nmou", "cut short"), (b"owl\nowl\n", "twice"), (b"caf\xe9\n", "UTF-8")]
+    ("content", "told"), [(b"owl\nmou", "incomplete"), (b"owl\nowl\n", "twice"), (b"caf\xe9\n", "UTF-8")]
 )
-def test_a_damaged_vocabulary_is_told(tmp_path: Path, content: bytes, told: str):
+def test_a_damaged_vocabulary_is_an_error(tmp_path: Path, content: bytes, told: str):
     (tmp_path / "vocabulary.txt").write_bytes(content)
     with pytest.raises(InputError, match=told):
         TfidfEncoder.load(tmp_path, TfidfOptions())
 
 
-def test_rows_may_be_encoded_together_or_apart():
+def test_texts_may_be_encoded_together_or_separately():
     encoder = made()
     whole = encoder.encode(TEXTS)
     for item, text in enumerate(TEXTS):
@@ -112,7 +112,7 @@ def test_rows_may_be_encoded_together_or_apart():
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("rows", [0, 7])
-def test_a_head_gives_the_same_on_sparse_and_on_dense_features(kind: type, bias: bool, rows: int):
+def test_a_head_gives_the_same_result_for_sparse_and_dense_features(kind: type, bias: bool, rows: int):
     torch.manual_seed(0)
     head = kind(9, TAX, bias=bias)
     dense = torch.randn(rows, 9) * (torch.rand(rows, 9) < 0.3)
@@ -130,7 +130,7 @@ def test_a_head_gives_the_same_on_sparse_and_on_dense_features(kind: type, bias:
 
 
 @pytest.mark.parametrize("kind", HEADS)
-def test_sparse_features_of_another_shape_are_told(kind: type):
+def test_sparse_features_of_another_shape_are_an_error(kind: type):
     with pytest.raises(InputError, match="last dimension of 9"):
         kind(9, TAX)(torch.eye(4).to_sparse())
     with pytest.raises(InputError, match="two dimensions"):
@@ -151,7 +151,7 @@ def test_a_head_learns_from_sparse_features(kind: type):
     assert torch.equal(head.predict(features(encoder, ["the owl", "jay !", "mouse", "lynx", "puma"])), target)
 
 
-def test_a_batch_keeps_its_empty_rows_at_the_end():
+def test_a_batch_keeps_empty_rows_at_its_end():
     encoder = made()
     rows = Ragged(np.array([1, 2]), np.array([0, 2, 2, 2]), np.array([0.6, 0.8], dtype=np.float32))
     assert encoder(*encoder.collate(rows)).shape == (3, encoder.out_features)

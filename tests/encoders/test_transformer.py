@@ -1,4 +1,4 @@
-"""The transformer encoder, on a tiny BERT made here."""
+"""The transformer encoder, with a tiny BERT."""
 
 import json
 import logging
@@ -60,14 +60,14 @@ def features(encoder: TransformerEncoder, texts: list[str]) -> torch.Tensor:
 
 
 def states(bert: Path, text: str) -> torch.Tensor:
-    """(T, D) the last layer of one text alone, straight from the library."""
+    """(T, D) the last layer for one text, from transformers itself."""
     model = transformers.BertModel.from_pretrained(bert).eval()
     ids = transformers.AutoTokenizer.from_pretrained(bert)(text, return_tensors="pt")["input_ids"]
     with torch.no_grad():
         return model(ids).last_hidden_state[0]
 
 
-def test_texts_become_word_pieces_between_the_models_own_marks(bert: Path):
+def test_texts_become_word_pieces_between_special_tokens(bert: Path):
     rows = made(bert).encode(["The owls", "", "bat"])
     assert rows.values.tolist() == [2, 4, 5, 8, 3, 2, 3, 2, 1, 3]
     assert rows.lengths.tolist() == [5, 2, 3]
@@ -89,7 +89,7 @@ def test_features_are_the_pooled_last_layer_whatever_the_padding(bert: Path, poo
     torch.testing.assert_close(found, torch.stack(pooled))
 
 
-def test_long_texts_are_cut_by_the_option_and_by_the_models_positions(bert: Path):
+def test_long_texts_are_truncated_to_the_option_and_to_the_models_positions(bert: Path):
     long = "the owl " * 100
     assert made(bert, max_length=8).encode([long]).lengths.tolist() == [8]
     encoder = made(bert)
@@ -97,7 +97,7 @@ def test_long_texts_are_cut_by_the_option_and_by_the_models_positions(bert: Path
     assert features(encoder, [long]).isfinite().all()
 
 
-def test_positions_that_start_behind_the_padding_number_are_counted(bert: Path, tmp_path: Path):
+def test_positions_that_start_after_the_padding_index_are_subtracted(bert: Path, tmp_path: Path):
     config = transformers.RobertaConfig(
         vocab_size=len(WORDS),
         hidden_size=8,
@@ -147,7 +147,7 @@ def test_gradient_checkpointing_changes_no_gradient(bert: Path):
 
 
 def test_states_of_half_precision_are_pooled_in_float32(bert: Path, monkeypatch: pytest.MonkeyPatch):
-    # A stand-in, as not every CPU multiplies matrices of bfloat16.
+    # a stub, since not every CPU multiplies bfloat16 matrices
     states_BTD = torch.full((1, 30, 32), 1.0, dtype=torch.bfloat16)
     states_BTD[0, 0] = 1.0 + 2**-7
     encoder = made(bert).eval()
@@ -167,9 +167,9 @@ def test_a_saved_encoder_loads_without_its_first_folder(bert: Path, tmp_path: Pa
     assert torch.equal(features(again, TEXTS), features(encoder, TEXTS))
 
 
-def test_weights_as_pickle_only_are_refused(bert: Path, tmp_path: Path):
+def test_pickled_weights_are_refused(bert: Path, tmp_path: Path):
     (tmp_path / "config.json").write_text((bert / "config.json").read_text())
-    with pytest.raises(InputError, match="no weights at all"):
+    with pytest.raises(InputError, match="has no weights"):
         made(tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80")
     with pytest.raises(InputError, match=r"only pytorch_model\.bin, which can run code"):
@@ -185,7 +185,7 @@ def test_weights_of_another_model_are_refused(bert: Path, tmp_path: Path):
         made(tmp_path)
 
 
-def test_a_model_with_code_of_its_own_is_refused(bert: Path, tmp_path: Path):
+def test_a_model_with_custom_code_is_refused(bert: Path, tmp_path: Path):
     for file in bert.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     strange = {"model_type": "strange", "auto_map": {"AutoConfig": "code.C", "AutoModel": "code.M"}}
@@ -204,27 +204,27 @@ def test_a_model_that_generates_text_is_refused(bert: Path):
         TransformerEncoder(transformers.T5Model(config), tokenizer, TransformerOptions(model="made"))
 
 
-def test_a_folder_that_is_no_model_is_told(bert: Path, tmp_path: Path):
+def test_a_folder_without_a_model_is_an_error(bert: Path, tmp_path: Path):
     (tmp_path / "notes.md").write_text("")
-    with pytest.raises(InputError, match=r"no config\.json, but notes\.md"):
+    with pytest.raises(InputError, match=r"expected config\.json, found notes\.md"):
         made(tmp_path)
     with pytest.raises(InputError, match=f"did you mean '{bert.name}'"):
         made(bert.parent / (bert.name + "x"))
 
 
-def test_a_name_that_the_hub_does_not_give_says_that_a_folder_will_do(monkeypatch: pytest.MonkeyPatch):
+def test_the_error_about_an_unknown_model_name_suggests_a_folder(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match="give the folder of a downloaded model"):
         made(Path("nobody/nothing"))
 
 
-def test_a_missing_library_is_told_with_its_extra(bert: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_error_about_a_missing_library_names_its_extra(bert: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingDependencyError, match=r"arbormax\[transformers\]"):
         made(bert)
 
 
-def test_loading_prints_nothing_and_leaves_the_librarys_settings(bert: Path, capfd: pytest.CaptureFixture[str]):
+def test_loading_prints_nothing_and_restores_the_librarys_settings(bert: Path, capfd: pytest.CaptureFixture[str]):
     before = transformers.utils.logging.get_verbosity()
     made(bert)
     assert capfd.readouterr() == ("", "")
@@ -233,7 +233,7 @@ def test_loading_prints_nothing_and_leaves_the_librarys_settings(bert: Path, cap
     assert before >= logging.NOTSET
 
 
-def test_the_encoders_are_known_without_their_libraries_being_loaded():
+def test_encoders_are_registered_without_importing_their_libraries():
     code = (
         "import sys, arbormax.encoders.tfidf, arbormax.encoders.transformer\n"
         "from arbormax.encoders import encoder_kind\n"
@@ -244,10 +244,10 @@ def test_the_encoders_are_known_without_their_libraries_being_loaded():
     assert done.stdout.split() == ["TfidfEncoder", "TransformerEncoder", "False", "False"]
 
 
-def test_many_texts_are_encoded_as_few_are(bert: Path, monkeypatch: pytest.MonkeyPatch):
+def test_many_texts_are_encoded_like_a_few(bert: Path, monkeypatch: pytest.MonkeyPatch):
     encoder = made(bert)
     whole = encoder.encode(TEXTS)
-    monkeypatch.setattr("arbormax.encoders.transformer._AT_ONCE", 3)
+    monkeypatch.setattr("arbormax.encoders.transformer._CHUNK", 3)
     parts = encoder.encode(TEXTS)
     np.testing.assert_array_equal(parts.values, whole.values)
     np.testing.assert_array_equal(parts.offsets, whole.offsets)
@@ -258,34 +258,34 @@ def test_many_texts_are_encoded_as_few_are(bert: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("text", [*TEXTS, "½ Owl’s\n東京", "the owl " * 40])
-def test_with_open_gates_a_text_has_its_usual_features(bert, pooling, text):
+def test_gates_of_one_do_not_change_the_features(bert, pooling, text):
     encoder = made(bert, pooling=pooling, freeze=True)
     gates = torch.ones(len(encoder.spans(text)), requires_grad=True)
-    assert torch.allclose(encoder.eval().gated(text, gates), features(encoder, [text]), atol=1e-5)
+    assert torch.allclose(encoder.eval().gated_features(text, gates), features(encoder, [text]), atol=1e-5)
 
 
 def test_the_pieces_of_a_word_are_one_word(bert):
     encoder, text = made(bert), " The owl eats\na mouse."
     assert [text[start:end] for start, end in encoder.spans(text)] == ["The", "owl", "eats", "a", "mouse", "."]
     gates = torch.ones(6, requires_grad=True)
-    (gradient,) = torch.autograd.grad(encoder.eval().gated(text, gates)[0, 0], gates)
+    (gradient,) = torch.autograd.grad(encoder.eval().gated_features(text, gates)[0, 0], gates)
     assert gradient.abs().min() > 0
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_words_that_were_cut_off_are_told_and_have_no_part(bert, side):
+def test_truncated_words_have_spans_and_no_influence(bert, side):
     encoder, text = made(bert, max_length=5), "the owl a mouse eat"
     encoder.tokenizer.truncation_side = side
     places = encoder.spans(text)
     assert sorted(text[start:end] for start, end in places) == sorted(text.split())
     gates = torch.ones(len(places), requires_grad=True)
-    (gradient,) = torch.autograd.grad(encoder.eval().gated(text, gates)[0, 0], gates)
+    (gradient,) = torch.autograd.grad(encoder.eval().gated_features(text, gates)[0, 0], gates)
     read = {text[start:end] for (start, end), part in zip(places, gradient.tolist(), strict=True) if part}
     assert read == ({"the", "owl", "a"} if side == "right" else {"a", "mouse", "eat"})
 
 
-def test_a_tokeniser_that_tells_no_places_leaves_the_words_to_others(bert, monkeypatch):
+def test_a_tokenizer_without_offsets_has_no_gated_features(bert, monkeypatch):
     encoder = made(bert)
     monkeypatch.setattr(encoder, "tokenizer", SimpleNamespace(is_fast=False))
-    assert encoder.gated("the owl", torch.ones(2)) is None
+    assert encoder.gated_features("the owl", torch.ones(2)) is None
     assert encoder.spans("the owl.") == [(0, 3), (4, 8)]

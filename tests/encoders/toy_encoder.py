@@ -1,4 +1,4 @@
-"""An encoder as a user would write one: a text is its length."""
+"""An encoder as a user would write it: the feature of a text is its length."""
 
 import numpy as np
 import torch

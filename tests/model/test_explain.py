@@ -149,7 +149,7 @@ def test_every_text_has_words_that_stand_in_it(encoder, text):
 @pytest.mark.parametrize("text", [*TEXTS, "", "zzz", "mat " * 600], ids=range(6))
 def test_with_open_gates_a_text_has_its_usual_features(encoder, text):
     model = untrained(encoder=encoder)
-    given = model.encoder.gated(text, torch.ones(len(model.encoder.spans(text))))
+    given = model.encoder.gated_features(text, torch.ones(len(model.encoder.spans(text))))
     usual = model.encoder(*model.encoder.collate(model.encoder.encode([text])))
     assert torch.allclose(given.to_dense(), usual.to_dense(), atol=1e-6)
 
@@ -165,7 +165,7 @@ def test_a_contribution_is_what_a_gate_on_the_word_changes(encoder, head):
         for change in (-small, small):
             gates = torch.ones(len(found["tokens"]))
             gates[place] += change
-            ends.append(model.head.node_log_probs(model.encoder.gated(text, gates))[0].detach())
+            ends.append(model.head.node_log_probs(model.encoder.gated_features(text, gates))[0].detach())
         for step in found["steps"]:
             node, parent = step["node"], TREE.parent[step["node"]]
             low, high = (float(logp[node] - logp[parent]) for logp in ends)
@@ -209,7 +209,7 @@ def test_a_word_beyond_the_limit_says_nothing():
 @pytest.fixture
 def gateless(monkeypatch) -> Model:
     """A model whose encoder has what every encoder has, and no more."""
-    monkeypatch.setattr(BagEncoder, "gated", Encoder.gated)
+    monkeypatch.setattr(BagEncoder, "gated_features", Encoder.gated_features)
     monkeypatch.setattr(BagEncoder, "spans", Encoder.spans)
     return untrained()
 

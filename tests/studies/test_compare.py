@@ -9,7 +9,7 @@ from sklearn.metrics import f1_score
 
 import arbormax as am
 from arbormax.data.examples import Examples
-from arbormax.data.folds import held_out
+from arbormax.data.folds import hold_out
 from arbormax.errors import InputError, OptionError
 from arbormax.metrics.bootstrap import Interval, WeightedCounts, paired_bootstrap
 from arbormax.metrics.registry import compared_measures
@@ -176,7 +176,7 @@ def test_everything_is_equal_but_the_head(monkeypatch):
     seen = {}
 
     def spy(config, taxonomy, train, valid=None, **options):
-        part = held_out(train, config.validation, config.seed)[1]
+        part = hold_out(train, config.validation, config.seed)[1]
         seen.setdefault(config.seed, []).append((config.model_dump(exclude={"head"}), train.inputs, part.inputs))
         return real(config, taxonomy, train, valid, **options)
 

@@ -8,7 +8,7 @@ import pytest
 
 import arbormax as am
 from arbormax.data.examples import Examples
-from arbormax.data.folds import fold_of
+from arbormax.data.folds import assign_folds
 from arbormax.errors import InputError, OptionError
 from arbormax.model import TrainConfig
 from arbormax.studies.crossval import crossval
@@ -41,7 +41,7 @@ def test_every_example_is_measured_once_by_a_model_that_never_saw_it(trainings):
     found = crossval(TINY, TAX, examples, folds=4)
     assert (found.predicted >= 0).all()
     assert found.never_validated == 0
-    assert found.fold.tolist() == fold_of(examples.nodes, 4, TINY.seed).tolist()
+    assert found.fold.tolist() == assign_folds(examples.nodes, 4, TINY.seed).tolist()
     for fold, (trained, valid) in enumerate(trainings):
         assert trained == {text for text, own in zip(examples.inputs, found.fold, strict=True) if own != fold}
         assert valid is None  # early stopping takes its share from what is trained on
@@ -153,7 +153,7 @@ def test_a_damaged_record_is_told_by_its_name(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"folds": 1}, "folds lie between 2"),
+        ({"folds": 1}, "folds: expected 2 to"),
         ({"epochs_from": "outer"}, "epochs_from is"),
         ({"epochs_from": "fold", "config": TINY.model_copy(update={"validation": 0})}, "no early stopping"),
         ({"examples": Examples([], np.zeros(0))}, "no examples"),

@@ -99,7 +99,7 @@ LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=30)
 @given(LENGTHS, st.integers(1, 6), st.integers(2, 4), st.booleans(), st.integers(0, 2))
 def test_the_shares_of_a_step_are_the_batch_that_one_device_has(lengths, size, ranks, sort, epoch):
     rows = Ragged.from_lengths(np.ones(sum(lengths), dtype=np.int64), np.array(lengths))
-    given = (rows, np.arange(len(rows)), lambda part: (torch.from_numpy(part.padded(0)),), size)
+    given = (rows, np.arange(len(rows)), lambda part: (torch.from_numpy(part.pad(0)),), size)
     options = {"shuffle": True, "sort": sort}
     courses = [Shares(*given, share=rank, shares=ranks, **options) for rank in range(ranks)]
     whole = Batches(*given, **options)

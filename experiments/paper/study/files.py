@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from arbormax.data.datasets import MissingDataError, data_root, load_split
 from arbormax.data.datasets.trees import deep_r52, tree
 from arbormax.data.examples import Examples
-from arbormax.data.folds import held_out
+from arbormax.data.folds import hold_out
 from arbormax.errors import OptionError
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
@@ -27,7 +27,7 @@ def training_texts(study: Study, arm: Arm) -> tuple[Taxonomy, Examples]:
     """What cross-validation sees, and training: nothing of the test split is read."""
     taxonomy, train = _part(study.dataset, "train", arm.tree, data_root())
     if study.rows is not None and study.rows < len(train):
-        train = held_out(train, 1 - study.rows / len(train))[0]  # with every label
+        train = hold_out(train, 1 - study.rows / len(train))[0]  # with every label
     return taxonomy, train
 
 

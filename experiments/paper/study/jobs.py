@@ -18,7 +18,7 @@ import torch
 
 from arbormax import __version__, metrics
 from arbormax.data.examples import Examples
-from arbormax.data.folds import fold_of
+from arbormax.data.folds import assign_folds
 from arbormax.errors import InputError, OptionError
 from arbormax.functional.probabilities import flat_node_log_probs
 from arbormax.model.settings import TrainConfig
@@ -111,7 +111,7 @@ class Job:
         shutil.rmtree(self._state(results), ignore_errors=True)
 
     def _on_fold(self, taxonomy: Taxonomy, train: Examples, hardware: Hardware, results: Path) -> dict[str, Any]:
-        fold_n = fold_of(train.nodes, self.study.folds, _FOLD_SEED)
+        fold_n = assign_folds(train.nodes, self.study.folds, _FOLD_SEED)
         inside, outside = (train.take(np.flatnonzero(at)) for at in (fold_n != self.fold, fold_n == self.fold))
         found: dict[str, Any] = {"fold": self.fold, "folds": self.study.folds, "point": self.point}
         if self.arm.early:

@@ -1,4 +1,4 @@
-"""Batches whose order follows from seed, epoch and position alone, so that a stopped run goes on where it was."""
+"""Batches whose order depends only on seed, epoch and position, so that an interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from torch import Tensor
 from arbormax.data.ragged import Ragged
 from arbormax.errors import InputError, OptionError
 
-_POOL = 200  # batches that are sorted by length together: little padding, and still another mix in every epoch
+_POOL = 200  # batches that are sorted by length together: little padding, and a different mix in every epoch
 
 Inputs = tuple[Tensor, ...]
 
 
 class Batches:
-    """An endless course of epochs over rows and their targets; iterating gives one epoch of (inputs, target).
+    """Epochs of batches over rows and their targets; each iteration is one epoch of (inputs, target).
 
-    With `sort`, items of like length share a batch. `rank` of `ranks` takes every so many-th batch, equally many for
-    each. `state_dict` tells where the course stands and `load_state_dict` puts it there.
+    With `sort`, items of similar length share a batch. Device `rank` of `ranks` takes every `ranks`-th batch, with the
+    same number of batches for each. `state_dict` returns the position and `load_state_dict` restores it.
 
     >>> rows = Ragged.from_lists([[1], [2, 3], [4]])
-    >>> batches = Batches(rows, np.array([0, 1, 2]), lambda rows: (torch.from_numpy(rows.padded(0)),), size=2)
+    >>> batches = Batches(rows, np.array([0, 1, 2]), lambda rows: (torch.from_numpy(rows.pad(0)),), size=2)
     >>> [target.tolist() for _, target in batches]
     [[0, 1], [2]]
     """
@@ -43,7 +43,7 @@ class Batches:
         ranks: int = 1,
     ) -> None:
         if size < 1:
-            raise OptionError(f"a batch has at least one item, not {size}")
+            raise OptionError(f"expected at least 1, found {size}", argument="batch_size")
         if len(rows) != len(targets):
             raise InputError(f"expected one target per row, found {len(rows)} rows and {len(targets)} targets")
         self.rows, self.targets, self.collate, self.size = rows, targets, collate, size
@@ -69,7 +69,7 @@ class Batches:
         return self.collate(self.rows.take(items)), torch.from_numpy(self.targets[items])
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the start of this epoch."""
+        """Move to the start of this epoch."""
         self._epoch, self._position = epoch, 0
 
     def plan(self, epoch: int) -> list[np.ndarray]:
@@ -83,7 +83,7 @@ class Batches:
         batches = [order[start : start + self.size] for start in range(0, len(order), self.size)]
         if draw and self.sort:
             batches = [batches[i] for i in draw.permutation(len(batches))]
-        if self.shuffle:  # ranks that train together take equally many steps
+        if self.shuffle:  # all ranks of a training take the same number of steps
             batches = (batches * self.ranks)[: len(self) * self.ranks]
         return batches[self.rank :: self.ranks]
 
@@ -95,13 +95,13 @@ class Batches:
 
 
 class Shares(Batches):
-    """What falls to `share` of `shares` of every batch: (inputs, target, weight), in as many steps as without it.
+    """Part `share` of `shares` of every batch, as (inputs, target, weight).
 
-    The mean over the shares of `weight` times the mean over a share's items is the mean over the batch. A share of a
-    batch with too few items is the first of them again, with weight 0.
+    The mean over the parts of `weight` times the mean of a part is the mean of the batch. If a batch has fewer items
+    than there are parts, an empty part is its first item with weight 0.
 
     >>> rows = Ragged.from_lists([[1], [2], [3], [4]])
-    >>> options = {"collate": lambda rows: (torch.from_numpy(rows.padded(0)),), "size": 3, "shares": 2}
+    >>> options = {"collate": lambda rows: (torch.from_numpy(rows.pad(0)),), "size": 3, "shares": 2}
     >>> [[(target.tolist(), weight) for _, target, weight in Shares(rows, np.arange(4), share=share, **options)]
     ...  for share in range(2)]  # doctest: +ELLIPSIS
     [[([0, 2], 1.33...), ([3], 2.0)], [([1], 0.66...), ([3], 0.0)]]
@@ -112,7 +112,7 @@ class Shares(Batches):
         self.share, self.shares = share, shares
 
     def batch(self, items: np.ndarray) -> tuple[Inputs, Tensor, float]:  # type: ignore[override]
-        # every so many-th, since a batch may be sorted by length
+        # every `shares`-th item, since a batch may be sorted by length
         mine = items[self.share :: self.shares]
         inputs, target = super().batch(mine if len(mine) else items[:1])
         return inputs, target, len(mine) * self.shares / len(items)

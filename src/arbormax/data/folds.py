@@ -1,7 +1,7 @@
-"""Splits that keep every label's share, also where a label has fewer examples than there are parts.
+"""Stratified splits that also work for labels with fewer examples than folds.
 
-scikit-learn's stratified folds refuse data in which every class is rare, and validate on labels that training then
-never saw; taxonomies have many of both.
+scikit-learn's stratified folds reject data in which every class is rare, and may validate on labels that are missing
+from the training part. Both are common with taxonomies.
 """
 
 from __future__ import annotations
@@ -12,40 +12,41 @@ from arbormax.data.examples import Examples
 from arbormax.errors import OptionError
 
 
-def fold_of(nodes: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
-    """(n,) the fold in which each example is validated; -1 for the only example of a label, which is always trained on.
+def assign_folds(nodes: np.ndarray, folds: int, seed: int = 0) -> np.ndarray:
+    """(n,) the fold that validates each example; -1 for the only example of a label, which is always in training.
 
-    >>> fold_of(np.array([1, 1, 2, 2, 3]), folds=2).tolist().count(-1)
+    >>> assign_folds(np.array([1, 1, 2, 2, 3]), folds=2).tolist().count(-1)
     1
     """
     if not 2 <= folds <= len(nodes):
-        raise OptionError(f"folds lie between 2 and the {len(nodes)} examples, not {folds}")
+        raise OptionError(f"expected 2 to {len(nodes)}, the number of examples, found {folds}", argument="folds")
     order, _ = _by_label(nodes, seed)
     shared = order[np.bincount(nodes)[nodes[order]] > 1]
     if len(shared) < folds:
-        raise OptionError(f"{len(shared)} examples share their label with another, too few for {folds} folds")
+        message = f"only {len(shared)} examples share their label with another, too few for {folds} folds"
+        raise OptionError(message, argument="folds")
     fold = np.full(len(nodes), -1, dtype=np.int64)
-    # neighbours go to different folds, so a label with fewer examples than folds meets each fold once at most
+    # neighbours are in different folds, so a label with fewer examples than folds is in each fold at most once
     fold[shared] = np.arange(len(shared)) % folds
     return fold
 
 
-def held_out(examples: Examples, share: float, seed: int = 0) -> tuple[Examples, Examples | None]:
-    """The examples in two parts, the second with this share of every label; every label stays in the first."""
+def hold_out(examples: Examples, share: float, seed: int = 0) -> tuple[Examples, Examples | None]:
+    """The examples in two parts, the second with this share of every label; every label is in the first part."""
     if not share:
         return examples, None
     order, position = _by_label(examples.nodes, seed)
     spare = order[position > 0]
     count = min(len(spare), max(1, round(share * len(examples))))
     if not count:
-        raise OptionError("every label has one example only: nothing can be held out, so give validation=0")
+        raise OptionError("every label has only one example, so no validation part is possible", fix={"validation": 0})
     chosen = np.sort(spare[(np.arange(count) * len(spare)) // count])
     rest = np.setdiff1d(np.arange(len(examples)), chosen)
     return examples.take(rest), examples.take(chosen)
 
 
 def _by_label(nodes: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The examples sorted by label and shuffled within it, and each one's position within its label."""
+    """The examples sorted by label, shuffled within each label, and the position of each within its label."""
     draw = np.random.default_rng(seed).permutation(len(nodes))
     order = draw[np.argsort(nodes[draw], kind="stable")]
     labels = nodes[order]

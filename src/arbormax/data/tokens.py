@@ -1,4 +1,4 @@
-"""Tokenisers: a text in, its words out."""
+"""Tokenizers split a text into words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORD = re.compile(r"\w+(?:'\w+)*")
 
 
 def whitespace(text: str) -> list[str]:
-    """Lower-case pieces between blanks, as the paper has them.
+    """Lower-case words, split on whitespace, as in the paper.
 
     >>> whitespace("What's an  owl ?")
     ["what's", 'an', 'owl', '?']
@@ -25,7 +25,7 @@ def whitespace(text: str) -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words and numbers without punctuation; compatible forms of a character count as one.
+    """Lower-case words and numbers without punctuation, in Unicode normal form NFKC.
 
     >>> words("Type 2 diabetes (adult-onset), patient’s own ﬁndings")
     ['type', '2', 'diabetes', 'adult', 'onset', "patient's", 'own', 'findings']
@@ -35,11 +35,11 @@ def words(text: str) -> list[str]:
     return word_pattern().findall(unicodedata.normalize("NFKC", text).replace("’", "'").lower())
 
 
-Span = tuple[int, int]  # where a part of a text starts and where it ends
+Span = tuple[int, int]  # start and end of a part of a text
 
 
 def spans(text: str, name: str = "words") -> list[Span]:
-    """Where in the text each of the tokeniser's words stands; two words may come from one character.
+    """The start and end of each word of the tokenizer; one character may contain two words.
 
     >>> spans("An owl’s ﬁnd: ½")
     [(0, 2), (3, 8), (9, 12), (14, 15), (14, 15)]
@@ -55,7 +55,7 @@ def spans(text: str, name: str = "words") -> list[Span]:
 
 
 def _normal_pieces(text: str) -> list[tuple[str, Span]]:
-    """The normal form of the text in the shortest parts that nothing joins, each with its place in the text."""
+    """The normal form of the text in the shortest parts that can be normalised separately, each with its span."""
     starts = [0]
     for place, character in enumerate(text[1:], start=1):
         if character.isascii() or _stands_alone(text[starts[-1] : place], character):
@@ -65,7 +65,7 @@ def _normal_pieces(text: str) -> list[tuple[str, Span]]:
 
 
 def _stands_alone(before: str, character: str) -> bool:
-    """Whether the normal form of a character is the same behind what stands before it."""
+    """Whether the normal form of a character does not depend on the text before it."""
     normal = unicodedata.normalize("NFKC", character)
     if unicodedata.combining(character) or unicodedata.combining(normal[0]):
         return False
@@ -74,15 +74,16 @@ def _stands_alone(before: str, character: str) -> bool:
 
 @cache
 def word_pattern() -> re.Pattern[str]:
-    """A word with marks in it, such as the vowels of Hindi, which are no letters to `\\w`."""
+    """The pattern of a word, including marks such as the vowels of Hindi, which `\\w` does not match."""
     marks = "".join(c for c in map(chr, range(0x300, 0x1F000)) if unicodedata.category(c).startswith("M"))
     return re.compile(rf"\w[\w{marks}]*(?:'\w[\w{marks}]*)*")
 
 
 def tokeniser(name: str) -> Callable[[str], list[str]]:
-    """The tokeniser of this name."""
+    """The tokenizer of this name."""
     known: dict[str, Callable[[str], list[str]]] = {"words": words, "whitespace": whitespace}
     if name not in known:
-        choices = ", ".join(get_args(Tokeniser))
-        raise OptionError(f"tokeniser is one of {choices}; found {name!r}{did_you_mean(name, known)}")
+        available = ", ".join(get_args(Tokeniser))
+        hint = did_you_mean(name, known)
+        raise OptionError(f"unknown tokenizer {name!r}{hint} (available: {available})", argument="tokens")
     return known[name]

@@ -1,4 +1,4 @@
-"""Words and their numbers."""
+"""Vocabularies: words and their numbers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _SPECIAL = ("<padding>", "<unknown>")
 
 
 class Vocabulary:
-    """Numbered words: 0 pads, 1 stands for every word that is not here.
+    """Numbered words: 0 is padding, 1 is any unknown word.
 
     >>> vocabulary = Vocabulary.learn(["to be or not to be"])
     >>> vocabulary.words
     ('<padding>', '<unknown>', 'to', 'be', 'or', 'not')
-    >>> vocabulary.encode(["To be!", ""]).padded(PADDING).tolist()
+    >>> vocabulary.encode(["To be!", ""]).pad(PADDING).tolist()
     [[2, 3], [0, 0]]
     """
 
@@ -30,17 +30,17 @@ class Vocabulary:
         self.words = (*_SPECIAL, *words)
         self.tokens = tokens
         self._tokenise = tokeniser(tokens)
-        # without the special names: a text that spells one out does not pad
+        # without the special names, so that a text that contains one of them is not padding
         self._number = {word: number for number, word in enumerate(self.words) if number >= len(_SPECIAL)}
         if len(set(self.words)) != len(self.words):
             repeated = next(word for word, count in Counter(self.words).items() if count > 1)
-            raise InputError(f"a vocabulary has each word once, found {repeated!r} twice")
+            raise InputError(f"the words of a vocabulary must be unique, found {repeated!r} twice")
 
     @classmethod
     def learn(
         cls, texts: Iterable[str], tokens: Tokeniser = "words", min_count: int = 1, max_words: int | None = None
     ) -> Vocabulary:
-        """The words of these texts that occur `min_count` times, most frequent first."""
+        """The words that occur at least `min_count` times in these texts, most frequent first."""
         counts: Counter[str] = Counter()
         tokenise = tokeniser(tokens)
         for text in texts:
@@ -63,23 +63,24 @@ class Vocabulary:
         values = np.array([number(word, UNKNOWN) for row in rows for word in row], dtype=np.int64)
         return Ragged.from_lengths(values, np.array([len(row) for row in rows], dtype=np.int64))
 
-    def extended(self, words: Iterable[str]) -> Vocabulary:
-        """This vocabulary with those of the words that it lacks behind its own."""
+    def extend_with(self, words: Iterable[str]) -> Vocabulary:
+        """This vocabulary, followed by the words that it lacks."""
         return Vocabulary(
             [*self.words[len(_SPECIAL) :], *dict.fromkeys(w for w in words if w not in self)], self.tokens
         )
 
     def save(self, path: Path) -> None:
-        """One word per line; no tokeniser lets a line break into a word."""
-        # a text may hold half a surrogate pair, which is told when it is saved, after training, unless let pass
+        """Write one word per line; words contain no line breaks."""
+        # texts may contain lone surrogates, which must not make saving fail after training
         path.write_bytes("".join(f"{word}\n" for word in self.words[len(_SPECIAL) :]).encode("utf-8", "surrogatepass"))
 
     @classmethod
     def load(cls, path: Path, tokens: Tokeniser = "words") -> Vocabulary:
+        """The vocabulary that `save` wrote."""
         try:
             text = path.read_bytes().decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
             raise InputError(f"{path} is not a vocabulary: expected UTF-8 text, one word per line ({error})") from error
         if text and not text.endswith("\n"):
-            raise InputError(f"{path} is cut short: its last line has no end")
+            raise InputError(f"{path} is incomplete: its last line has no end")
         return cls(text.split("\n")[:-1], tokens)

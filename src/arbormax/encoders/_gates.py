@@ -1,4 +1,4 @@
-"""Gates of words made into gates of terms, which are words or sequences of them.
+"""Gates of terms, which are words or n-grams, from the gates of words.
 
 W words of a text, T its terms, O their occurrences.
 """
@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 
-def shared_gates(
+def term_gates(
     gates_W: Tensor, terms_O: np.ndarray, ends_O: np.ndarray, lengths_O: np.ndarray, num_terms: int
 ) -> Tensor:
     """(T,) the gate of each term: the mean over its occurrences, and in each of them over its words.
 
-    So a sequence's part falls to its words in equal shares.
+    The contribution of an n-gram is therefore divided equally among its words.
 
     >>> gates = torch.tensor([1.0, 2.0, 4.0])
-    >>> shared_gates(gates, np.array([0, 1, 1]), np.array([2, 1, 2]), np.array([1, 2, 2]), 2)
+    >>> term_gates(gates, np.array([0, 1, 1]), np.array([2, 1, 2]), np.array([1, 2, 2]), 2)
     tensor([4.0000, 2.2500])
     """
     starts = np.cumsum(lengths_O) - lengths_O

@@ -1,4 +1,4 @@
-"""Averaged vectors of words and word n-grams: the fastest encoder on a CPU.
+"""The mean of word and n-gram vectors: the fastest encoder on a CPU.
 
 B batch, T tokens of the whole batch.
 """
@@ -20,24 +20,24 @@ from arbormax.data.ngrams import NGrams
 from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Span, Tokeniser, spans
 from arbormax.data.vocabulary import Vocabulary
-from arbormax.encoders._gates import shared_gates
+from arbormax.encoders._gates import term_gates
 from arbormax.encoders.base import Encoder, EncoderOptions
 
 _FILE, _NGRAMS = "vocabulary.txt", "ngrams.npz"
 
 
 class BagOptions(EncoderOptions):
-    dim: int = Field(128, ge=1, le=65_536, description="size of a vector, and so of the features")
-    ngrams: int = Field(2, ge=1, le=8, description="longest sequence of words with a vector of its own")
-    dropout: float = Field(0.2, ge=0, lt=1, description="share of features dropped before the head")
-    tokens: Tokeniser = Field("words", description="words, or whitespace as in the paper")
-    min_count: int = Field(1, ge=1, description="how often a word occurs to get a vector of its own")
-    min_ngram_count: int = Field(2, ge=1, description="how often an n-gram occurs to get a vector of its own")
-    max_words: int = Field(500_000, ge=1, description="at most so many words, the most frequent")
+    dim: int = Field(128, ge=1, le=65_536, description="size of a vector, and of the features")
+    ngrams: int = Field(2, ge=1, le=8, description="longest n-gram with its own vector, in words")
+    dropout: float = Field(0.2, ge=0, lt=1, description="dropout rate of the features")
+    tokens: Tokeniser = Field("words", description="tokenizer: words, or whitespace as in the paper")
+    min_count: int = Field(1, ge=1, description="minimum count of a word with its own vector")
+    min_ngram_count: int = Field(2, ge=1, description="minimum count of an n-gram with its own vector")
+    max_words: int = Field(500_000, ge=1, description="maximum number of words; the most frequent are used")
 
 
 class BagEncoder(Encoder):
-    """The mean of the vectors of a text's words and n-grams."""
+    """The mean of the vectors of the words and n-grams of a text."""
 
     name: ClassVar[str] = "bag"
     Options: ClassVar[type[EncoderOptions]] = BagOptions
@@ -76,10 +76,10 @@ class BagEncoder(Encoder):
     def spans(self, text: str) -> list[Span]:
         return spans(text, self.vocabulary.tokens)
 
-    def gated(self, text: str, gates_W: Tensor) -> Tensor:
+    def gated_features(self, text: str, gates_W: Tensor) -> Tensor:
         ids, ends, lengths = self.grams.places(self.vocabulary.encode([text]))
         ids_T = torch.from_numpy(ids).to(gates_W.device)
-        gates_T = shared_gates(gates_W, np.arange(len(ids)), ends, lengths, len(ids))
+        gates_T = term_gates(gates_W, np.arange(len(ids)), ends, lengths, len(ids))
         start = torch.zeros(1, dtype=torch.int64, device=ids_T.device)
         shares_T = gates_T / max(len(ids), 1)
         features: Tensor = self.dropout(

@@ -78,7 +78,7 @@ class Encoder(nn.Module, ABC):
         """The start and end of each word, as this encoder splits the text; by default at whitespace."""
         return spans(text, "whitespace")
 
-    def gated(self, text: str, gates_W: Tensor) -> Tensor | None:  # noqa: ARG002 - used by subclasses
+    def gated_features(self, text: str, gates_W: Tensor) -> Tensor | None:  # noqa: ARG002 - used by subclasses
         """(1, D) features of a text with the input of each word in `spans` multiplied by a gate; None if unsupported.
 
         With all gates at one, these are the features of the text, and the gradient with respect to a gate is

@@ -1,6 +1,6 @@
-"""Feature matrices in training: dense or sparse rows in the place of texts, and the network that takes them.
+"""Feature matrices: dense or sparse rows instead of texts.
 
-B batch, D features, T stored numbers of the whole batch.
+B batch, D features, T stored values of the whole batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from arbormax.functional.linear import linear
 
 @dataclass(frozen=True, eq=False)
 class DenseRows:
-    """The rows of an array, as batches take them."""
+    """The rows of an array, with the interface of `Ragged` that batches use."""
 
     values: np.ndarray  # (n, D) float32
 
@@ -37,18 +37,18 @@ class DenseRows:
 
 
 class FeaturesOptions(EncoderOptions):
-    inputs: int = Field(ge=1, description="columns of the matrix")
-    hidden: tuple[int, ...] = Field((), description="widths of the layers before the head; none: a linear classifier")
-    dropout: float = Field(0.0, ge=0, lt=1, description="share of a hidden layer that is left out in training")
-    scale: bool = Field(True, description="bring the features to a usual size first")
+    inputs: int = Field(ge=1, description="number of columns of the matrix")
+    hidden: tuple[int, ...] = Field((), description="sizes of the hidden layers; none gives a linear classifier")
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout rate of the hidden layers")
+    scale: bool = Field(True, description="whether to scale the features first")
 
 
 class FeaturesEncoder(Encoder):
-    """Rows of numbers through hidden layers, or straight into the head.
+    """The rows of a feature matrix, optionally followed by hidden layers.
 
-    With `scale`, a matrix that was dense in `fit` has its columns brought to mean 0 and variance 1; a sparse one, which
-    must keep its zeros, is divided by the mean length of its rows. Sparse rows are never made dense: without
-    hidden layers they are the features, with them the first layer is a sparse product.
+    With `scale`, the columns of a dense matrix are standardised to mean 0 and variance 1; a sparse matrix, which must
+    keep its zeros, is divided by the mean length of its rows. Sparse rows are never made dense: without hidden layers
+    they are the features, otherwise the first layer is a sparse product.
     """
 
     name: ClassVar[str] = "features"
@@ -56,8 +56,8 @@ class FeaturesEncoder(Encoder):
     sorts_by_length: ClassVar[bool] = False
     takes_texts: ClassVar[bool] = False
 
-    mean: Tensor  # (D,) of the columns; zeros where fit saw a sparse matrix
-    factor: Tensor  # (D,) that they are multiplied with
+    mean: Tensor  # (D,) of the columns; zeros after fitting a sparse matrix
+    factor: Tensor  # (D,) the scale of the columns
 
     def __init__(self, options: FeaturesOptions) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class FeaturesEncoder(Encoder):
         if isinstance(inputs, np.ndarray):
             wide = inputs.astype(np.float64)
             spread = wide.std(0)
-            # rounding leaves a constant column with a spread that is not quite zero
+            # rounding gives a constant column a spread that is not exactly zero
             flat = spread <= 1e-7 * np.maximum(np.abs(wide).max(0), 1e-30)
             encoder.mean.copy_(torch.from_numpy(wide.mean(0)))
             encoder.factor.copy_(torch.from_numpy(1.0 / np.where(flat, 1.0, spread)))
@@ -92,7 +92,7 @@ class FeaturesEncoder(Encoder):
         if isinstance(inputs, np.ndarray) and inputs.ndim == 2:
             return DenseRows(inputs)
         if not hasattr(inputs, "indptr"):
-            raise InputError("this model takes rows of numbers, not texts: load it with HierarchicalClassifier.load")
+            raise InputError("this model takes feature matrices, not texts; load it with HierarchicalClassifier.load")
         return Ragged(inputs.indices.astype(np.int64), inputs.indptr.astype(np.int64), inputs.data)
 
     def collate(self, rows: Any) -> Inputs:
@@ -113,13 +113,13 @@ class FeaturesEncoder(Encoder):
             torch.stack([rows_T, columns_T]),
             values_T * self.factor[columns_T],
             (len(lengths_B), len(self.factor)),
-            is_coalesced=True,  # the columns of a row are sorted, each there once
+            is_coalesced=True,  # the columns of a row are sorted and unique
             check_invariants=False,
         )
-        # a model of dense rows that is asked about sparse ones: without their zeros, the means are missing
+        # a model of dense rows needs the means of all columns, including those that a sparse row omits
         return sparse_BD.to_dense() - self.mean * self.factor if self.mean.any() else sparse_BD
 
     @classmethod
-    def load(cls, folder: Path, options: EncoderOptions) -> Self:  # noqa: ARG003 - the weights are all there is
+    def load(cls, folder: Path, options: EncoderOptions) -> Self:  # noqa: ARG003 - everything is in the weights
         assert isinstance(options, FeaturesOptions)
         return cls(options)

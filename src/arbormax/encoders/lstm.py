@@ -1,6 +1,6 @@
-"""The paper's encoders: the last hidden state of an LSTM, or of one in each direction.
+"""The paper's encoders: the last hidden state of an LSTM, or of two LSTMs, one in each direction.
 
-B batch, T tokens, E size of a word's vector, H hidden size.
+B batch, T tokens, E size of a word vector, H hidden size.
 """
 
 from __future__ import annotations
@@ -32,15 +32,19 @@ _FILE = "vocabulary.txt"
 
 class LSTMOptions(EncoderOptions):
     hidden: int = Field(150, ge=1, le=65_536, description="size of the hidden state, per direction")
-    dim: int = Field(100, ge=1, le=65_536, description="size of a word's vector; a vectors file brings its own")
-    dropout: float = Field(0.5, ge=0, lt=1, description="share of features dropped before the head")
-    vectors: str | None = Field(None, description="file of word vectors to start from (.txt, .zip, .npz)")
-    kept_words: int = Field(100_000, ge=0, description="words of the vectors file to keep that training never saw")
-    tokens: Tokeniser = Field("words", description="words, or whitespace as in the paper")
-    min_count: int = Field(1, ge=1, description="how often a word occurs to get a vector of its own")
-    max_words: int = Field(200_000, ge=1, description="at most so many words, the most frequent")
-    max_length: int = Field(512, ge=1, description="a text is cut after so many words")
-    trained_words: int | None = Field(None, ge=2, description="set by training: words with trained vectors")
+    dim: int = Field(100, ge=1, le=65_536, description="size of a word vector; a vectors file determines it")
+    dropout: float = Field(0.5, ge=0, lt=1, description="dropout rate of the features")
+    vectors: str | None = Field(None, description="file of pretrained word vectors (.txt, .zip, .npz)")
+    kept_words: int = Field(
+        100_000,
+        ge=0,
+        description="number of words to add from the vectors file",
+    )
+    tokens: Tokeniser = Field("words", description="tokenizer: words, or whitespace as in the paper")
+    min_count: int = Field(1, ge=1, description="minimum count of a word with its own vector")
+    max_words: int = Field(200_000, ge=1, description="maximum number of words; the most frequent are used")
+    max_length: int = Field(512, ge=1, description="maximum number of words of a text")
+    trained_words: int | None = Field(None, ge=2, description="set by training: number of words with trained vectors")
 
 
 class LSTMEncoder(Encoder):
@@ -57,7 +61,7 @@ class LSTMEncoder(Encoder):
         self.vocabulary, self.options = vocabulary, options
         self.words = WordTable(len(vocabulary), options.dim, options.trained_words)
         self.forwards = nn.LSTM(options.dim, options.hidden, batch_first=True)
-        # A network of its own for the way back reads each text turned round: no packing, whatever the lengths.
+        # a second network reads each text reversed, so that rows of different lengths need no packing
         self.backwards = nn.LSTM(options.dim, options.hidden, batch_first=True) if self.bidirectional else None
         self.dropout = nn.Dropout(options.dropout)
         self.out_features = options.hidden * (2 if self.bidirectional else 1)
@@ -73,19 +77,19 @@ class LSTMEncoder(Encoder):
         counts = Counter(chain.from_iterable(map(tokeniser(options.tokens), texts)))
         logging.getLogger("arbormax").info("vectors, %s", vectors.coverage(counts))
         unseen = [word for word in vectors.words if word not in vocabulary][: options.kept_words]
-        vocabulary = vocabulary.extended(unseen)
+        vocabulary = vocabulary.extend_with(unseen)
         encoder = cls(vocabulary, options.model_copy(update={**settings, "dim": vectors.matrix.shape[1]}))
         encoder.words.fill(vocabulary, vectors)
         return encoder
 
     def encode(self, texts: Sequence[str]) -> Ragged:
         assert isinstance(self.options, LSTMOptions)
-        return self.vocabulary.encode(texts).cut(self.options.max_length)
+        return self.vocabulary.encode(texts).truncate(self.options.max_length)
 
     def collate(self, rows: Ragged) -> Inputs:
         last_B = torch.from_numpy(np.maximum(rows.lengths, 1) - 1)
         directions = (False, True)[: 1 + self.bidirectional]
-        return last_B, *(torch.from_numpy(rows.padded(PADDING, reverse)) for reverse in directions)
+        return last_B, *(torch.from_numpy(rows.pad(PADDING, reverse)) for reverse in directions)
 
     def forward(self, *inputs: Tensor) -> Tensor:
         last_B, *ids = inputs
@@ -97,9 +101,11 @@ class LSTMEncoder(Encoder):
     def spans(self, text: str) -> list[Span]:
         return spans(text, self.vocabulary.tokens)
 
-    def gated(self, text: str, gates_W: Tensor) -> Tensor:
+    def gated_features(self, text: str, gates_W: Tensor) -> Tensor:
         last_B, *ids = (tensor.to(gates_W.device) for tensor in self.collate(self.encode([text])))
-        gates_T = gates_W[: ids[0].shape[1]] if len(gates_W) else gates_W.new_ones(1)  # an empty text is one pad
+        gates_T = (
+            gates_W[: ids[0].shape[1]] if len(gates_W) else gates_W.new_ones(1)
+        )  # an empty text is one padding token
         ways = (gates_T, gates_T.flip(0))[: len(ids)]
         return self._read(
             last_B, [self.words(ids_BT) * way_T[:, None] for ids_BT, way_T in zip(ids, ways, strict=True)]

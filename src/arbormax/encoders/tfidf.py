@@ -1,4 +1,4 @@
-"""TF-IDF of words and word n-grams, sparse, straight into the head: a linear model, hard to beat on little data.
+"""TF-IDF of words and n-grams as sparse features: with a head, a linear classifier that works well on small data.
 
 B batch, D terms, T terms of the whole batch.
 """
@@ -17,7 +17,7 @@ from torch import Tensor
 from arbormax.data.batching import Inputs
 from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
-from arbormax.encoders._gates import shared_gates
+from arbormax.encoders._gates import term_gates
 from arbormax.encoders.base import Encoder, EncoderOptions
 from arbormax.errors import InputError, MissingDependencyError
 
@@ -25,17 +25,17 @@ _FILE = "vocabulary.txt"
 
 
 class TfidfOptions(EncoderOptions):
-    ngrams: int = Field(2, ge=1, le=8, description="longest sequence of words that is a term of its own")
-    tokens: Tokeniser = Field("words", description="words, or whitespace as in the paper")
-    min_count: int = Field(1, ge=1, description="how many texts a word occurs in to be kept")
-    min_ngram_count: int = Field(2, ge=1, description="how many texts an n-gram occurs in to be kept")
-    max_terms: int = Field(50_000, ge=1, description="at most so many terms, the most frequent")
+    ngrams: int = Field(2, ge=1, le=8, description="longest n-gram that is a term, in words")
+    tokens: Tokeniser = Field("words", description="tokenizer: words, or whitespace as in the paper")
+    min_count: int = Field(1, ge=1, description="minimum number of texts that contain a word")
+    min_ngram_count: int = Field(2, ge=1, description="minimum number of texts that contain an n-gram")
+    max_terms: int = Field(50_000, ge=1, description="maximum number of terms; the most frequent are used")
 
 
 class TfidfEncoder(Encoder):
-    """The terms of a text, each weighted by how often it occurs there and how rare it is, as rows of length one.
+    """The TF-IDF weights of the terms of a text, normalised to length one.
 
-    Its features are a sparse (B, D) tensor; it has nothing to train, so that the head is a linear classifier.
+    The features are a sparse (B, D) tensor. The encoder has no parameters, so the head is a linear classifier.
     """
 
     name: ClassVar[str] = "tfidf"
@@ -50,9 +50,9 @@ class TfidfEncoder(Encoder):
     searched: ClassVar[bool] = True
     gives_sparse = True
 
-    # Counts rather than the weights made of them, as a change of precision leaves whole numbers alone.
-    text_counts: Tensor  # (D,) how many training texts have each term
-    num_texts: Tensor  # () how many training texts there were
+    # counts instead of weights, since a change of precision does not change integers
+    text_counts: Tensor  # (D,) number of training texts that contain each term
+    num_texts: Tensor  # () number of training texts
 
     def __init__(self, terms: Sequence[str], options: TfidfOptions) -> None:
         super().__init__()
@@ -68,17 +68,16 @@ class TfidfEncoder(Encoder):
         counter = _counter(options)
         try:
             counts = counter.fit_transform(texts)
-        except ValueError as error:  # from scikit-learn, when there is no word at all
-            raise InputError(f"the {len(texts):,} training texts have no word in them ({error})") from error
+        except ValueError as error:  # scikit-learn found no word
+            raise InputError(f"the {len(texts):,} training texts contain no words ({error})") from error
         terms, frequency_D = counter.get_feature_names_out(), np.asarray(counts.sum(0)).ravel()
         text_counts_D = np.bincount(counts.indices, minlength=len(terms))
         least_D = np.array([options.min_ngram_count if " " in term else options.min_count for term in terms])
         order = np.argsort(-frequency_D, kind="stable")
         kept = np.sort(order[(text_counts_D >= least_D)[order]][: options.max_terms])
         if not len(kept):
-            raise InputError(
-                f"no word of {len(texts):,} training texts occurs in min_count={options.min_count} of them"
-            )
+            message = f"no word occurs in at least {options.min_count} of the {len(texts):,} training texts"
+            raise InputError(message, argument="encoder_options.min_count")
         encoder = cls(terms[kept].tolist(), options)
         encoder.text_counts.copy_(torch.from_numpy(text_counts_D[kept]))
         encoder.num_texts.fill_(len(texts))
@@ -87,7 +86,7 @@ class TfidfEncoder(Encoder):
     def encode(self, texts: Sequence[str]) -> Ragged:
         from sklearn.feature_extraction.text import TfidfTransformer
 
-        if not len(texts):  # scikit-learn refuses
+        if not len(texts):  # scikit-learn rejects this
             return Ragged(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.float32))
         weigh = TfidfTransformer(sublinear_tf=True)
         counts_D = self.text_counts.cpu().numpy().astype(np.float64)
@@ -108,7 +107,7 @@ class TfidfEncoder(Encoder):
             torch.stack([rows_T, columns_T]),
             weights_T,
             (len(lengths_B), self.out_features),
-            is_coalesced=True,  # the columns of a row are sorted, each there once
+            is_coalesced=True,  # the columns of a row are sorted and unique
             check_invariants=False,
         )
 
@@ -116,7 +115,7 @@ class TfidfEncoder(Encoder):
         assert isinstance(self.options, TfidfOptions)
         return spans(text, self.options.tokens)
 
-    def gated(self, text: str, gates_W: Tensor) -> Tensor:
+    def gated_features(self, text: str, gates_W: Tensor) -> Tensor:
         assert isinstance(self.options, TfidfOptions)
         rows = self.encode([text])
         place = {self.terms[column]: place for place, column in enumerate(rows.values.tolist())}
@@ -129,11 +128,11 @@ class TfidfEncoder(Encoder):
         ]
         terms_O, ends_O, lengths_O = np.array(found, dtype=np.int64).reshape(-1, 3).T
         lengths_B, columns_T, weights_T = (tensor.to(gates_W.device) for tensor in self.collate(rows))
-        gates_T = shared_gates(gates_W, terms_O, ends_O, lengths_O, len(rows.values))
+        gates_T = term_gates(gates_W, terms_O, ends_O, lengths_O, len(rows.values))
         return self.forward(lengths_B, columns_T, weights_T * gates_T)
 
     def save(self, folder: Path) -> None:
-        text = "".join(f"{term}\n" for term in self.terms)  # no tokeniser lets a line break into a word
+        text = "".join(f"{term}\n" for term in self.terms)  # words contain no line breaks
         (folder / _FILE).write_bytes(text.encode("utf-8", "surrogatepass"))
 
     @classmethod
@@ -146,14 +145,14 @@ class TfidfEncoder(Encoder):
             raise InputError(f"{path} is not a vocabulary: expected UTF-8 text, one term per line ({error})") from error
         terms = text.split("\n")
         if terms.pop():
-            raise InputError(f"{path} is cut short: its last line has no end")
+            raise InputError(f"{path} is incomplete: its last line has no end")
         if len(set(terms)) != len(terms):
-            raise InputError(f"{path} has a term twice: expected each of its {len(terms):,} lines once")
+            raise InputError(f"{path} contains a term twice: expected {len(terms):,} distinct lines")
         return cls(terms, options)
 
 
 def _counter(options: TfidfOptions, **settings: Any) -> Any:
-    """Scikit-learn's counter of terms, with our words in it."""
+    """scikit-learn's counter of terms, with our tokenizer."""
     try:
         from sklearn.feature_extraction.text import CountVectorizer
     except ImportError as error:
@@ -161,7 +160,7 @@ def _counter(options: TfidfOptions, **settings: Any) -> Any:
     return CountVectorizer(
         tokenizer=tokeniser(options.tokens),
         token_pattern=None,
-        lowercase=False,  # the tokeniser does it
+        lowercase=False,  # the tokenizer does this
         ngram_range=(1, options.ngrams),
         dtype=np.float32,
         **settings,

@@ -1,4 +1,4 @@
-"""A pretrained transformer: any model of Hugging Face's library, from a folder or by its name.
+"""A pretrained transformer of Hugging Face, from a folder or by name.
 
 B batch, T tokens, D hidden size.
 """
@@ -23,20 +23,20 @@ from arbormax.encoders.base import Encoder, EncoderOptions
 from arbormax.errors import InputError, MissingDependencyError, OptionError, did_you_mean
 
 _FOLDER = "transformer"
-_AT_ONCE = 10_000  # texts, as a tokeniser's results take much memory
+_CHUNK = 10_000  # texts that are tokenized at once, to limit memory
 
 
 class TransformerOptions(EncoderOptions):
     model: str = Field(description="folder of a pretrained model, or its name on the Hugging Face hub")
-    pooling: Literal["mean", "cls"] = Field("mean", description="mean over the tokens, or the first one")
-    max_length: int = Field(256, ge=4, description="a text is cut after so many tokens")
-    dropout: float = Field(0.1, ge=0, lt=1, description="share of features dropped before the head")
-    freeze: bool = Field(False, description="train the head only")
-    gradient_checkpointing: bool = Field(False, description="compute twice to save memory")
+    pooling: Literal["mean", "cls"] = Field("mean", description="mean of all tokens, or the first token")
+    max_length: int = Field(256, ge=4, description="maximum number of tokens of a text")
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout rate of the features")
+    freeze: bool = Field(False, description="train only the head")
+    gradient_checkpointing: bool = Field(False, description="save memory by computing activations twice")
 
 
 class TransformerEncoder(Encoder):
-    """The pooled last layer of a pretrained transformer, trained further unless `freeze`."""
+    """The pooled last layer of a pretrained transformer, which is fine-tuned unless `freeze` is set."""
 
     name: ClassVar[str] = "transformer"
     Options: ClassVar[type[EncoderOptions]] = TransformerOptions
@@ -52,16 +52,17 @@ class TransformerEncoder(Encoder):
         super().__init__()
         if getattr(model.config, "is_encoder_decoder", False):
             raise OptionError(
-                f"{options.model} is a {model.config.model_type} model, which also generates text; "
-                "expected one that only reads it, such as BERT"
+                f"{options.model} is a {model.config.model_type} model with a decoder; "
+                "expected an encoder such as BERT",
+                argument="encoder_options.model",
             )
-        self.model: nn.Module = model.float()  # half-precision training keeps its own copies
+        self.model: nn.Module = model.float()  # mixed-precision training makes its own copies
         self.tokenizer, self.options = tokenizer, options
         self.dropout = nn.Dropout(options.dropout)
         self.out_features = int(model.config.hidden_size)
         self.longest = min(options.max_length, tokenizer.model_max_length, _positions(model))
         self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
-        # Features come from the last layer, so that a layer above it would never get a gradient.
+        # the features are the last layer, so the pooler above it gets no gradient
         if isinstance(pooler := getattr(model, "pooler", None), nn.Module):
             pooler.requires_grad_(False)
         if options.freeze:
@@ -71,9 +72,9 @@ class TransformerEncoder(Encoder):
         self.train()
 
     @classmethod
-    def fit(cls, texts: Sequence[str], options: EncoderOptions) -> Self:  # noqa: ARG003 - it is trained already
+    def fit(cls, texts: Sequence[str], options: EncoderOptions) -> Self:  # noqa: ARG003 - the model is pretrained
         assert isinstance(options, TransformerOptions)
-        auto = _library()
+        auto = _import_transformers()
         folder = _check_source(options.model)
         tokenizer = _pretrained(auto.AutoTokenizer, options.model, folder)
         model, loading = _pretrained(
@@ -82,19 +83,19 @@ class TransformerEncoder(Encoder):
         missing = sorted(name for name in loading["missing_keys"] if not name.startswith("pooler."))
         if missing:
             listed = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
-            raise InputError(f"the weights of {options.model} lack {listed}: they are not those of its config.json")
+            raise InputError(f"the weights of {options.model} lack {listed}: they do not match its config.json")
         return cls(model, tokenizer, options)
 
     def encode(self, texts: Sequence[str]) -> Ragged:
         lengths: list[int] = []
         values = [np.zeros(0, dtype=np.int64)]
-        for start in range(0, len(texts), _AT_ONCE):
-            rows = self._tokenised(list(texts[start : start + _AT_ONCE]))["input_ids"]
+        for start in range(0, len(texts), _CHUNK):
+            rows = self._tokenize(list(texts[start : start + _CHUNK]))["input_ids"]
             lengths += map(len, rows)
             values.append(Ragged.from_lists(rows).values)
         return Ragged.from_lengths(np.concatenate(values), np.array(lengths, dtype=np.int64))
 
-    def _tokenised(self, texts: list[str], **wishes: bool) -> Any:
+    def _tokenize(self, texts: list[str], **options: bool) -> Any:
         return self.tokenizer(
             texts,
             truncation=True,
@@ -103,12 +104,12 @@ class TransformerEncoder(Encoder):
             return_attention_mask=False,
             return_token_type_ids=False,
             verbose=False,
-            **wishes,
+            **options,
         )
 
     def collate(self, rows: Ragged) -> Inputs:
-        ids_BT = rows.padded(self.pad)
-        # A text without any token is one pad: attention to nothing at all would give no number.
+        ids_BT = rows.pad(self.pad)
+        # a text without tokens is one padding token, since attention to nothing is NaN
         mask_BT = np.arange(ids_BT.shape[1]) < np.maximum(rows.lengths, 1)[:, None]
         return torch.from_numpy(ids_BT), torch.from_numpy(mask_BT.astype(np.int64))
 
@@ -117,33 +118,33 @@ class TransformerEncoder(Encoder):
         ids_BT, mask_BT = inputs
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.options.freeze):
             states_BTD = self.model(input_ids=ids_BT, attention_mask=mask_BT).last_hidden_state
-        return self._pooled(states_BTD, mask_BT)
+        return self._pool(states_BTD, mask_BT)
 
     def spans(self, text: str) -> list[Span]:
-        return self._pieces(text)[1] if self._gateable else super().spans(text)
+        return self._pieces(text)[1] if self._can_gate else super().spans(text)
 
-    def gated(self, text: str, gates_W: Tensor) -> Tensor | None:
-        if not self._gateable:
+    def gated_features(self, text: str, gates_W: Tensor) -> Tensor | None:
+        if not self._can_gate:
             return None
         rows, _, word_T = self._pieces(text)
         ids_BT, mask_BT = (tensor.to(gates_W.device) for tensor in self.collate(rows))
         words = torch.tensor(word_T, dtype=torch.int64, device=gates_W.device)
-        gates_T = torch.cat([gates_W, gates_W.new_ones(1)])[words]  # the last for what is no word
+        gates_T = torch.cat([gates_W, gates_W.new_ones(1)])[words]  # the last one is for tokens outside words
         embedding = self.model.get_input_embeddings()  # type: ignore[operator]
         states_BTD = self.model(inputs_embeds=embedding(ids_BT) * gates_T[:, None], attention_mask=mask_BT)
-        return self._pooled(states_BTD.last_hidden_state, mask_BT)
+        return self._pool(states_BTD.last_hidden_state, mask_BT)
 
     @property
-    def _gateable(self) -> bool:
-        """Whether the tokeniser tells where its tokens stand, and the network takes vectors in their place."""
+    def _can_gate(self) -> bool:
+        """Whether the tokenizer has offsets and the network accepts embeddings as input."""
         return bool(self.tokenizer.is_fast) and "inputs_embeds" in inspect.signature(self.model.forward).parameters
 
     def _pieces(self, text: str) -> tuple[Ragged, list[Span], list[int]]:
-        """The tokens of a text, the words they are pieces of and then those that were cut off, and each token's word.
+        """The tokens of a text, the spans of its words, truncated words last, and the word of each token.
 
-        A token that belongs to no word has the number -1.
+        The word of a token outside words is -1.
         """
-        found = self._tokenised([text], return_offsets_mapping=True)
+        found = self._tokenize([text], return_offsets_mapping=True)
         ids, places, owners = found["input_ids"][0], found["offset_mapping"][0], found.word_ids(0)
         word_of: dict[int, int] = {}
         words: list[Span] = []
@@ -160,11 +161,11 @@ class TransformerEncoder(Encoder):
                 word_of[owner] = len(words)
                 words.append((start, end))
             word_T.append(word_of[owner])
-        if not ids:  # collated as one pad
+        if not ids:  # `collate` makes it one padding token
             word_T = [-1]
-        return Ragged.from_lists([ids]), words + _unread(text, words), word_T
+        return Ragged.from_lists([ids]), words + _truncated_spans(text, words), word_T
 
-    def _pooled(self, states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+    def _pool(self, states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         assert isinstance(self.options, TransformerOptions)
         states_BTD = states_BTD.to(torch.promote_types(states_BTD.dtype, torch.float32))
         if self.options.pooling == "cls":
@@ -178,7 +179,7 @@ class TransformerEncoder(Encoder):
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
         assert isinstance(self.options, TransformerOptions)
-        if self.options.freeze:  # its features are the same in training and later
+        if self.options.freeze:  # features must be the same in training and prediction
             self.model.eval()
         return self
 
@@ -190,7 +191,7 @@ class TransformerEncoder(Encoder):
     @classmethod
     def load(cls, folder: Path, options: EncoderOptions) -> Self:
         assert isinstance(options, TransformerOptions)
-        auto = _library()
+        auto = _import_transformers()
         source = str(folder / _FOLDER)
         tokenizer = _pretrained(auto.AutoTokenizer, source, True)
         config = _pretrained(auto.AutoConfig, source, True)
@@ -199,14 +200,14 @@ class TransformerEncoder(Encoder):
         return cls(model, tokenizer, options)
 
 
-def _unread(text: str, words: list[Span]) -> list[Span]:
-    """The pieces between blanks before the first and behind the last of these words: what was cut off."""
+def _truncated_spans(text: str, words: list[Span]) -> list[Span]:
+    """The words, split on whitespace, before the first and after the last of these words."""
     first, last = min((start for start, _ in words), default=0), max((end for _, end in words), default=0)
     behind = [(last + start, last + end) for start, end in spans(text[last:], "whitespace")]
     return spans(text[:first], "whitespace") + behind
 
 
-def _library() -> Any:
+def _import_transformers() -> Any:
     try:
         import transformers
     except ImportError as error:
@@ -216,8 +217,8 @@ def _library() -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the library's progress bars and advice; its settings are put back afterwards."""
-    logging = _library().utils.logging
+    """Disable the progress bars and warnings of transformers, and restore its settings afterwards."""
+    logging = _import_transformers().utils.logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -230,43 +231,44 @@ def _quiet() -> Iterator[None]:
 
 
 def _check_source(model: str) -> bool:
-    """Whether the model is a folder; one that cannot be used is told before the library tries."""
+    """Whether the model is a folder; an unusable folder is an error."""
     path = Path(model).expanduser()
     if not path.is_dir():
         if path.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1 or path.exists():
             near = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-            raise InputError(f"no model at {path}: expected a folder with a config.json{did_you_mean(path.name, near)}")
+            hint = did_you_mean(path.name, near)
+            raise InputError(f"no model at {path}: expected a folder with a config.json{hint}")
         return False
     names = sorted(file.name for file in path.iterdir())
     if "config.json" not in names:
         raise InputError(
-            f"{path} is no model of Hugging Face: it has no config.json, but {', '.join(names) or 'nothing'}"
+            f"{path} is not a Hugging Face model: expected config.json, found {', '.join(names) or 'nothing'}"
         )
     pickled = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
     if not any(name.endswith(".safetensors") for name in names):
-        found = f"only {', '.join(pickled)}, which can run code when opened" if pickled else "no weights at all"
+        found = f"only {', '.join(pickled)}, which can run code when loaded" if pickled else "no weights"
         raise InputError(
-            f"{path} has {found}; expected model.safetensors: where you trust the file, load the model with "
-            "transformers and save it anew with save_pretrained"
+            f"{path} has {found}; expected model.safetensors. If you trust the file, load the model with transformers "
+            "and save it again with save_pretrained"
         )
     return True
 
 
-def _pretrained(kind: Any, model: str, folder: bool, **settings: Any) -> Any:
-    """What the library loads: from the disk alone where it is there, else from the hub; never code."""
+def _pretrained(kind: Any, model: str, folder: bool, **options: Any) -> Any:
+    """Load from disk if possible, else from the hub; never runs code of the model."""
     source = str(Path(model).expanduser()) if folder else model
     with _quiet():
         try:
-            return kind.from_pretrained(source, local_files_only=True, trust_remote_code=False, **settings)
+            return kind.from_pretrained(source, local_files_only=True, trust_remote_code=False, **options)
         except (OSError, ValueError, ImportError) as error:
             if folder:
                 raise InputError(f"{model} cannot be loaded as a transformer: {_first_line(error)}") from error
         try:
-            return kind.from_pretrained(source, trust_remote_code=False, **settings)
+            return kind.from_pretrained(source, trust_remote_code=False, **options)
         except (OSError, ValueError, ImportError) as error:
             raise InputError(
-                f"no model {model!r}: there is no such folder here, and the Hugging Face hub did not give one with "
-                f"safetensors weights ({_first_line(error)}); without a network, give the folder of a downloaded model"
+                f"no model {model!r}: it is not a folder, and could not be loaded with safetensors weights from the "
+                f"Hugging Face hub ({_first_line(error)}); without a network, give the folder of a downloaded model"
             ) from error
 
 
@@ -275,10 +277,10 @@ def _first_line(error: Exception) -> str:
 
 
 def _positions(model: Any) -> int:
-    """How many tokens the model has positions for."""
+    """The number of positions of the model."""
     positions = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(positions, int) or positions < 1:
         return 1 << 30
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
-    padding = getattr(table, "padding_idx", None)  # RoBERTa counts positions from behind it
+    padding = getattr(table, "padding_idx", None)  # RoBERTa's positions start after it
     return positions if padding is None else positions - padding - 1

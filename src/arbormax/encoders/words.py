@@ -1,6 +1,6 @@
-"""A table of word vectors: trained for the words of the training texts, kept as they are for the others.
+"""Word vectors: trained for the words of the training texts, fixed for all others.
 
-B batch, T tokens, E size of a word's vector.
+B batch, T tokens, E size of a word vector.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from arbormax.data.vocabulary import PADDING, Vocabulary
 
 
 class WordTable(nn.Module):
-    """Vectors of `trained` words, and after them of words that only the vectors' file knows.
+    """Vectors of the `trained` first words, followed by fixed vectors of words that are only in the vectors file.
 
-    A word that training never saw keeps the vector it came with, and costs the optimiser nothing.
+    A word outside the training texts keeps its pretrained vector and has no optimizer state.
     """
 
     kept: Tensor  # (words - trained, E)
@@ -30,7 +30,7 @@ class WordTable(nn.Module):
             self.weight[PADDING] = 0.0
 
     def fill(self, vocabulary: Vocabulary, vectors: WordVectors) -> None:
-        """Take the vectors of the words that have one; the others start with the same spread."""
+        """Copy the vectors of the words that have one; the others keep random vectors with the same spread."""
         table = torch.cat([self.weight.detach(), self.kept])
         spread = float(vectors.matrix.std())
         table *= spread / 0.1
@@ -45,7 +45,7 @@ class WordTable(nn.Module):
     def forward(self, ids_BT: Tensor) -> Tensor:
         if not len(self.kept):
             return F.embedding(ids_BT, self.weight, padding_idx=PADDING)
-        # also in training: words of the training texts that were too rare for a vector of their own may be kept ones
+        # also in training: words that are too rare for a trained vector may have a fixed one
         own = F.embedding(ids_BT.clamp(max=self.trained - 1), self.weight, padding_idx=PADDING)
         kept = F.embedding((ids_BT - self.trained).clamp(min=0), self.kept)
         return torch.where((ids_BT < self.trained).unsqueeze(-1), own, kept)

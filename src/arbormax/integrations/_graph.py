@@ -110,7 +110,7 @@ inputs = {"input_ids": np.array([ids])}"""
         return (share_BT.unsqueeze(1) @ F.embedding(ids_BT, self.table)).squeeze(1)
 
     def arrays(self, texts: Sequence[str]) -> Arrays:
-        return {"input_ids": self.encoder.encode(texts).padded(PADDING)}
+        return {"input_ids": self.encoder.encode(texts).pad(PADDING)}
 
     def save(self, folder: Path) -> None:
         words = self.encoder.vocabulary.words
@@ -199,7 +199,7 @@ inputs = {"input_ids": np.array([ids])}"""
         return states[1]
 
     def arrays(self, texts: Sequence[str]) -> Arrays:
-        return {"input_ids": self.encoder.encode(texts).padded(PADDING)}
+        return {"input_ids": self.encoder.encode(texts).pad(PADDING)}
 
     def save(self, folder: Path) -> None:
         _write_lines(folder / "vocabulary.txt", self.encoder.vocabulary.words)
@@ -257,8 +257,8 @@ inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.v
             rows.append(Counter(number[term] for term in map(" ".join, windows) if term in number))
         counts = Ragged.from_lists([list(row.values()) for row in rows])
         return {
-            "input_ids": Ragged.from_lists([list(row) for row in rows]).padded(0),
-            "counts": counts.padded(0).astype(np.float32),
+            "input_ids": Ragged.from_lists([list(row) for row in rows]).pad(0),
+            "counts": counts.pad(0).astype(np.float32),
         }
 
     def save(self, folder: Path) -> None:

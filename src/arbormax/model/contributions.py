@@ -32,7 +32,7 @@ class Contributions(NamedTuple):
 def contributions(model: Model, text: str, steps: Sequence[int]) -> Contributions:
     """What every token of the text adds to log P(node | parent) of these nodes, none of them the root.
 
-    By gradient × input where the encoder has `gated`, else by leaving tokens out.
+    By gradient × input where the encoder has `gated_features`, else by leaving tokens out.
     """
     tokens, token_of_W = _tokens(model.encoder.spans(text))
     values_ST = gradients(model, text, steps, token_of_W)
@@ -48,7 +48,7 @@ def gradients(model: Model, text: str, steps: Sequence[int], token_of_W: Sequenc
             max(token_of_W, default=-1) + 1, device=model.device, dtype=model.head.weight.dtype, requires_grad=True
         )
         words = torch.tensor(list(token_of_W), dtype=torch.int64, device=model.device)
-        features_1D = model.encoder.gated(text, gates_T[words])
+        features_1D = model.encoder.gated_features(text, gates_T[words])
         if features_1D is None:
             return None
         values_ST = np.zeros((len(steps), len(gates_T)))

@@ -17,7 +17,7 @@ import torch
 from arbormax import metrics
 from arbormax._files import write_file
 from arbormax.data.examples import Examples
-from arbormax.data.folds import fold_of
+from arbormax.data.folds import assign_folds
 from arbormax.errors import InputError, OptionError
 from arbormax.model.folder import remove_state
 from arbormax.model.settings import TrainConfig
@@ -96,7 +96,7 @@ def crossval(
     check_examples(examples, taxonomy, "train")
     if epochs_from == "fold" and config.validation == 0:
         raise OptionError("epochs_from='fold' stops early on the fold, but validation=0 asks for no early stopping")
-    fold_n = fold_of(examples.nodes, folds, config.seed)
+    fold_n = assign_folds(examples.nodes, folds, config.seed)
     identity = run_identity(config, taxonomy, examples, folds=folds, epochs_from=epochs_from)
     ledger = Ledger(folder, identity, "a cross-validation")
     told = progress or silent

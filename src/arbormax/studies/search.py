@@ -17,7 +17,7 @@ import pytorch_lightning as pl
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from arbormax.data.examples import Examples
-from arbormax.data.folds import fold_of, held_out
+from arbormax.data.folds import assign_folds, hold_out
 from arbormax.encoders import ENCODERS, encoder_kind
 from arbormax.errors import ArbormaxError, MissingDependencyError, OptionError, did_you_mean
 from arbormax.heads import HEADS
@@ -239,7 +239,7 @@ class _Objective:
         return run.valid_macro_f1
 
     def _folds(self, trial: Trial, settings: TrainConfig) -> float:
-        fold_n = fold_of(self.examples.nodes, self.folds, self.config.seed)
+        fold_n = assign_folds(self.examples.nodes, self.folds, self.config.seed)
         scores: list[float] = []
         for number in range(self.folds):
             train, valid = (self.examples.take(np.flatnonzero(part)) for part in (fold_n != number, fold_n == number))
@@ -293,9 +293,9 @@ def _check(
     if config.validation == 0:
         raise OptionError("a search needs held-out examples to score by: give a validation above 0")
     if folds > 1:
-        fold_of(examples.nodes, folds, config.seed)
+        assign_folds(examples.nodes, folds, config.seed)
     else:
-        held_out(examples, config.validation, config.seed)
+        hold_out(examples, config.validation, config.seed)
 
 
 def _open_study(

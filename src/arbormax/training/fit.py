@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.multiprocessing.spawn import ProcessRaisedException
 
 from arbormax.data.examples import Examples
-from arbormax.data.folds import held_out
+from arbormax.data.folds import hold_out
 from arbormax.errors import InputError
 from arbormax.functional.checks import TargetKind
 from arbormax.model.network import Model, seeded
@@ -82,7 +82,7 @@ def fit(
     is_first = not hardware.several or is_first_process()
     identity = _identity(config, step_size, taxonomy, train, valid) if folder is not None else {}
     if valid is None:
-        train, valid = held_out(train, config.validation, config.seed)
+        train, valid = hold_out(train, config.validation, config.seed)
     checkpoint = None if folder is None else Path(folder) / "checkpoints" / "last.ckpt"
     if checkpoint is not None:
         open_run(checkpoint, identity, resume, write=is_first)
