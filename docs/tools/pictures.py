@@ -7,13 +7,18 @@ python docs/tools/pictures.py --quick    # the trees only
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 
 import arbormax as am
-from arbormax.report import Curve, Interval, curves_svg, intervals_svg, tree_svg
+from arbormax.report import tree_svg
+
+sys.path.insert(0, str(Path(__file__).parent))  # for runs other than as a script
+from interval_plot import Interval, intervals_svg
+from line_plot import Curve, curves_svg
 
 FIGURES = Path(__file__).parents[1] / "figures"
 ANIMALS = am.Taxonomy.from_nested({"bird": {"owl": ["barn owl", "tawny owl"], "duck": []}, "mammal": ["cat", "dog"]})

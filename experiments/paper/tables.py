@@ -14,9 +14,13 @@ from study.summary import DATASETS, Results, mean_curves, read_results
 
 from arbormax.data.datasets.trees import tree
 from arbormax.errors import ArbormaxError
-from arbormax.report import Curve, Interval, intervals_svg, panels_svg, tree_svg
+from arbormax.report import tree_svg
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "docs" / "tools"))
+from interval_plot import Interval, intervals_svg  # noqa: E402 - docs/tools is not a package
+from line_plot import Curve, panels_svg  # noqa: E402
+
 COMMAND = "python experiments/paper/tables.py"
 
 

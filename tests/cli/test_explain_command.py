@@ -1,4 +1,4 @@
-"""`explain`, `curves`, and the drawings of `taxonomy show`."""
+"""`explain`, and the drawings of `taxonomy show`."""
 
 import json
 import re
@@ -55,10 +55,6 @@ def test_a_text_cannot_steer_the_terminal(run, model):
         ["explain", "MODEL", "goal", "--decoder", "leaf", "--tau", "0.5"],
         ["explain", "MODEL", "goal", "--siblings", "0"],
         ["explain", "MODEL", "goal", "--svg", "none/why.svg"],
-        ["curves", "none", "--svg", "c.svg"],
-        ["curves", "MODEL", "MODEL", "--svg", "c.svg"],
-        ["curves", "MODEL", "--svg", "c.svg", "--measure", "f1"],
-        ["curves", "MODEL", "--svg", "."],
         ["taxonomy", "show", "trec", "--counts", "MODEL"],
         ["taxonomy", "show", "trec", "--counts", "nothing"],
         ["taxonomy", "show", "trec", "--svg", "none/t.svg"],
@@ -69,28 +65,6 @@ def test_what_cannot_be_shown_is_refused_in_one_line(refused, model, tmp_path, m
     monkeypatch.chdir(tmp_path)
     refused(*(str(model) if word == "MODEL" else word for word in words))
     assert not list(tmp_path.iterdir())
-
-
-def test_the_curves_of_a_run_are_drawn(run, model, tmp_path):
-    told = run("curves", model, "--svg", tmp_path / "curves.svg", "--json")
-    assert told.code == 0, told.err
-    (epochs,) = json.loads(told.out).values()
-    assert [row["epoch"] for row in epochs] == list(range(1, len(epochs) + 1))
-    assert len(epochs) > 1
-    assert "validation macro-F1" in (tmp_path / "curves.svg").read_text("utf-8")
-    assert run("curves", model, "--svg", tmp_path / "loss.svg", "--measure", "train_loss").code == 0
-
-
-def test_the_epochs_before_a_restart_belong_to_the_curve(run, tmp_path):
-    logs = tmp_path / "run" / "logs"
-    logs.mkdir(parents=True)
-    (logs / "metrics-1.csv").write_text("epoch,valid/loss\n0,3.0\n1,9.0\n")
-    (logs / "metrics.csv").write_text("epoch,valid/loss\n1,2.0\n2,nan\n3,1.0\n")
-    told = run("curves", tmp_path / "run", "--svg", tmp_path / "c.svg", "--measure", "loss", "--json")
-    assert json.loads(told.out)["run"] == [{"epoch": 1, "loss": 3}, {"epoch": 2, "loss": 2}, {"epoch": 4, "loss": 1}]
-    for epoch in ("soon", "inf"):
-        (logs / "metrics.csv").write_text(f"epoch,valid/loss\n{epoch},2.0\n")
-        assert run("curves", tmp_path / "run", "--svg", tmp_path / "c.svg", "--measure", "loss").code == 2
 
 
 def test_bars_tell_the_share_of_the_classes(run, tmp_path):

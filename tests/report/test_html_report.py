@@ -18,6 +18,7 @@ import arbormax as am
 from arbormax.cli.app import app
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError, MissingDependencyError, OptionError
+from arbormax.metrics import MEASURES, Measure
 from arbormax.model.folder import format_metrics
 from arbormax.report import report_html, write_report
 from arbormax.studies.details import build_details
@@ -40,7 +41,7 @@ def test_a_report_tells_every_part_and_loads_nothing(two):
         assert part in page.ids
     assert len(set(page.ids)) == len(page.ids)
     assert page.loads == []
-    assert "was taken for" in page.words
+    assert "was predicted as" in page.words
     assert "arbormax train x.csv" in page.words
     assert "text " in page.words
 
@@ -69,7 +70,7 @@ def test_runs_on_the_same_texts_are_compared_pair_by_pair(two):
         assert row["label"] == "deep − level"
         assert row["mean"] == pytest.approx(100 * (values[0][name] - values[1][name]), abs=1e-3)
         assert row["low"] <= row["mean"] <= row["high"]
-    assert "Against the flat run, level" in page.words
+    assert "Difference from the flat run, level" in page.words
 
 
 def test_a_run_alone_says_that_there_is_no_flat_one(two):
@@ -82,7 +83,7 @@ def test_runs_on_other_texts_are_not_paired(two, tmp_path):
     other = run_of(tmp_path / "other", texts=40)
     page = Page(report_html([two[0] / "level", other]))
     assert page.data["differences"] == []
-    assert "so not compared pair by pair: other" in page.words
+    assert "because they were evaluated on other texts than level: other" in page.words
 
 
 def test_names_and_texts_cannot_leave_their_place(tmp_path):
@@ -155,13 +156,13 @@ def test_a_comparison_is_reported_with_its_own_intervals(tmp_path):
     page = Page(report_html([tmp_path]))
     assert "hierarchical, macro-F1: +2.0 points [+1.0, +3.0], better" in page.words
     assert "50.0\u202f% ± 1.0" in page.words
-    assert "All counts are over 2 seeds together" in page.words
+    assert "All counts are totals over 2 seeds" in page.words
     assert "30 test texts" in page.words
     assert page.data["runs"][0]["curve"] == CURVE
     assert page.data["runs"][1]["answers"] is None
     del told["details"]
     (tmp_path / "results.json").write_text(format_metrics(told), "utf-8")
-    with pytest.raises(InputError, match="arbormax compare"):
+    with pytest.raises(InputError, match="run the comparison again"):
         report_html([tmp_path])
 
 
@@ -183,12 +184,12 @@ def broken(folder: Path, change) -> Path:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda m: m.pop("details"), "no details.*arbormax evaluate MODEL DATA --out FILE"),
-        (lambda m: m.pop("test"), "trained without test texts.*arbormax evaluate"),
+        (lambda m: m.pop("details"), "no details.*arbormax evaluate"),
+        (lambda m: m.pop("test"), "not evaluated on test texts.*arbormax evaluate"),
         (lambda m: m["details"].update(format=99), "format 99.*update"),
         (lambda m: m["details"].pop("tree"), "'tree' is missing|'names' is missing"),
         (lambda m: m["details"]["tree"]["names"].pop(), "names of"),
-        (lambda m: m["details"]["tree"].update(children=[0] * 14), "do not make a tree"),
+        (lambda m: m["details"]["tree"].update(children=[0] * 14), "do not form a tree"),
         (lambda m: m["details"]["tree"].update(support=[-1] * 14), "numbers from 0"),
         (lambda m: m["details"]["tree"].update(support=["<script>"] * 14), "whole numbers"),
         (lambda m: m["details"]["confusions"].update(pairs=[[0, 999, 1]]), "confusions name nodes"),
@@ -209,7 +210,7 @@ def test_what_is_no_run_is_refused(two, tmp_path):
         (tmp_path, "is not a run"),
         (tmp_path / "none", "no such file or folder"),
         (tmp_path / "list.json", "expected a JSON object"),
-        (tmp_path / "cut.json", "not whole JSON"),
+        (tmp_path / "cut.json", "not valid JSON"),
     ):
         with pytest.raises(InputError, match=told):
             report_html([path])
@@ -219,10 +220,25 @@ def test_what_is_no_run_is_refused(two, tmp_path):
     with pytest.raises(OptionError, match="is a folder"):
         write_report([deep], tmp_path)
     for run in (deep, deep / "metrics.json"):
-        with pytest.raises(OptionError, match="which the report would replace"):
+        with pytest.raises(OptionError, match="would be overwritten"):
             write_report([run], deep / "metrics.json")
-    with pytest.raises(InputError, match="12 runs at most"):
+    with pytest.raises(InputError, match="at most 12 runs"):
         report_html([deep] * 13)
+
+
+def test_a_registered_measure_is_a_row_of_the_report(tmp_path):
+    measure = Measure("near", "near misses", "share", "higher", per_item=lambda true, pred, tax: true != pred)
+    MEASURES.add("near", measure)
+    try:
+        one, other = run_of(tmp_path / "one"), run_of(tmp_path / "other", seed=5, head="flat")
+        value = json.loads((one / "metrics.json").read_text("utf-8"))["test"]["near"]
+        for runs in ([one], [one, other]):
+            page = Page(report_html(runs))
+            assert "Near misses" in page.words
+            assert f"{100 * value:.1f}\u202f%" in page.words
+        assert "near misses" in {row["measure"] for row in page.data["differences"]}
+    finally:
+        MEASURES.remove("near")
 
 
 def test_runs_of_one_name_are_told_apart(two):

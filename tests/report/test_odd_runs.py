@@ -81,7 +81,7 @@ def test_numbers_that_cannot_be_are_refused_with_a_reason(metrics, tmp_path, par
     for step in place[:-1]:
         at = at[step]
     at[place[-1]] = value
-    with pytest.raises(InputError, match="the details of the run are not whole: expected"):
+    with pytest.raises(InputError, match="the details of the run are invalid: expected"):
         report_html([written(tmp_path / "odd", odd)])
 
 

@@ -57,7 +57,6 @@ def arbormax(
 
 
 def _add_commands() -> None:
-    from arbormax.cli.curves import curves
     from arbormax.cli.data import data
     from arbormax.cli.demo import demo
     from arbormax.cli.evaluate import evaluate
@@ -71,11 +70,9 @@ def _add_commands() -> None:
     from arbormax.cli.taxonomy import taxonomy
     from arbormax.cli.train import train
 
-    for command in (demo, train, evaluate, predict, compare, crossval, search, export, report, serve):
+    for command in (demo, train, evaluate, predict, compare, crossval, search, explain, export, report, serve):
         app.command()(command)
     app.command(context_settings=CONTEXT)(reproduce)
-    for command in (explain, curves):
-        app.command()(command)
     app.add_typer(taxonomy, name="taxonomy")
     app.add_typer(data, name="data")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from arbormax.report import svg
-from arbormax.report._marks import marks_of
+from arbormax.report.tree_lines import marks_of
 from arbormax.taxonomy import Taxonomy
 
 

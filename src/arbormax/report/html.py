@@ -1,4 +1,4 @@
-"""One self-contained HTML file out of the JSON of runs: figures by Plotly, nothing loaded from elsewhere."""
+"""The report: one self-contained HTML file from the JSON of runs, with figures by Plotly."""
 
 from __future__ import annotations
 
@@ -14,66 +14,68 @@ from typing import Any
 
 from arbormax._files import write_file
 from arbormax.errors import InputError, MissingDependencyError, OptionError
-from arbormax.report import _sections
-from arbormax.report._compared import compared
-from arbormax.report._figures import differences, drawings
-from arbormax.report._runs import FILES, distinct, read
-from arbormax.report._words import text
+from arbormax.report import overview
+from arbormax.report.differences import compare_runs
+from arbormax.report.figure_data import difference_rows, run_figures
+from arbormax.report.markup import text
+from arbormax.report.runs import FILES, merge_sources, read_source
 
-MOST_RUNS = 12
+MAX_RUNS = 12
 _SCRIPTS, _STYLE = ("draw.js", "page.js"), "report.css"
 
 
 def report_html(runs: Sequence[Path | str], *, title: str | None = None, max_nodes: int = 4000) -> str:
-    """The report of one run, of several beside each other, or of a comparison, as the text of an HTML file.
+    """The report of one run, of several runs, or of a comparison, as the text of an HTML file.
 
     A run is a model's folder, a file of `arbormax evaluate --out` or a folder of `arbormax compare --out`. At most
-    `max_nodes` nodes of each tree are drawn; the parts with the fewest texts are folded.
+    `max_nodes` nodes of each tree are drawn; the parts with the fewest test texts are folded.
     """
     if max_nodes < 10:
-        raise OptionError(f"max_nodes is at least 10, found {max_nodes}")
+        raise OptionError(f"expected at least 10, found {max_nodes}", argument="max_nodes")
     if not runs:
-        raise InputError("a report needs at least one run")
-    told, measured = distinct([read(Path(run)) for run in runs])
-    if len(told) > MOST_RUNS:
-        raise InputError(f"a report shows {MOST_RUNS} runs at most, found {len(told)}: make several reports")
-    against = compared(told, measured)
+        raise InputError("expected at least one run", argument="runs")
+    found, known = merge_sources([read_source(Path(run)) for run in runs])
+    if len(found) > MAX_RUNS:
+        raise InputError(
+            f"a report shows at most {MAX_RUNS} runs, found {len(found)}: write several reports", argument="runs"
+        )
+    differences = compare_runs(found, known)
     data = {
-        "runs": [drawings(run, max_nodes) for run in told],
-        "differences": differences(against.rows),
+        "runs": [run_figures(run, max_nodes) for run in found],
+        "differences": difference_rows(differences.rows),
     }
-    named = title or _sections.title(told)
-    return _document(named, _sections.page(named, told, against), data)
+    name = title or overview.default_title(found)
+    return _document(name, overview.body(name, found, differences), data)
 
 
 def write_report(
     runs: Sequence[Path | str], out: Path | str | None = None, *, title: str | None = None, max_nodes: int = 4000
 ) -> Path:
-    """Write the report, whole or not at all; gives back where it is, `report.html` beside the first run by default."""
+    """Write the report and return its path, by default `report.html` next to the first run."""
     if not runs:
-        raise InputError("a report needs at least one run")
+        raise InputError("expected at least one run", argument="runs")
     first = Path(runs[0])
     target = Path(out) if out is not None else (first if first.is_dir() else first.parent) / "report.html"
     if target.is_dir():
-        raise OptionError(f"{target} is a folder: a report is one file, such as {target / 'report.html'}")
+        raise OptionError(f"{target} is a folder, expected a file such as {target / 'report.html'}", argument="out")
     if any(target.resolve() == file.resolve() for run in map(Path, runs) for file in (run, *map(run.joinpath, FILES))):
-        raise OptionError(f"{target} is a run itself, which the report would replace: give another --out")
+        raise OptionError(f"{target} is one of the runs and would be overwritten: choose another file", argument="out")
     content = report_html(runs, title=title, max_nodes=max_nodes).encode("utf-8", "replace")
     target.parent.mkdir(parents=True, exist_ok=True)
     write_file(target, content)
     return target
 
 
-def embedded(data: Any) -> str:
-    """JSON that may stand inside a script element, whatever the strings in it hold.
+def embed_json(data: Any) -> str:
+    """JSON that is safe inside a script element, whatever strings it contains.
 
-    >>> embedded({"a": "</script>"})
+    >>> embed_json({"a": "</script>"})
     '{"a":"\\\\u003c/script\\\\u003e"}'
     """
-    written = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    encoded = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for char in "<>&\u2028\u2029":
-        written = written.replace(char, f"\\u{ord(char):04x}")
-    return written
+        encoded = encoded.replace(char, f"\\u{ord(char):04x}")
+    return encoded
 
 
 def _document(title: str, body: str, data: Any) -> str:
@@ -81,7 +83,7 @@ def _document(title: str, body: str, data: Any) -> str:
     style = (folder / _STYLE).read_text("utf-8")
     own = "(()=>{'use strict';\n" + "\n".join((folder / name).read_text("utf-8") for name in _SCRIPTS) + "\n})();"
     plotly = _plotly()
-    # only these two scripts may run, and nothing may be fetched: a defect in the escaping could do no harm
+    # only these two scripts may run, and nothing may be fetched, so that a missed escape does no harm
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in (plotly, own))
     policy = (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
@@ -100,7 +102,7 @@ def _document(title: str, body: str, data: Any) -> str:
             "</head>",
             "<body>",
             body,
-            f'<script type="application/json" id="data">{embedded(data)}</script>',
+            f'<script type="application/json" id="data">{embed_json(data)}</script>',
             f"<script>{plotly}</script>",
             f"<script>{own}</script>",
             "</body>",

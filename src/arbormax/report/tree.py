@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from arbormax.report import svg
-from arbormax.report._marks import WIDEST, Mark, leaves_told, marks_of
+from arbormax.report.tree_lines import WIDEST, Mark, leaves_told, marks_of
 from arbormax.taxonomy import Taxonomy
 
 _ROW, _GAP = 18, 8  # height of a line, and the room between leaves of different parents

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from axes import Axis, across, number, numbers, padded, powers, upwards
 
 from arbormax.errors import InputError, OptionError
 from arbormax.report import svg
-from arbormax.report._axes import Axis, across, number, numbers, padded, powers, upwards
 
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "14 4")
 _MOST = svg.COLOURS * len(_DASHES)  # the two counts have no common divisor, so every pair comes up once

@@ -1,4 +1,4 @@
-"""Runs as their JSON files tell them, checked: what was measured, on which tree, and how it was made.
+"""Runs read from their JSON files and checked: the measures, the tree, and the origin.
 
 n items, N nodes.
 """
@@ -19,17 +19,19 @@ from typing import Any
 import numpy as np
 
 from arbormax.errors import InputError
+from arbormax.metrics import MEASURES
 from arbormax.taxonomy import Taxonomy
 
 FORMAT = 1
-LARGEST = 2.0**53  # up to it every whole number is a floating-point number of its own
+LARGEST = 2.0**53  # every whole number up to this one has an exact floating-point representation
 FILES = ("metrics.json", "results.json")  # of a run, and of a comparison
-MOST_ITEMS = 50_000_000  # beyond it a file of a few bytes could ask for all memory
+_EVALUATE = "run `arbormax evaluate` on the model and report the file that it writes"
+MAX_ITEMS = 50_000_000  # so that a small file cannot request all memory
 
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """The classes, and how many test texts were at or below each node: truly, by prediction, and both."""
+    """The taxonomy, and the numbers of test texts at or below each node: by truth, by prediction, and by both."""
 
     tax: Taxonomy
     support: np.ndarray  # (N,) int64
@@ -41,7 +43,7 @@ class Tree:
         return " › ".join(self.tax.path(node)) or "all classes"
 
     def levels(self) -> list[tuple[int, int]]:
-        """For each level below the root: texts whose truth reaches it, and those with the right node there."""
+        """For each level below the root: texts whose truth reaches it, and those with the correct node there."""
         bounds = self.tax.level_start.tolist()
         return [
             (int(self.support[start:stop].sum()), int(self.correct[start:stop].sum()))
@@ -51,7 +53,7 @@ class Tree:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One model measured on test texts."""
+    """One model evaluated on test texts."""
 
     name: str
     source: str
@@ -60,7 +62,7 @@ class Run:
     severity: list[int]
     confusions: np.ndarray  # (P, 3) true node, predicted node, count; the costliest first
     left_out: tuple[int, int]  # pairs and mistakes that are not listed
-    forks: np.ndarray  # (P, 3) true branch, branch taken instead, count
+    forks: np.ndarray  # (P, 3) true branch, predicted branch, count
     quotes: Sequence[Sequence[Mapping[str, Any]]] = ()
     digest: str = ""
     true: np.ndarray | None = None  # (n,) nodes
@@ -71,9 +73,9 @@ class Run:
     training: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
-    made: Mapping[str, Any] = field(default_factory=dict)  # command, date, versions
+    origin: Mapping[str, Any] = field(default_factory=dict)  # command, date, versions
     seeds: int = 1
-    spread: Mapping[str, float] = field(default_factory=dict)  # deviation over the seeds
+    spread: Mapping[str, float] = field(default_factory=dict)  # standard deviation over the seeds
 
     @property
     def head(self) -> str:
@@ -81,7 +83,7 @@ class Run:
 
     @property
     def texts(self) -> int:
-        """The test texts, each counted once."""
+        """The number of test texts, each counted once."""
         return int(self.tree.support[0]) // self.seeds
 
     @property
@@ -91,29 +93,29 @@ class Run:
 
 @dataclass(frozen=True)
 class Source:
-    """What one file or folder holds: its runs, and the differences that were measured with it."""
+    """The runs of one file or folder, and the differences between them that it contains."""
 
     runs: tuple[Run, ...]
     differences: tuple[dict[str, Any], ...] = ()
 
 
-def read(path: Path) -> Source:
-    """The run of a model's folder or of a file of measures, or the runs of a comparison."""
+def read_source(path: Path) -> Source:
+    """The run of a model's folder or of an evaluation's file, or the runs of a comparison."""
     file = _file(path)
     try:
         found = json.loads(file.read_text("utf-8"), parse_int=_int, parse_float=_float, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{file} is not whole JSON: {error}") from None
+        raise InputError(f"{file} is not valid JSON: {error}") from None
     if not isinstance(found, dict):
-        raise InputError(f"{file} does not hold the measures of a run: expected a JSON object")
+        raise InputError(f"{file} does not contain a run: expected a JSON object")
     name = file.parent.resolve().name if file.name in FILES else file.stem
     if "heads" in found and "differences" in found:
         return _comparison(found, file)
     return Source((_run(found, name, file),))
 
 
-def distinct(sources: Sequence[Source]) -> tuple[list[Run], list[dict[str, Any]]]:
-    """All runs, those of one name told apart by a number, and the measured differences, which name them so too."""
+def merge_sources(sources: Sequence[Source]) -> tuple[list[Run], list[dict[str, Any]]]:
+    """All runs and differences; runs of the same name get a number."""
     counts: dict[str, int] = {}
     runs: list[Run] = []
     rows: list[dict[str, Any]] = []
@@ -138,27 +140,21 @@ def _file(path: Path) -> Path:
         if (path / name).is_file():
             return path / name
     raise InputError(
-        f"{path} is not a run: it has neither metrics.json (of `arbormax train`) nor results.json (of `arbormax "
-        "compare --out`)"
+        f"{path} is not a run: it has neither metrics.json (written by training) nor results.json (written by a "
+        "comparison)"
     )
 
 
 def _run(found: dict[str, Any], name: str, file: Path) -> Run:
     measures = found.get("test", found)
     if not isinstance(measures, dict) or "accuracy" not in measures:
-        lacks = "the model was trained without test texts" if "training" in found else "it has no accuracy"
-        raise InputError(
-            f"{file} has nothing to report on, as {lacks}: measure with `arbormax evaluate MODEL DATA --out FILE`, "
-            "then `arbormax report FILE`"
-        )
+        why = "the model was not evaluated on test texts" if "training" in found else "it has no accuracy"
+        raise InputError(f"{file} has nothing to report, because {why}: {_EVALUATE}")
     details = found.get("details")
     if not isinstance(details, dict):
-        raise InputError(
-            f"{file} has measures but no details, as of an older version: make them with `arbormax evaluate MODEL DATA "
-            "--out FILE`, then `arbormax report FILE`"
-        )
+        raise InputError(f"{file} has measures but no details: {_EVALUATE}")
     training = _mapping(found.get("training"))
-    run = _detailed(details, name, file)
+    run = _run_details(details, name, file)
     return replace(
         run,
         measures=_scalars(measures),
@@ -172,13 +168,13 @@ def _comparison(found: dict[str, Any], file: Path) -> Source:
     details, table = found.get("details"), found.get("table")
     if not isinstance(details, dict) or not isinstance(table, dict):
         raise InputError(
-            f"{file} has no details, as of an older version: run its `arbormax compare … --out {file.parent}` again; "
-            "finished parts are not trained again"
+            f"{file} has no details: run the comparison again with the same folder, {file.parent}; finished parts are "
+            "not trained again"
         )
     runs = []
     for head, own in details.items():
         row = {measure: _mapping(value) for measure, value in _mapping(table.get(head)).items()}
-        run = _detailed(_mapping(own), str(head), file)
+        run = _run_details(_mapping(own), str(head), file)
         runs.append(
             replace(
                 run,
@@ -187,7 +183,7 @@ def _comparison(found: dict[str, Any], file: Path) -> Source:
                 data=_mapping(found.get("data")),
                 config={**run.config, "head": str(head), "seed": found.get("seeds")},
                 curve=_curve(_first_curve(found.get("records"), head)),
-                true=None,  # of one seed alone: the intervals of the comparison are over all seeds
+                true=None,  # of one seed only, while the intervals of the comparison are over all seeds
                 predicted=None,
             )
         )
@@ -205,10 +201,12 @@ def _is_difference(row: dict[str, Any]) -> bool:
     )
 
 
-def _detailed(details: Mapping[str, Any], name: str, file: Path) -> Run:
+def _run_details(details: Mapping[str, Any], name: str, file: Path) -> Run:
     version = details.get("format")
     if not isinstance(version, int) or version > FORMAT:
-        raise InputError(f"{file} has details of format {version!r}; this version reads formats up to {FORMAT}: update")
+        raise InputError(
+            f"{file} has details of format {version!r}, but this version reads formats up to {FORMAT}: update arbormax"
+        )
     try:
         tree = _tree(_mapping(details["tree"]))
         nodes = tree.tax.num_nodes
@@ -229,17 +227,17 @@ def _detailed(details: Mapping[str, Any], name: str, file: Path) -> Run:
             forks=_pairs(_mapping(details["forks"])["pairs"], nodes),
             quotes=_quotes(confusions.get("examples")),
             digest=f"{items['digest']} {tree.tax.fingerprint}",
-            true=_unpacked(items["true"], count, nodes),
-            predicted=_unpacked(items["predicted"], count, nodes),
+            true=_unpack(items["true"], count, nodes),
+            predicted=_unpack(items["predicted"], count, nodes),
             calibration=[_bins(level) for level in details.get("calibration", ())],
             answers=_answers(details.get("answers"), tree.tax.depth + 1),
             config=_mapping(details.get("config")),
-            made={key: details.get(key) for key in ("command", "date", "versions")},
+            origin={key: details.get(key) for key in ("command", "date", "versions")},
             seeds=max(1, int(details.get("seeds", 1))),
         )
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-        told = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise InputError(f"{file}: the details of the run are not whole: {told}") from None
+        problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"{file}: the details of the run are invalid: {problem}") from None
 
 
 def _tree(given: Mapping[str, Any]) -> Tree:
@@ -248,10 +246,10 @@ def _tree(given: Mapping[str, Any]) -> Tree:
     if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):
         raise ValueError(f"expected the names of {count} nodes")
     if count < 2 or children.sum() != count - 1:
-        raise ValueError("the numbers of children do not make a tree")
+        raise ValueError("the numbers of children do not form a tree")
     parent = np.concatenate(([-1], np.repeat(np.arange(count), children)))
     if (parent[1:] >= np.arange(1, count)).any():
-        raise ValueError("the numbers of children do not make a tree")
+        raise ValueError("the numbers of children do not form a tree")
     tax = Taxonomy(tuple(names), parent, np.flatnonzero(children == 0), np.arange(count), np.zeros(0, np.int64))
     counts = [_ints(given[key], count) for key in ("support", "predicted", "correct")]
     return Tree(tax, *counts)
@@ -301,8 +299,8 @@ def _quotes(given: Any) -> list[list[Mapping[str, Any]]]:
     ]
 
 
-def _unpacked(text: Any, count: int, nodes: int) -> np.ndarray:
-    if not isinstance(text, str) or not 0 < count <= MOST_ITEMS:
+def _unpack(text: Any, count: int, nodes: int) -> np.ndarray:
+    if not isinstance(text, str) or not 0 < count <= MAX_ITEMS:
         raise ValueError("the items are not packed as text")
     try:
         data = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), 4 * count + 1)
@@ -345,7 +343,7 @@ def _first_curve(records: Any, head: Any) -> Any:
 
 
 def _scalars(values: Mapping[str, Any]) -> dict[str, Any]:
-    lists = ("level_accuracy", "ece")
+    lists = [name for name in MEASURES if MEASURES[name].per == "level"]
     return {
         str(k): v
         for k, v in values.items()
@@ -358,11 +356,11 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 
 def _int(digits: str) -> int | None:
-    """A whole number, or None where it does not fit 64 bits."""
+    """A whole number, or None if it does not fit into 64 bits."""
     return int(digits) if len(digits) < 19 else None
 
 
 def _float(digits: str) -> float | None:
-    """A number, or None where it is beyond all bounds: training that diverged writes such."""
+    """A number, or None if it is infinite, as in the log of a training that diverged."""
     value = float(digits)
     return value if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""What the drawings of a run are made from: plain lists and numbers for the page's script."""
+"""The data of the figures of one run: plain lists and numbers for the script of the page."""
 
 from __future__ import annotations
 
@@ -8,44 +8,46 @@ from typing import Any
 
 import numpy as np
 
-from arbormax.report._fold import folded
-from arbormax.report._runs import Run, Tree
+from arbormax.metrics import MEASURES
+from arbormax.metrics.registry import shown_measures
+from arbormax.report.folding import fold
+from arbormax.report.runs import Run, Tree
 from arbormax.report.svg import clean
 
-MATRICES, WIDTH = 40, 18  # forks that can be looked at, and children shown of each
+MAX_MATRICES, MAX_CHILDREN = 40, 18  # confusion matrices, and children in each
 
 
-def drawings(run: Run, max_nodes: int) -> dict[str, Any]:
-    """Everything the script draws of one run."""
+def run_figures(run: Run, max_nodes: int) -> dict[str, Any]:
+    """The data of all figures of one run."""
     return {
-        "name": name_of(run.name),
-        "tree": tree_rows(run.tree, max_nodes),
-        "matrices": matrices(run),
+        "name": one_line(run.name),
+        "tree": tree_columns(run.tree, max_nodes),
+        "matrices": confusion_matrices(run),
         "levels": run.tree.levels(),
         "severity": run.severity,
-        "calibration": [_reliability(level) for level in run.calibration],
-        "answers": None if run.answers is None else {key: _whole(table) for key, table in run.answers.items()},
+        "calibration": [_calibration_points(level) for level in run.calibration],
+        "answers": None if run.answers is None else {key: _compact(table) for key, table in run.answers.items()},
         "curve": [dict(row) for row in run.curve],
         "best": run.training.get("best_epoch"),
         "texts": run.texts,
     }
 
 
-def name_of(name: str, limit: int = 160) -> str:
-    """A name in one line, cut where it is very long."""
+def one_line(name: str, limit: int = 160) -> str:
+    """A name in one line of at most `limit` characters."""
     line = clean(name) or "(unnamed)"
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def tree_rows(tree: Tree, most: int) -> dict[str, list[Any]]:
-    """The folded tree, a list for each property."""
-    branches = folded(tree, most)
+def tree_columns(tree: Tree, max_nodes: int) -> dict[str, list[Any]]:
+    """The folded tree, with one list for each property."""
+    branches = fold(tree, max_nodes)
     names = [
         f"… {branch.more:,} more"
         if branch.more
         else "all classes"
         if branch.parent < 0
-        else name_of(tree.tax.names[branch.node])
+        else one_line(tree.tax.names[branch.node])
         for branch in branches
     ]
     return {
@@ -60,7 +62,7 @@ def tree_rows(tree: Tree, most: int) -> dict[str, list[Any]]:
 
 
 def fork_costs(run: Run) -> dict[int, tuple[int, int]]:
-    """For each node where paths part: its mistakes and what they cost, the dearest first."""
+    """For each node where paths diverge: the number and the cost of its mistakes, the costliest first."""
     tax = run.tree.tax
     found: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for true, taken, number in run.forks.tolist():
@@ -70,19 +72,19 @@ def fork_costs(run: Run) -> dict[int, tuple[int, int]]:
     return {node: (n, cost) for node, (n, cost) in sorted(found.items(), key=lambda row: (-row[1][1], row[0]))}
 
 
-def matrices(run: Run) -> list[dict[str, Any]]:
-    """For the nodes with the dearest mistakes: which child was right, which one was taken, how often."""
+def confusion_matrices(run: Run) -> list[dict[str, Any]]:
+    """Confusion matrices of the children of the nodes with the costliest mistakes."""
     tree, tax = run.tree, run.tree.tax
     forks: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for true, taken, number in run.forks.tolist():
         forks[int(tax.lca(true, taken))].append((true, taken, number))
     shown = []
-    for node, (mistakes, cost) in list(fork_costs(run).items())[:MATRICES]:
+    for node, (mistakes, cost) in list(fork_costs(run).items())[:MAX_MATRICES]:
         involved: dict[int, int] = defaultdict(int)
         for true, taken, number in forks[node]:
             involved[true] += number
             involved[taken] += number
-        kept = sorted(sorted(involved, key=lambda child: (-involved[child], child))[:WIDTH])
+        kept = sorted(sorted(involved, key=lambda child: (-involved[child], child))[:MAX_CHILDREN])
         place = {child: at for at, child in enumerate(kept)}
         cells = np.zeros((len(kept), len(kept)), np.int64)
         for child, at in place.items():
@@ -95,8 +97,8 @@ def matrices(run: Run) -> list[dict[str, Any]]:
                 outside += number
         shown.append(
             {
-                "label": name_of(tree.label(node)),
-                "names": [name_of(tax.names[child]) if child != node else "(this node itself)" for child in kept],
+                "label": one_line(tree.label(node)),
+                "names": [one_line(tax.names[child]) if child != node else "(the node itself)" for child in kept],
                 "cells": cells.tolist(),
                 "outside": outside,
                 "mistakes": mistakes,
@@ -106,22 +108,22 @@ def matrices(run: Run) -> list[dict[str, Any]]:
     return shown
 
 
-def differences(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Differences of shares, in points, for the drawing with intervals."""
-    wanted = {"accuracy": "accuracy", "macro_f1": "macro-F1", "hf": "hierarchical F"}
+def difference_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Differences of shares in points, for the figure with intervals."""
+    titles = {name: MEASURES[name].title for name in shown_measures("main") if MEASURES[name].unit == "share"}
     return [
         {
-            "label": f"{name_of(str(row['head']), 40)} − {name_of(str(row['baseline']), 40)}",
-            "measure": wanted[row["measure"]],
+            "label": f"{one_line(str(row['head']), 40)} − {one_line(str(row['baseline']), 40)}",
+            "measure": titles[row["measure"]],
             **{key: round(100 * float(row[key]), 3) for key in ("mean", "low", "high")},
         }
         for row in rows
-        if row["measure"] in wanted
+        if row["measure"] in titles
     ]
 
 
-def _reliability(level: Any) -> dict[str, list[float]]:
-    """The bins of one level that hold anything: mean confidence, share right, and how many."""
+def _calibration_points(level: Any) -> dict[str, list[float]]:
+    """The bins of one level that are not empty: mean confidence, accuracy, and number of items."""
     count = level["count"]
     at = np.flatnonzero(count)
     return {
@@ -131,6 +133,6 @@ def _reliability(level: Any) -> dict[str, list[float]]:
     }
 
 
-def _whole(table: np.ndarray) -> Any:
-    """A list with whole numbers as such, which are shorter to write."""
+def _compact(table: np.ndarray) -> Any:
+    """A list with whole numbers as integers, which take fewer characters."""
     return table.astype(int).tolist() if (table == table.astype(int)).all() else table.tolist()

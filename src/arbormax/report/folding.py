@@ -1,4 +1,4 @@
-"""A tree cut down to what can be looked at: the parts with most test texts open, the others folded.
+"""A tree folded to a maximum number of nodes: the parts with most test texts stay open.
 
 N nodes.
 """
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arbormax.report._runs import Tree
+from arbormax.report.runs import Tree
 
 
 @dataclass(frozen=True)
 class Branch:
-    """What is drawn as one node: a node, or `more` siblings folded into one."""
+    """One drawn box: a node, or `more` siblings folded into one."""
 
-    node: int  # the first of them where several are folded
-    parent: int  # place in the list, -1 for the root
-    more: int = 0  # siblings folded, 0 for a node of its own
+    node: int  # the first one if several are folded
+    parent: int  # position in the list, -1 for the root
+    more: int = 0  # number of folded siblings, 0 for a single node
     classes: int = 1
     hidden: int = 0  # classes below that are not drawn
     support: int = 0
@@ -27,19 +27,19 @@ class Branch:
     correct: int = 0
 
 
-def folded(tree: Tree, most: int) -> list[Branch]:
-    """At most `most` branches, parents before children; every node's children have most texts first in what is kept."""
+def fold(tree: Tree, max_nodes: int) -> list[Branch]:
+    """At most `max_nodes` branches, parents before children; the children with most texts stay open."""
     tax = tree.tax
     weight = tree.support + tree.predicted
     opened: dict[int, np.ndarray] = {}
-    room, queue = most - 1, [(-int(weight[0]), 0)]
+    room, queue = max_nodes - 1, [(-int(weight[0]), 0)]
     while queue and room > 1:
         _, node = heapq.heappop(queue)
         count = int(tax.num_children[node])
         if not count:
             continue
-        # a node with very many children may not take all the room from the others
-        share = room if tax.num_nodes <= most else max(2, min(room, most // 4))
+        # one node with very many children must not use up the whole budget
+        share = room if tax.num_nodes <= max_nodes else max(2, min(room, max_nodes // 4))
         start = int(tax.child_start[node])
         children = np.arange(start, start + count)
         if count > share:
@@ -49,10 +49,10 @@ def folded(tree: Tree, most: int) -> list[Branch]:
         room -= len(children) + (count > len(children))
         for child in children.tolist():
             heapq.heappush(queue, (-int(weight[child]), child))
-    return _listed(tree, opened)
+    return _branches(tree, opened)
 
 
-def _listed(tree: Tree, opened: dict[int, np.ndarray]) -> list[Branch]:
+def _branches(tree: Tree, opened: dict[int, np.ndarray]) -> list[Branch]:
     tax = tree.tax
     branches: list[Branch] = []
     stack = [(0, -1)]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from axes import Axis, across, number, padded, tick_step, told
+
 from arbormax.errors import InputError
 from arbormax.report import svg
-from arbormax.report._axes import Axis, across, number, padded, tick_step, told
 
 _ROW, _HEAD = 22, 26
 _PLOT, _LABEL = 340, 260  # pixels of the plot, and of a label at most

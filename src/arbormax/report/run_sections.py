@@ -1,4 +1,4 @@
-"""The parts of the report that tell about one run: each a heading, a sentence, a figure and its numbers."""
+"""The sections of the report about one run: each has a heading, an explanation, a figure and its numbers."""
 
 from __future__ import annotations
 
@@ -6,43 +6,20 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from arbormax.report._figures import fork_costs
-from arbormax.report._runs import Run
-from arbormax.report._words import behind, count, figure, share, table, text
+from arbormax.report.figure_data import fork_costs
+from arbormax.report.markup import collapsible, count, figure, share, table, text
+from arbormax.report.runs import Run
 
-_SENTENCES, _FORKS, _MORE = 12, 25, 28
-
-PARTS = (
-    ("tree", "The tree"),
-    ("confusion", "Confusion"),
-    ("pairs", "Worst pairs"),
-    ("levels", "Levels"),
-    ("calibration", "Calibration"),
-    ("risk", "Certainty"),
-    ("learning", "Learning"),
-    ("made", "How it was made"),
-)
+_WORST_PAIRS, _MORE_PAIRS, _FORKS = 12, 28, 25  # pairs with examples, further pairs, and rows of the table of forks
 
 
-def run_parts(run: Run, place: int) -> str:
-    """All parts of one run, in order."""
-    makers: dict[str, tuple[str, Callable[[Run, int], str]]] = {
-        "tree": ("Where in the tree it is right", _tree),
-        "confusion": ("Where the paths part", _confusion),
-        "pairs": ("The worst pairs", _pairs),
-        "levels": ("Right at each level, and how far off", _levels),
-        "calibration": ("Is it as sure as it is right?", _calibration),
-        "risk": ("What it would answer at which certainty", _risk),
-        "learning": ("How it learned", _learning),
-        "made": ("How it was made", _made),
-    }
+def run_sections(run: Run, place: int) -> str:
+    """All sections of one run, in order."""
     sections = []
-    for name, _ in PARTS:
-        heading, maker = makers[name]
+    for name, _, title, build in SECTIONS:
         key = f"{name}-{place}"
         sections.append(
-            f'<section id="{key}" aria-labelledby="h-{key}"><h2 id="h-{key}">{heading}</h2>'
-            f"{maker(run, place)}</section>"
+            f'<section id="{key}" aria-labelledby="h-{key}"><h2 id="h-{key}">{title}</h2>{build(run, place)}</section>'
         )
     return "\n".join(sections)
 
@@ -54,18 +31,18 @@ def _select(key: str, label: str, options: list[tuple[str, str]]) -> str:
 
 def _tree(run: Run, place: int) -> str:
     tax = run.tree.tax
-    told = (
-        "Each box is a node, and to its right are its children. The number says how many of the texts that belong "
-        "there were found there. Click a box to look closer, or go down by the list below."
+    explanation = (
+        "Each box is a node, with its children to the right. The number is the share of its test texts that were "
+        "assigned to it or to a node below it. Click a box to zoom in, or use the list below."
     )
     if run.seeds > 1:
-        told += f" All counts are over {run.seeds} seeds together."
+        explanation += f" All counts are totals over {run.seeds} seeds."
     tools = _select(
         f"colour-{place}", "Colour", [("accuracy", "accuracy"), ("f1", "F1"), ("support", "test texts")]
     ) + _select(f"size-{place}", "Size", [("support", "test texts"), ("classes", "classes")])
-    label = f"The tree of {count(tax.num_leaves, 'class', 'classes')} as nested boxes; the list below has its numbers."
+    label = f"The tree of {count(tax.num_leaves, 'class', 'classes')} as nested boxes; the list below has the numbers."
     return (
-        f'<p>{told}</p><div class="tools">{tools}</div>'
+        f'<p>{explanation}</p><div class="tools">{tools}</div>'
         f"{figure('icicle', place, label, tall='tall')}"
         f'<div class="key" data-key="{place}" aria-hidden="true"></div>'
         f'<div class="browser" data-browser="{place}"></div>'
@@ -80,7 +57,7 @@ def _confusion(run: Run, place: int) -> str:
     shown = list(costs.items())[:40]
     chooser = _select(
         f"fork-{place}",
-        "Paths that part at",
+        "Node",
         [(str(at), f"{text(tree.label(node), 70)} ({count(n, 'mistake')})") for at, (node, (n, _)) in enumerate(shown)],
     )
     rows = []
@@ -89,7 +66,7 @@ def _confusion(run: Run, place: int) -> str:
         siblings = bool(tax.is_leaf[true] and tax.is_leaf[taken])
         rows.append(
             [
-                f'{text(tree.tax.names[true], 80)} <span class="to">taken for</span> {text(tree.tax.names[taken], 80)}',
+                f'{text(tax.names[true], 80)} <span class="to">predicted as</span> {text(tax.names[taken], 80)}',
                 text(tree.label(meet), 90),
                 "siblings" if siblings else "branches",
                 f"{number:,}",
@@ -97,19 +74,17 @@ def _confusion(run: Run, place: int) -> str:
                 f"{number * int(tax.height[meet]):,}",
             ]
         )
-    columns = ["Mix-up", "Under", "Between", "Mistakes", "Of the texts", "Cost"]
+    columns = ["Confusion", "Below", "Between", "Mistakes", "Share of the texts", "Cost"]
     rest = len(run.forks) - len(rows)
-    listed = table("Mix-ups where the paths part, the costliest first", columns, rows, "numbers")
-    more = (
-        f'<p class="note">{count(rest, "more mix-up")} with lower cost are not in this table.</p>' if rest > 0 else ""
-    )
-    label = "Of the children of one node: rows are the truth, columns what was taken; the table below has the numbers."
+    listed = table("Confusions between children of one node, the costliest first", columns, rows, "numbers")
+    more = f'<p class="note">{count(rest, "more confusion")} with lower cost not shown.</p>' if rest > 0 else ""
+    label = "Confusion matrix of the children of one node: rows are true, columns are predicted; see the table."
     return (
-        "<p>A mistake happens at one node: there the right path and the one taken part. It costs as many points as "
-        "there are levels from that node down to the deepest class, so mixing up siblings is cheap and mixing up whole "
-        f'branches dear.</p><div class="tools">{chooser}</div>'
+        "<p>Every mistake happens at one node: the lowest one above both the true and the predicted class. Its cost is "
+        "the number of levels from that node down to its deepest class, so confusing siblings costs little and "
+        f'confusing whole branches costs much.</p><div class="tools">{chooser}</div>'
         + figure("matrix", place, label, note='<span data-note="matrix"></span>')
-        + behind("The costliest mix-ups as a table", listed + more)
+        + collapsible("The costliest confusions as a table", listed + more)
     )
 
 
@@ -118,44 +93,48 @@ def _pairs(run: Run, _: int) -> str:
         return '<p class="note">There are no mistakes to show.</p>'
     tree, tax = run.tree, run.tree.tax
     sentences = []
-    for at, (true, taken, number) in enumerate(run.confusions[:_SENTENCES].tolist()):
+    for at, (true, taken, number) in enumerate(run.confusions[:_WORST_PAIRS].tolist()):
         meet = int(tax.lca(true, taken))
         siblings = int(tax.parent[true]) == int(tax.parent[taken])
-        top = " at the very top" if meet == 0 else f" under <em>{text(tree.label(meet), 90)}</em>"
-        where = f"siblings{'' if meet == 0 else top}" if siblings else f"their paths part{top}"
+        below = "at the root" if meet == 0 else f"below <em>{text(tree.label(meet), 90)}</em>"
+        where = f"they are siblings {below}" if siblings else f"their paths diverge {below}"
         support = int(tree.support[true])
         quotes = run.quotes[at] if at < len(run.quotes) else ()
         sentences.append(
-            f"<li><p><strong>{text(tree.label(true), 160)}</strong> was taken for "
+            f"<li><p><strong>{text(tree.label(true), 160)}</strong> was predicted as "
             f"<strong>{text(tree.label(taken), 160)}</strong> {_times(number)}, in {share(number, support, 0)} of its "
-            f"{count(support, 'text')}; {where}.</p>{_quoted(quotes)}</li>"
+            f"{count(support, 'text')}; {where}.</p>{_quote_list(quotes)}</li>"
         )
     more = [
         [
-            f'{text(tree.label(true), 120)} <span class="to">taken for</span> {text(tree.label(taken), 120)}',
+            f'{text(tree.label(true), 120)} <span class="to">predicted as</span> {text(tree.label(taken), 120)}',
             f"{number:,}",
             f"{number * int(tax.height[int(tax.lca(true, taken))]):,}",
         ]
-        for true, taken, number in run.confusions[_SENTENCES : _SENTENCES + _MORE].tolist()
+        for true, taken, number in run.confusions[_WORST_PAIRS : _WORST_PAIRS + _MORE_PAIRS].tolist()
     ]
     after = ""
     if more:
-        after = behind("The next pairs", table("The next pairs", ["Pair", "Mistakes", "Cost"], more, "numbers"))
+        after = collapsible("More pairs", table("More pairs", ["Pair", "Mistakes", "Cost"], more, "numbers"))
     total = len(run.confusions) + run.left_out[0]
-    hidden = "" if run.quotes else " The texts were left out of this report's data."
+    hidden = "" if run.quotes else " Example texts were not recorded."
     return (
-        f"<p>{count(total, 'pair')} of classes were mixed up, {count(run.errors, 'time')} in all; these cost most."
+        f"<p>{count(total, 'pair')} of classes were confused, {count(run.errors, 'time')} in total. These cost most."
         f"{hidden}</p>"
         f'<ol class="pairs">{"".join(sentences)}</ol>{after}'
     )
 
 
-def _quoted(quotes: Any) -> str:
+def _quote_list(quotes: Any) -> str:
     lines = []
     for quote in quotes:
-        sure = quote.get("probability")
-        told = f" <small>{share(sure, None, 0)} sure</small>" if isinstance(sure, (int, float)) else ""
-        lines.append(f"<li><q>{text(quote['text'])}</q>{told}</li>")
+        probability = quote.get("probability")
+        shown = (
+            f" <small>probability {share(probability, None, 0)}</small>"
+            if isinstance(probability, (int, float))
+            else ""
+        )
+        lines.append(f"<li><q>{text(quote['text'])}</q>{shown}</li>")
     return f'<ul class="quotes">{"".join(lines)}</ul>' if lines else ""
 
 
@@ -166,31 +145,32 @@ def _times(number: int) -> str:
 def _levels(run: Run, place: int) -> str:
     levels, errors = run.tree.levels(), run.errors
     by_level = table(
-        "Right at each level",
-        ["Level", "Texts that reach it", "Right there", "Share"],
+        "Accuracy at each level",
+        ["Level", "Texts that reach it", "Correct", "Accuracy"],
         [[str(at), f"{n:,}", f"{right:,}", share(right, n)] for at, (n, right) in enumerate(levels, start=1)],
         "numbers",
     )
     left = figure(
         "levels",
         place,
-        "Share of texts that are right at each level of the tree: "
+        "Accuracy at each level of the tree: "
         + ", ".join(f"level {at} {share(right, n)}" for at, (n, right) in enumerate(levels, start=1)),
-        note="Right at each level: the share of texts whose path is right down to there.",
+        note="Accuracy at each level: the share of texts whose path is correct down to that level.",
         data=by_level,
         tall="short",
     )
     by_height = table(
         "Mistakes by severity",
-        ["Levels up to where they meet", "Mistakes", "Share"],
+        ["Severity", "Mistakes", "Share"],
         [[str(at), f"{n:,}", share(n, errors)] for at, n in enumerate(run.severity, start=1)],
         "numbers",
     )
     right = figure(
         "severity",
         place,
-        f"{count(errors, 'mistake')} by how many levels up they meet the truth; the table below has the numbers.",
-        note="Severity of mistakes: 1 is the mildest, mixed up with a sibling; the last is a mistake at the top.",
+        f"{count(errors, 'mistake')} by severity; the table below has the numbers.",
+        note="Severity is the height of the lowest node above both the true and the predicted class: 1 means confusion "
+        "with a sibling, the largest value a mistake at the root.",
         data=by_height,
         tall="short",
     )
@@ -199,11 +179,13 @@ def _levels(run: Run, place: int) -> str:
 
 def _calibration(run: Run, place: int) -> str:
     if not run.calibration:
-        return '<p class="note">A comparison keeps predictions and no probabilities, so this is not known here.</p>'
+        return '<p class="note">A comparison stores predictions without probabilities, so this section is empty.</p>'
     errors = run.measures.get("ece") or []
     rows = []
     for at, level in enumerate(run.calibration, start=1):
-        for lower, (n, right, sure) in enumerate(zip(level["count"], level["right"], level["confidence"], strict=True)):
+        for lower, (n, right, confidence) in enumerate(
+            zip(level["count"], level["right"], level["confidence"], strict=True)
+        ):
             if n:
                 bins = len(level["count"])
                 rows.append(
@@ -211,25 +193,26 @@ def _calibration(run: Run, place: int) -> str:
                         str(at),
                         f"{lower / bins:.2f} to {(lower + 1) / bins:.2f}",
                         f"{n:,.0f}",
-                        share(sure, n),
+                        share(confidence, n),
                         share(right, n),
                     ]
                 )
-    listed = table("Certainty and truth by level", ["Level", "Bin", "Texts", "Certainty", "Right"], rows, "numbers")
-    told = ", ".join(
+    listed = table("Calibration by level", ["Level", "Bin", "Texts", "Mean probability", "Accuracy"], rows, "numbers")
+    by_level = ", ".join(
         f"level {at}: {share(error)}" for at, error in enumerate(errors, start=1) if isinstance(error, (int, float))
     )
-    off = f" The mean distance from the line: {told}." if told else ""
-    label = f"Share right against stated certainty, for each level.{off} The table below has the numbers."
+    calibration = f" Expected calibration error: {by_level}." if by_level else ""
+    label = f"Accuracy against predicted probability, for each level.{calibration} The table below has the numbers."
     return (
-        "<p>Of the answers that it is 80\u202f% sure of, about 80\u202f% should be right: points on the line. Below "
-        f"the line it is too sure, above it too careful.{off}</p>" + figure("calibration", place, label, data=listed)
+        "<p>In a calibrated model, about 80\u202f% of the predictions with a probability of 80\u202f% are correct, and "
+        "all points lie on the line. Below the line the model is overconfident, above it underconfident."
+        f"{calibration}</p>" + figure("calibration", place, label, data=listed)
     )
 
 
 def _risk(run: Run, place: int) -> str:
     if run.answers is None:
-        return '<p class="note">A comparison keeps predictions and no probabilities, so this is not known here.</p>'
+        return '<p class="note">A comparison stores predictions without probabilities, so this section is empty.</p>'
     answers = run.answers
     whole = answers["answered"][0].sum()
     levels = range(1, answers["answered"].shape[1])
@@ -243,15 +226,15 @@ def _risk(run: Run, place: int) -> str:
         )
     listed = table(
         "Answers by threshold",
-        ["Threshold", "No answer", *(f"Level {level}" for level in levels), "Right of those answered"],
+        ["Threshold", "No answer", *(f"Level {level}" for level in levels), "Accuracy of the answers"],
         rows,
         "numbers",
     )
     key = f"tau-{place}"
     return (
-        "<p>A classifier with a tree need not guess: it can stop at a branch it is sure of. Move the slider to choose "
-        "how sure it must be, and see how far down it would answer.</p>"
-        f'<div class="slider"><label for="{key}">Certainty asked for</label>'
+        "<p>A hierarchical classifier can stop at an inner node if no class is probable enough. Move the slider to set "
+        "the required probability, and see how specific the answers are.</p>"
+        f'<div class="slider"><label for="{key}">Required probability</label>'
         f'<input type="range" id="{key}" min="0" max="{len(answers["thresholds"]) - 1}" value="50">'
         f'<output for="{key}" data-out="{place}"></output></div>'
         f'<p class="live" data-live="{place}" role="status"></p><ul class="answers" data-answers="{place}"></ul>'
@@ -259,8 +242,8 @@ def _risk(run: Run, place: int) -> str:
             "risk",
             place,
             "Share of wrong answers against share of texts answered, for each level; the table below has the numbers.",
-            note="Each line follows the slider: right means more texts answered at that level or deeper, low means "
-            "fewer of these answers are wrong. The ring is the chosen certainty.",
+            note="One line per level, over all thresholds: further right means more texts answered at that level or "
+            "deeper, lower means fewer wrong answers. The ring marks the chosen threshold.",
             data=listed,
         )
     )
@@ -268,7 +251,7 @@ def _risk(run: Run, place: int) -> str:
 
 def _learning(run: Run, place: int) -> str:
     if not run.curve:
-        return '<p class="note">No learning curve was kept for this run.</p>'
+        return '<p class="note">No learning curve was recorded for this run.</p>'
     names = list(dict.fromkeys(name for row in run.curve for name in row))
     rows = [
         [str(epoch), *(f"{row[name]:.4f}" if name in row else "–" for name in names)]
@@ -276,7 +259,11 @@ def _learning(run: Run, place: int) -> str:
     ]
     columns = ["Epoch", *(text(name.replace("_", " ")) for name in names)]
     best = run.training.get("best_epoch")
-    kept = f" The weights of epoch {best} were kept, the line in the drawings." if isinstance(best, int) else ""
+    kept = (
+        f" The model has the weights of epoch {best}, which a line marks in the figures."
+        if isinstance(best, int)
+        else ""
+    )
     scores = figure(
         "scores",
         place,
@@ -287,24 +274,25 @@ def _learning(run: Run, place: int) -> str:
     loss = figure(
         "loss", place, f"Loss on the held-out texts over {count(len(rows), 'epoch')}.", tall="short", note="Loss"
     )
-    return f'<p>On texts held out of training, epoch by epoch.{kept}</p><div class="two">{scores}{loss}</div>' + behind(
-        "The numbers as a table", table("Learning curve", columns, rows, "numbers")
+    return (
+        f'<p>Measures on the held-out texts after each epoch.{kept}</p><div class="two">{scores}{loss}</div>'
+        + collapsible("The numbers as a table", table("Learning curve", columns, rows, "numbers"))
     )
 
 
-def _made(run: Run, _: int) -> str:
-    command = run.training.get("command") or run.made.get("command")
-    told = ""
+def _origin(run: Run, _: int) -> str:
+    command = run.training.get("command") or run.origin.get("command")
+    commands = ""
     if command:
-        told = (
-            '<p>This command makes it again:</p><div class="command" tabindex="0" role="region" aria-label="Command">'
+        commands = (
+            '<p>Command of the training:</p><div class="command" tabindex="0" role="region" aria-label="Command">'
             f"<code>{text(command, 4000)}</code></div>"
         )
-    measured = run.made.get("command")
+    measured = run.origin.get("command")
     if measured and measured != command:
-        told += (
-            '<p>and this one measured it:</p><div class="command" tabindex="0" role="region" '
-            f'aria-label="Measuring command"><code>{text(measured, 4000)}</code></div>'
+        commands += (
+            '<p>Command of the evaluation:</p><div class="command" tabindex="0" role="region" '
+            f'aria-label="Evaluation command"><code>{text(measured, 4000)}</code></div>'
         )
     facts: list[list[str]] = []
     for name in ("name", "source", "licence"):
@@ -313,9 +301,9 @@ def _made(run: Run, _: int) -> str:
     for name in ("train_items", "epochs", "best_epoch", "seconds", "parameters", "device"):
         if run.training.get(name) is not None:
             facts.append([text(name.replace("_", " ")), _fact(run.training[name])])
-    if run.made.get("date"):
-        facts.append(["measured", text(run.made["date"])])
-    versions = run.made.get("versions")
+    if run.origin.get("date"):
+        facts.append(["evaluated", text(run.origin["date"])])
+    versions = run.origin.get("versions")
     if isinstance(versions, dict):
         facts += [[f"{text(name)} version", text(version)] for name, version in versions.items()]
     settings = [
@@ -324,9 +312,9 @@ def _made(run: Run, _: int) -> str:
         if setting is not None
     ]
     return (
-        told
+        commands
         + '<div class="two">'
-        + table("Data, training, versions", ["What", "Value"], facts, "facts")
+        + table("Data, training and versions", ["Property", "Value"], facts, "facts")
         + (table("Settings", ["Setting", "Value"], settings, "facts") if settings else "")
         + "</div>"
     )
@@ -336,3 +324,16 @@ def _fact(given: Any) -> str:
     if isinstance(given, bool) or not isinstance(given, (int, float)):
         return text(given if isinstance(given, str) else json.dumps(given, ensure_ascii=False))
     return f"{given:,}" if isinstance(given, int) else f"{given:,.6g}"
+
+
+# Name, label in the navigation, heading, and the function that builds the content.
+SECTIONS: tuple[tuple[str, str, str, Callable[[Run, int], str]], ...] = (
+    ("tree", "Tree", "Accuracy in the tree", _tree),
+    ("confusion", "Confusion", "Confusion between siblings", _confusion),
+    ("pairs", "Worst pairs", "Classes that are confused most", _pairs),
+    ("levels", "Levels", "Accuracy at each level, and severity of mistakes", _levels),
+    ("calibration", "Calibration", "Calibration", _calibration),
+    ("risk", "Thresholds", "Answers at a chosen threshold", _risk),
+    ("learning", "Learning", "Learning curves", _learning),
+    ("made", "Origin", "How this run was produced", _origin),
+)

@@ -1,0 +1,217 @@
+"""The parts of the report about all runs: heading, navigation, summary, and the table that compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from arbormax.metrics import MEASURES
+from arbormax.metrics.bootstrap import Interval
+from arbormax.metrics.registry import COSTS, shown_measures
+from arbormax.report.differences import LEVEL, Differences
+from arbormax.report.figure_data import one_line
+from arbormax.report.markup import collapsible, count, figure, heading, measure, share, table, text, value
+from arbormax.report.run_sections import SECTIONS, run_sections
+from arbormax.report.runs import Run
+
+
+def default_title(runs: Sequence[Run]) -> str:
+    """The heading of a report without a title."""
+    data = runs[0].data.get("name")
+    names = " and ".join(run.name for run in runs) if len(runs) <= 2 else f"{len(runs)} runs"
+    return f"{one_line(names)} on {data}" if data else one_line(names)
+
+
+def body(title: str, runs: Sequence[Run], differences: Differences) -> str:
+    """The body of the document."""
+    several = len(runs) > 1
+    blocks = [
+        f'<div class="run" data-run="{place}"{" hidden" if place else ""}>{run_sections(run, place)}</div>'
+        for place, run in enumerate(runs)
+    ]
+    links = [("summary", "Summary"), *([("compared", "Comparison")] if several else [])]
+    nav = "".join(f'<li><a href="#{name}">{label}</a></li>' for name, label in links)
+    nav += "".join(f'<li><a href="#{name}-0" data-part="{name}">{label}</a></li>' for name, label, *_ in SECTIONS)
+    return "\n".join(
+        [
+            '<a class="skip" href="#main">Skip to the results</a>',
+            f'<header class="top"><div class="wide"><div><p class="kicker">arbormax report</p><h1>{text(title)}</h1>'
+            f'<p class="lead">{_data_line(runs[0])}</p></div>{_theme()}</div></header>',
+            f'<nav aria-label="Sections of the report"><ul class="wide">{nav}</ul></nav>',
+            '<main id="main" class="wide" tabindex="-1">',
+            _summary(runs, differences),
+            _comparison(runs, differences) if several else "",
+            _run_selector(runs) if several else "",
+            *blocks,
+            "</main>",
+            f'<footer class="wide"><p>{_footer(runs[0])}</p></footer>',
+        ]
+    )
+
+
+def _data_line(run: Run) -> str:
+    tax = run.tree.tax
+    date = str(run.origin.get("date") or "")[:10]
+    parts = [
+        f"{count(run.texts, 'test text')}",
+        f"{count(tax.num_leaves, 'class', 'classes')} in a tree of {count(tax.depth, 'level')}",
+        *([text(date)] if date else []),
+    ]
+    return " · ".join(parts)
+
+
+def _theme() -> str:
+    options = "".join(
+        f'<label><input type="radio" name="theme" value="{name}"{" checked" if name == "auto" else ""}>'
+        f"<span>{label}</span></label>"
+        for name, label in (("auto", "Auto"), ("light", "Light"), ("dark", "Dark"))
+    )
+    return f'<fieldset class="theme"><legend>Colours</legend>{options}</fieldset>'
+
+
+def _run_selector(runs: Sequence[Run]) -> str:
+    options = "".join(f'<option value="{place}">{text(run.name)}</option>' for place, run in enumerate(runs))
+    return f'<div class="chooser"><label for="run">Show details of</label> <select id="run">{options}</select></div>'
+
+
+def _footer(run: Run) -> str:
+    versions = run.origin.get("versions")
+    version = versions.get("arbormax") if isinstance(versions, dict) else None
+    program = f"arbormax {text(version)}" if version else "arbormax"
+    return f"Written by {program} with Plotly. This file is self-contained and loads nothing from other addresses."
+
+
+def _summary(runs: Sequence[Run], differences: Differences) -> str:
+    best = max(range(len(runs)), key=lambda place: float(runs[place].measures.get("accuracy") or 0))
+    run = runs[best]
+    cards = "".join(
+        _card(run, name, differences.own[best].get(name)) for name in shown_measures("headline") if name in run.measures
+    )
+    which = (
+        f'<p class="which">These are the numbers of <strong>{text(run.name)}</strong>, the most accurate of '
+        f"{len(runs)} runs:</p>"
+    )
+    return (
+        '<section id="summary" aria-labelledby="h-summary"><h2 id="h-summary">Summary</h2>'
+        f'<p class="headline">{_headline(run)}</p>{which if len(runs) > 1 else ""}<dl class="cards">{cards}</dl>'
+        f"{_against_flat(runs, differences)}"
+        + ("" if len(runs) > 1 else collapsible("All measures", _measure_table(runs, differences)))
+        + "</section>"
+    )
+
+
+def _headline(run: Run) -> str:
+    """The result in one or two sentences."""
+    whole, wrong = int(run.tree.support[0]), run.errors
+    sentence = f"<strong>{share(whole - wrong, whole)}</strong> of the test texts get exactly the right class."
+    levels = run.tree.levels()
+    if not wrong or len(levels) < 2:
+        return sentence
+    reached, right = levels[0]
+    near = max(right - (whole - wrong), 0)
+    return (
+        f"{sentence} Of the {count(wrong, 'mistake')}, {share(near, wrong, 0)} stay in the right top-level branch, so "
+        f"<strong>{share(right, reached)}</strong> of the texts end up in the right branch."
+    )
+
+
+def _card(run: Run, name: str, interval: Interval | None) -> str:
+    """One measure in large print, with its interval or deviation and its meaning."""
+    spread = ""
+    if interval is not None:
+        bounds = f"{value(name, interval.low)} to {value(name, interval.high)}"
+        spread = f'<dd class="sure">{100 * LEVEL:g}\u202f% interval: {bounds}</dd>'
+    elif name in run.spread:
+        deviation = MEASURES[name].format_spread(run.spread[name])
+        spread = f'<dd class="sure">± {deviation} over {count(run.seeds, "seed")}</dd>'
+    return (
+        f'<div class="card"><dt>{heading(name)}</dt><dd class="big">{value(name, run.measures[name])}</dd>{spread}'
+        f'<dd class="means">{text(MEASURES[name].meaning)}</dd></div>'
+    )
+
+
+def _against_flat(runs: Sequence[Run], differences: Differences) -> str:
+    """The differences from the flat run, or how to add one."""
+    flat = runs[differences.baseline]
+    if flat.head != "flat":
+        return (
+            '<p class="note">There is no flat run to compare with. Train one with <code>--head flat</code> on the same '
+            "texts and pass both: <code>arbormax report RUN FLAT-RUN</code>.</p>"
+        )
+    lines = []
+    for row in differences.rows:
+        if row["baseline"] == flat.name and row["measure"] in shown_measures("headline"):
+            entry = MEASURES[str(row["measure"])]
+            mean, low, high = (float(row[key]) for key in ("mean", "low", "high"))
+            verdict = entry.verdict(low, high)
+            mark = {"better": "▲", "worse": "▼"}.get(verdict, "◆")
+            lines.append(
+                f'<li class="{verdict.split()[0]}"><span aria-hidden="true">{mark}</span> '
+                f"<strong>{text(row['head'])}</strong>, {text(entry.title)}: "
+                f"{entry.format_difference(mean, low, high)}, {verdict}</li>"
+            )
+    if not lines:
+        alone = len(runs) == 1
+        why = "It is the only run of this report." if alone else "No other run was evaluated on the same texts."
+        return f'<p class="note">{text(flat.name)} is flat. {why}</p>'
+    return f'<h3>Difference from the flat run, {text(flat.name)}</h3><ul class="verdicts">{"".join(lines)}</ul>'
+
+
+def _measure_table(runs: Sequence[Run], differences: Differences) -> str:
+    names = [name for name in (*shown_measures("table"), *COSTS) if any(name in run.measures for run in runs)]
+    rows = [
+        [heading(name), *(_cell(run, name, own) for run, own in zip(runs, differences.own, strict=True))]
+        for name in names
+    ]
+    levels = [run.tree.levels() for run in runs]
+    for level in range(max(run.tree.tax.depth for run in runs)):
+        cells = [share(own[level][1], own[level][0]) if level < len(own) else "–" for own in levels]
+        rows.append([f"Accuracy at level {level + 1}", *cells])
+    return table("Measures of every run", ["Measure", *(text(run.name) for run in runs)], rows, "numbers")
+
+
+def _comparison(runs: Sequence[Run], differences: Differences) -> str:
+    rows = [row for row in differences.rows if row["measure"] in MEASURES]
+    listed = table(
+        "Differences",
+        ["Runs", "Measure", "Difference [interval]", "Verdict"],
+        [
+            [
+                f"{text(row['head'])} − {text(row['baseline'])}",
+                heading(row["measure"]),
+                measure(row["measure"]).format_difference(float(row["mean"]), float(row["low"]), float(row["high"])),
+                measure(row["measure"]).verdict(float(row["low"]), float(row["high"])),
+            ]
+            for row in rows
+        ],
+    )
+    drawing = ""
+    if rows:
+        level = f"{100 * float(rows[0]['level']):g}\u202f%"
+        drawing = figure(
+            "differences",
+            "all",
+            f"Differences between the runs with {level} intervals, in points; the table below has the numbers.",
+            note=f"Differences in points with {level} intervals of a paired bootstrap. A filled dot means that the "
+            "interval excludes 0; an open dot means no clear difference.",
+            data=listed,
+            tall="short",
+        )
+    unpaired = ""
+    if differences.unpaired:
+        unpaired = (
+            f'<p class="note">Not compared, because they were evaluated on other texts than '
+            f"{text(runs[differences.baseline].name)}: {text(', '.join(differences.unpaired))}.</p>"
+        )
+    return (
+        '<section id="compared" aria-labelledby="h-compared"><h2 id="h-compared">Comparison of the runs</h2>'
+        f"{_measure_table(runs, differences)}{drawing}{unpaired}</section>"
+    )
+
+
+def _cell(run: Run, name: str, own: dict[str, Interval]) -> str:
+    shown = value(name, run.measures.get(name))
+    if name in own:
+        return f"{shown} <small>[{value(name, own[name].low)}, {value(name, own[name].high)}]</small>"
+    if name in run.spread and name not in COSTS:
+        return f"{shown} <small>± {MEASURES[name].format_spread(run.spread[name])}</small>"
+    return shown
