@@ -6,6 +6,8 @@ import httpx
 import jsonschema
 import numpy as np
 import pytest
+import torch
+from pydantic import ValidationError
 from serve_tools import TEXTS, problem, served
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
@@ -13,8 +15,12 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from arbormax import Taxonomy
+from arbormax.decode import DECODERS, leaf
+from arbormax.encoders import ENCODERS
+from arbormax.heads import HEADS
 from arbormax.model.predict import NodeNames
-from arbormax.serve import create_app, schemas
+from arbormax.model.predict import predict as model_predict
+from arbormax.serve import Settings, create_app, schemas
 from arbormax.serve.taxonomy import TreeIndex
 
 
@@ -39,6 +45,50 @@ def test_predictions_equal_those_of_the_classifier(client, clf):
         steps = [step["probability"] for step in row["steps"]]
         assert steps == pytest.approx([proba[step["node"]] for step in row["steps"]], abs=1e-6)
         assert row["probability"] == steps[-1]
+
+
+def test_a_prediction_contains_the_row_of_the_predict_command(client, model):
+    for top_k in (0, 3):
+        rows = [each.to_dict() for each in model_predict(model, TEXTS, top_k=top_k)]
+        found = client.post("/v1/predict", json={"texts": TEXTS, "top_k": top_k}).json()["predictions"]
+        assert [{name: each[name] for name in row} for each, row in zip(found, rows, strict=True)] == rows
+        assert all("top" not in each for each in found) == (top_k == 0)
+
+
+def test_a_registered_decoder_is_in_the_schema_and_can_be_used(model):
+    def at_depth(logp, tax, depth: int = 1):
+        """The ancestor of the best leaf at one depth."""
+        return torch.as_tensor(tax.ancestor_at(leaf(logp, tax).numpy(), depth))
+
+    DECODERS.add("at_depth", at_depth, "the ancestor at one depth")
+    try:
+        with served(model) as client:
+            document = client.get("/openapi.json").json()
+            (listed,) = [each for each in client.get("/v1/model").json()["decoders"] if each["name"] == "at_depth"]
+            found = predict(client, texts=["the owlish"], depth=2)
+            explained = client.post("/v1/explain", json={"text": "the owlish", "decoder": "at_depth"}).json()
+    finally:
+        DECODERS.remove("at_depth")
+    assert listed == {"name": "at_depth", "summary": "the ancestor at one depth", "options": {"depth": 1}}
+    assert found[0]["path"] == ["animal", "bird"]
+    assert explained["path"] == ["animal"]
+    for path in ("/v1/predict", "/v1/explain"):
+        schema = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert "at_depth" in str(schema["properties"]["decoder"])
+        assert "integer" in str(schema["properties"]["depth"])
+
+
+def test_the_schema_lists_registered_encoders_and_heads(client):
+    schema = client.get("/openapi.json").json()["components"]["schemas"]["ModelResponse"]["properties"]
+    assert schema["encoder"]["enum"] == list(ENCODERS.names)
+    assert schema["head"]["enum"] == list(HEADS.names)
+
+
+def test_a_model_with_few_classes_limits_top_k(model):
+    request = schemas.predict_request(Settings(), num_classes=3)
+    assert request(text="a").top_k == 3
+    with pytest.raises(ValidationError, match="less than or equal to 3"):
+        request(text="a", top_k=4)
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.3, 0.9, 0.9999])

@@ -21,11 +21,11 @@ export function describeConfidence(probability) {
  * @param {number} tau
  */
 export function describeStop(stop, leaf, tau) {
-  if (stop.node === 0) return `No prediction: no group has a probability above ${percent(tau)}.`;
+  if (stop.node === 0) return `No prediction: no node has a probability above ${percent(tau)}.`;
   const name = isolate(stop.path.at(-1));
-  if (stop.node === leaf.node) return `The prediction is the class ${name}.`;
+  if (stop.node === leaf.node) return `With this minimum, the prediction is still the class ${name}.`;
   const classes = stop.classes > 1 ? `, a group of ${plural(stop.classes, "class", "classes")}` : "";
-  return `The prediction is ${name} (${percent(stop.probability)})${classes}.`;
+  return `With this minimum, the prediction is ${name} (${percent(stop.probability)})${classes}.`;
 }
 
 /**
