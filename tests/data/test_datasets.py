@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -412,3 +413,9 @@ def test_the_registry_of_datasets_needs_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) == len(DATASETS)
+
+
+def test_the_table_in_the_documentation_lists_every_dataset():
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text("utf-8")
+    table = page.split("## Datasets")[1].split("\n\n")[1]
+    assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == list(DATASETS)
