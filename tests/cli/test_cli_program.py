@@ -4,24 +4,21 @@ import subprocess
 import sys
 
 import pytest
+import typer
 from cli_tools import program
 
-COMMANDS = [
-    ["demo"],
-    ["train"],
-    ["evaluate"],
-    ["predict"],
-    ["compare"],
-    ["crossval"],
-    ["search"],
-    ["taxonomy"],
-    ["taxonomy", "show"],
-    ["taxonomy", "check"],
-    ["taxonomy", "convert"],
-    ["data"],
-    ["data", "list"],
-    ["data", "fetch"],
-]
+from arbormax.cli.app import app
+
+
+def all_commands(command=None, words=()):
+    """The words of every command, such as ("taxonomy", "show")."""
+    command = command or typer.main.get_command(app)
+    for name, child in getattr(command, "commands", {}).items():
+        yield (*words, name)
+        yield from all_commands(child, (*words, name))
+
+
+COMMANDS = list(all_commands())
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -40,7 +37,14 @@ def test_the_program_alone_shows_help(run):
         assert command[0] in told.out
 
 
-def test_the_version_is_told(run):
+def test_the_commands_of_the_design_exist():
+    names = "demo train evaluate predict compare crossval search explain reproduce export report serve"
+    expected = {(name,) for name in names.split()}
+    expected |= {("taxonomy", name) for name in ("show", "check", "convert", "edit")}
+    assert expected | {("data", "list"), ("data", "fetch")} <= set(COMMANDS)
+
+
+def test_the_version_is_printed(run):
     import arbormax
 
     assert run("--version").out == f"arbormax {arbormax.__version__}\n"
@@ -127,16 +131,17 @@ def test_a_missing_package_is_told_with_what_to_install(package):
     ]
 
 
-def test_help_imports_nothing_heavy():
+def test_the_help_of_every_command_imports_nothing_heavy():
     script = (
         "import sys, arbormax; before = set(sys.modules)\n"
         "from typer.testing import CliRunner\n"
         "from arbormax.cli.app import app\n"
-        "assert CliRunner().invoke(app, ['train', '--help']).exit_code == 0\n"
+        f"for words in {COMMANDS}:\n"
+        "    assert CliRunner().invoke(app, [*words, '--help']).exit_code == 0\n"
         "print(sorted({name.split('.')[0] for name in set(sys.modules) - before}))"
     )
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
-    for heavy in ("torch", "pytorch_lightning", "sklearn", "pyarrow", "optuna", "transformers"):
+    for heavy in ("torch", "pytorch_lightning", "sklearn", "pyarrow", "optuna", "transformers", "fastapi", "ray"):
         assert f"'{heavy}'" not in told.stdout
 
 

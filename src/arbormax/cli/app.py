@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from arbormax._version import __version__
 from arbormax.cli import output
 from arbormax.cli.errors import Program
 
@@ -29,9 +30,7 @@ class _StatusHandler(logging.Handler):
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        import arbormax as package
-
-        print(f"arbormax {package.__version__}")
+        print(f"arbormax {__version__}")
         raise typer.Exit
 
 
