@@ -1,4 +1,4 @@
-"""What the tests of the command line share: tiny texts, and the program as a process."""
+"""Helpers of the command-line tests: tiny texts, and the program as a process."""
 
 import csv
 import os
@@ -31,15 +31,15 @@ def write_csv(path: Path, count: int, seed: int = 0, header=("text", "label")) -
     return path
 
 
-class Told:
-    """What a command printed, and how it ended."""
+class Result:
+    """The output and the exit code of a command."""
 
     def __init__(self, result):
         self.code, self.out, self.err, self.exception = result.exit_code, result.stdout, result.stderr, result.exception
 
 
 def program(*words, start=False, **options):
-    """The program as a process of its own: run to its end, or only started."""
+    """Run the program as a separate process, or only start it."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     command = [sys.executable, "-m", "arbormax", *map(str, words)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment, **options}

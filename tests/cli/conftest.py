@@ -1,7 +1,7 @@
-"""The program in this process, tiny texts, and a model trained on them once."""
+"""Fixtures: the program in this process, tiny texts, and a model trained on them once."""
 
 import pytest
-from cli_tools import SMALL, Told, write_csv
+from cli_tools import SMALL, Result, write_csv
 from typer.testing import CliRunner
 
 
@@ -14,24 +14,24 @@ def run(monkeypatch):
     def run(*words, input=None):
         from arbormax.cli.app import app
 
-        return Told(CliRunner().invoke(app, [str(word) for word in words], input=input, prog_name="arbormax"))
+        return Result(CliRunner().invoke(app, [str(word) for word in words], input=input, prog_name="arbormax"))
 
     return run
 
 
 @pytest.fixture
 def refused(run):
-    """Runs a command that must be refused: exit code 2, one line on stderr, nothing on stdout, no traceback."""
+    """Runs a command that must fail: exit code 2, one line on stderr, nothing on stdout, no traceback."""
 
     def refused(*words, input=None, lines=1):
-        told = run(*words, input=input)
-        assert told.code == 2, (told.code, told.err, told.exception)
-        assert told.out == ""
-        assert told.err.startswith("arbormax: ")
-        assert "Traceback" not in told.err
+        result = run(*words, input=input)
+        assert result.code == 2, (result.code, result.err, result.exception)
+        assert result.out == ""
+        assert result.err.startswith("arbormax: ")
+        assert "Traceback" not in result.err
         if lines is not None:
-            assert len(told.err.splitlines()) == lines, told.err
-        return told.err
+            assert len(result.err.splitlines()) == lines, result.err
+        return result.err
 
     return refused
 

@@ -26,28 +26,28 @@ def here(tmp_path, monkeypatch):
 
 
 def test_a_tree_is_drawn(run, here):
-    told = run("taxonomy", "show", "tree.txt")
-    assert told.code == 0
-    assert told.out.splitlines()[0].endswith("(3 classes, 6 nodes, depth 2)")
-    assert "├── news (2 classes)" in told.out
-    assert "sport" in told.out
+    result = run("taxonomy", "show", "tree.txt")
+    assert result.code == 0
+    assert result.out.splitlines()[0].endswith("(3 classes, 6 nodes, depth 2)")
+    assert "├── news (2 classes)" in result.out
+    assert "sport" in result.out
     (here / "one.txt").write_text("only/one\n")
     assert run("taxonomy", "show", "one.txt").out.splitlines()[0].endswith("(1 class, 3 nodes, depth 2)")
 
 
-def test_a_table_that_is_no_tree_is_told_by_the_options_there_are(run, here):
+def test_a_table_that_is_not_a_tree_is_an_error_with_options_to_try(run, here):
     (here / "products.csv").write_text("title,category\na pan,home\n")
-    told = run("taxonomy", "show", "products.csv")
-    assert told.code == 2
-    assert "--layout edges or --layout paths with --header or --no-header" in told.err
+    result = run("taxonomy", "show", "products.csv")
+    assert result.code == 2
+    assert "--layout edges or --layout paths with --header or --no-header" in result.err
 
 
 def test_depth_and_children_fold_the_tree(run, here):
     assert "sport" not in run("taxonomy", "show", "tree.txt", "--depth", "1").out
     (here / "wide.txt").write_text("".join(f"a/{i}\n" for i in range(50)))
-    told = run("taxonomy", "show", "wide.txt", "--max-children", "3").out
-    assert "… 47 more" in told
-    assert len(told.splitlines()) == 6
+    result = run("taxonomy", "show", "wide.txt", "--max-children", "3").out
+    assert "… 47 more" in result
+    assert len(result.splitlines()) == 6
     assert len(run("taxonomy", "show", "wide.txt", "--max-lines", "10").out.splitlines()) < 13
 
 
@@ -59,34 +59,34 @@ def test_the_trees_of_datasets_and_models_are_drawn_too(run, here, model):
 def test_a_tree_as_json_is_read_again(run, here):
     from arbormax import Taxonomy
 
-    told = json.loads(run("taxonomy", "show", "tree.txt", "--json").out)
-    assert told["classes"] == 3
-    assert Taxonomy.from_nested(told["tree"]) == Taxonomy.load("tree.txt")
+    result = json.loads(run("taxonomy", "show", "tree.txt", "--json").out)
+    assert result["classes"] == 3
+    assert Taxonomy.from_nested(result["tree"]) == Taxonomy.load("tree.txt")
 
 
-def test_names_cannot_steer_the_terminal(run, here):
+def test_control_characters_in_names_are_escaped(run, here):
     (here / "odd.json").write_text(json.dumps({"a\u001b[31m": ["x[bold]", "y"]}))
-    told = run("taxonomy", "show", "odd.json").out
-    assert "\u001b" not in told
-    assert "x[bold]" in told
+    result = run("taxonomy", "show", "odd.json").out
+    assert "\u001b" not in result
+    assert "x[bold]" in result
 
 
-def test_a_sound_file_is_summed_up(run, here):
-    told = run("taxonomy", "check", "tree.txt")
-    assert told.code == 0
-    assert "No defects." in told.out
+def test_a_valid_file_is_summarised(run, here):
+    result = run("taxonomy", "check", "tree.txt")
+    assert result.code == 0
+    assert "No defects." in result.out
     found = json.loads(run("taxonomy", "check", "tree.txt", "--json").out)
     assert (found["ok"], found["classes"], found["only_children"]) == (True, 3, 1)
 
 
-def test_every_defect_is_told_and_the_exit_code_is_2(run, here):
+def test_every_defect_is_reported_and_the_exit_code_is_2(run, here):
     edges = "parent,child\n" + "".join(f"a{i},x{i}\nb{i},x{i}\n" for i in range(30))
     (here / "bad.csv").write_text(edges)
-    told = run("taxonomy", "check", "bad.csv")
-    assert told.code == 2
-    assert told.out == ""
-    assert "Traceback" not in told.err
-    assert all(f"'x{i}'" in told.err for i in range(30))
+    result = run("taxonomy", "check", "bad.csv")
+    assert result.code == 2
+    assert result.out == ""
+    assert "Traceback" not in result.err
+    assert all(f"'x{i}'" in result.err for i in range(30))
     found = json.loads(run("taxonomy", "check", "bad.csv", "--json").out)
     assert not found["ok"]
     assert len(found["problems"]) >= 30
@@ -95,8 +95,8 @@ def test_every_defect_is_told_and_the_exit_code_is_2(run, here):
 def test_a_file_is_converted(run, here):
     from arbormax import Taxonomy
 
-    told = run("taxonomy", "convert", "tree.txt", "tree.json")
-    assert told.code == 0
+    result = run("taxonomy", "convert", "tree.txt", "tree.json")
+    assert result.code == 0
     assert Taxonomy.load("tree.json") == Taxonomy.load("tree.txt")
     assert run("taxonomy", "convert", "trec", "trec.yaml").code == 0
 
@@ -104,8 +104,8 @@ def test_a_file_is_converted(run, here):
 def test_options_of_the_file_are_passed_on(run, refused, here):
     (here / "odd.txt").write_text("news|sport\nnews\n")
     assert "--inner-classes stop" in refused("taxonomy", "check", "odd.txt", "--separator", "|", lines=None)
-    told = run("taxonomy", "check", "odd.txt", "--separator", "|", "--inner-classes", "stop", "--json")
-    assert json.loads(told.out)["classes"] == 2
+    result = run("taxonomy", "check", "odd.txt", "--separator", "|", "--inner-classes", "stop", "--json")
+    assert json.loads(result.out)["classes"] == 2
     (here / "two.txt").write_text("news > sport/games\n")
     assert "--separator ' > ' of arbormax taxonomy convert" in refused("taxonomy", "check", "two.txt", lines=None)
 
@@ -130,7 +130,7 @@ def test_options_of_the_file_are_passed_on(run, refused, here):
     ],
     ids=" ".join,
 )
-def test_a_tree_that_cannot_be_had_is_refused_in_one_line(refused, here, words):
+def test_a_tree_that_cannot_be_read_is_an_error_of_one_line(refused, here, words):
     (here / "twice.txt").write_text("a/x\nb/x\n")
     refused("taxonomy", *words)
 
@@ -139,10 +139,10 @@ def test_a_tree_that_cannot_be_had_is_refused_in_one_line(refused, here, words):
 
 
 def test_the_datasets_are_listed(run, here):
-    told = run("data", "list")
-    assert told.code == 0
-    assert "icd10cm" in told.out
-    assert "arbormax data fetch trec" in told.out
+    result = run("data", "list")
+    assert result.code == 0
+    assert "icd10cm" in result.out
+    assert "arbormax data fetch trec" in result.out
     found = json.loads(run("data", "list", "--json").out)
     assert found["folder"] == str(here / "data")
     assert [status["name"] for status in found["datasets"]] == list(DATASETS)
@@ -173,11 +173,11 @@ def offline(monkeypatch):
 
 
 def test_without_a_network_the_error_names_each_file_and_its_path(run, here, offline):
-    told = run("data", "fetch", "trec", "r8")
-    assert told.code == 2
-    assert "Traceback" not in told.err
+    result = run("data", "fetch", "trec", "r8")
+    assert result.code == 2
+    assert "Traceback" not in result.err
     for name in ("trec/train_5500.label", "trec/TREC_10.label", "r8/r8-train-all-terms.txt"):
-        assert str(here / "data" / name) in told.err
+        assert str(here / "data" / name) in result.err
 
 
 def test_fetch_all_downloads_every_dataset(run, here, offline):
@@ -203,12 +203,12 @@ def test_a_wrong_name_is_refused_before_any_download(refused, here):
 # ------------------------------------------------------------------------------------------------------------- studies
 
 
-def test_cross_validation_shows_every_fold_and_goes_on(run, texts, here):
+def test_cross_validation_shows_every_fold_and_resumes(run, texts, here):
     words = ["crossval", texts / "train.csv", "--folds", "2", "--out", here / "cv", *FAST]
-    told = run(*words)
-    assert told.code == 0, told.err
-    assert "fold 2" in told.out
-    assert "±" in told.out
+    result = run(*words)
+    assert result.code == 0, result.err
+    assert "fold 2" in result.out
+    assert "±" in result.out
     result = json.loads(run(*words, "--json").out)
     assert len(result["folds"]) == 2
     assert json.loads((here / "cv" / "results.json").read_text())["mean"] == result["mean"]
@@ -217,27 +217,27 @@ def test_cross_validation_shows_every_fold_and_goes_on(run, texts, here):
 def test_epochs_may_be_chosen_by_the_fold_itself(run, refused, texts, here):
     words = ["--folds", "2", "--json", *FAST]
     assert json.loads(run("crossval", texts / "train.csv", *words).out)["epochs_from"] == "inner"
-    told = run("crossval", texts / "train.csv", "--epochs-from", "fold", *words)
-    assert json.loads(told.out)["epochs_from"] == "fold"
+    result = run("crossval", texts / "train.csv", "--epochs-from", "fold", *words)
+    assert json.loads(result.out)["epochs_from"] == "fold"
     one = ["compare", texts / "train.csv", "--heads", "flat", "--seeds", "0", "--resamples", "20", "--out", here / "c"]
-    told = run(*one, "--epochs-from", "fold", *words)
-    assert told.code == 0, told.err
+    result = run(*one, "--epochs-from", "fold", *words)
+    assert result.code == 0, result.err
     assert json.loads((here / "c" / "identity.json").read_text())["epochs_from"] == "fold"
     assert "--validation 0" in refused("crossval", texts / "train.csv", "--epochs-from", "fold", "--validation", "0")
     assert "did you mean 'inner'" in refused("crossval", texts / "train.csv", "--epochs-from", "iner")
 
 
-def test_a_comparison_tells_differences_with_intervals(run, texts, here):
+def test_a_comparison_prints_differences_with_intervals(run, texts, here):
     words = ["--heads", "flat,hierarchical", "--seeds", "0,1", "--resamples", "50", "--test", texts / "test.csv"]
-    told = run("compare", texts / "train.csv", *words, "--out", here / "c", *FAST)
-    assert told.code == 0, told.err
-    assert "hierarchical − flat, macro-F1" in told.out
+    result = run("compare", texts / "train.csv", *words, "--out", here / "c", *FAST)
+    assert result.code == 0, result.err
+    assert "hierarchical − flat, macro-F1" in result.out
     result = json.loads(run("compare", texts / "train.csv", *words, "--out", here / "c", "--json", *FAST).out)
     assert result["measured_on"] == "test"
     assert set(result["table"]) == {"flat", "hierarchical"}
 
 
-def test_a_comparison_uses_folds_unless_the_test_texts_are_asked_for(run, here, monkeypatch):
+def test_a_comparison_uses_folds_unless_test_texts_are_requested(run, here, monkeypatch):
     folder = here / "data" / "r8"
     folder.mkdir(parents=True)
     for split, count in (("train", 12), ("test", 3)):
@@ -247,12 +247,12 @@ def test_a_comparison_uses_folds_unless_the_test_texts_are_asked_for(run, here, 
     assert json.loads(run(*words, "--on-test").out)["measured_on"] == "test"
 
 
-def test_a_search_tells_the_best_and_the_command_that_trains_it(run, texts, here):
+def test_a_search_prints_the_best_settings_and_the_command_to_train_them(run, texts, here):
     words = ["search", texts / "train.csv", "--trials", "2", "--storage", here / "s.db", "--encoder", "bag", *FAST]
-    told = run(*words, "--head", "flat", "--separator", " > ")
-    assert told.code == 0, told.err
-    assert "2 complete" in told.out
-    command = told.out[told.out.index("arbormax train") :].split("\n")[0]
+    result = run(*words, "--head", "flat", "--separator", " > ")
+    assert result.code == 0, result.err
+    assert "2 complete" in result.out
+    command = result.out[result.out.index("arbormax train") :].split("\n")[0]
     import shlex
 
     again = run(*shlex.split(command)[1:], "--out", here / "m")
@@ -302,7 +302,7 @@ def test_a_search_space_is_read_from_a_file(run, refused, texts, here):
     ],
     ids=" ".join,
 )
-def test_a_study_that_cannot_be_had_is_refused_in_one_line(refused, texts, here, words):
+def test_wrong_options_of_a_study_are_an_error_of_one_line(refused, texts, here, words):
     (here / "train.csv").write_text((texts / "train.csv").read_text())
     refused(*words)
 
@@ -318,12 +318,12 @@ def test_the_demo_compares_two_heads_and_shows_three_texts(run, here, monkeypatc
     pairs = [(f"word{c} word{i}", tax.leaves[c]) for i in range(10) for c in range(tax.num_leaves)]
     examples = Examples([text for text, _ in pairs], [node for _, node in pairs])
     monkeypatch.setattr("arbormax.data.load", lambda _: Dataset("r8", tax, examples, examples, "", "", "eight topics"))
-    told = run("demo", "--quick")
-    assert told.code == 0, told.err
-    assert "hierarchical" in told.out
-    assert "macro-F1" in told.out
-    assert told.out.count("word") >= 3
-    assert "Next: arbormax train" in told.out
+    result = run("demo", "--quick")
+    assert result.code == 0, result.err
+    assert "hierarchical" in result.out
+    assert "macro-F1" in result.out
+    assert result.out.count("word") >= 3
+    assert "Next: arbormax train" in result.out
     result = json.loads(run("demo", "--quick", "--json").out)
     assert set(result["heads"]) == {"flat", "hierarchical"}
     assert len(result["texts"]) == 3

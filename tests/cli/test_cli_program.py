@@ -23,18 +23,18 @@ COMMANDS = list(all_commands())
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_has_help_with_an_example(run, command):
-    told = run(*command, "--help")
-    assert told.code == 0
-    assert f"arbormax {' '.join(command)}" in " ".join(told.out.split())
-    assert "Example: arbormax" in " ".join(told.out.split())
+    result = run(*command, "--help")
+    assert result.code == 0
+    assert f"arbormax {' '.join(command)}" in " ".join(result.out.split())
+    assert "Example: arbormax" in " ".join(result.out.split())
 
 
-def test_the_program_alone_shows_help(run):
-    told = run()
-    assert told.code == 0
-    assert "Usage: arbormax" in told.out
+def test_the_program_without_a_command_shows_help(run):
+    result = run()
+    assert result.code == 0
+    assert "Usage: arbormax" in result.out
     for command in COMMANDS:
-        assert command[0] in told.out
+        assert command[0] in result.out
 
 
 def test_the_commands_of_the_design_exist():
@@ -51,7 +51,7 @@ def test_the_version_is_printed(run):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["trian"], "Did you mean 'train'"),
         (["--bogus"], "--bogus"),
@@ -64,24 +64,24 @@ def test_the_version_is_printed(run):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_mistake_in_the_command_is_one_line_that_names_it(refused, words, told):
+def test_a_mistake_in_the_command_is_one_line_that_names_it(refused, words, expected):
     message = refused(*words)
-    assert told in message
+    assert expected in message
     assert "--help" in message
 
 
-def test_debug_lets_the_error_through_wherever_it_stands(run):
+def test_debug_raises_the_error_wherever_it_stands(run):
     for words in (["--debug", "train", "nothing"], ["train", "nothing", "--debug"]):
-        told = run(*words)
-        assert told.code == 1
-        assert type(told.exception).__name__ == "InputError"
+        result = run(*words)
+        assert result.code == 1
+        assert type(result.exception).__name__ == "InputError"
 
 
-def test_debug_can_be_asked_for_by_the_environment(run, monkeypatch):
+def test_debug_can_be_set_by_the_environment(run, monkeypatch):
     monkeypatch.setenv("ARBORMAX_DEBUG", "1")
-    told = run("train", "nothing")
-    assert told.code == 1
-    assert type(told.exception).__name__ == "InputError"
+    result = run("train", "nothing")
+    assert result.code == 1
+    assert type(result.exception).__name__ == "InputError"
 
 
 def test_debug_behind_two_dashes_is_an_argument(refused):
@@ -93,9 +93,9 @@ def test_an_unexpected_error_is_one_line_and_exit_code_1(run, monkeypatch):
         raise RuntimeError("two\nlines")
 
     monkeypatch.setattr("arbormax.cli.train.read_labelled", broken)
-    told = run("train", "x.csv")
-    assert told.code == 1
-    assert told.err.splitlines() == [
+    result = run("train", "x.csv")
+    assert result.code == 1
+    assert result.err.splitlines() == [
         "arbormax: RuntimeError: two lines (unexpected error: see --debug, and please report it)"
     ]
 
@@ -105,9 +105,9 @@ def test_ctrl_c_is_exit_code_130(run, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("arbormax.cli.train.read_labelled", interrupted)
-    told = run("train", "x.csv")
-    assert told.code == 130
-    assert told.err == "arbormax: stopped\n"
+    result = run("train", "x.csv")
+    assert result.code == 130
+    assert result.err == "arbormax: stopped\n"
 
 
 def test_ctrl_c_in_lightning_is_exit_code_130(run, monkeypatch):
@@ -122,11 +122,11 @@ def test_ctrl_c_in_lightning_is_exit_code_130(run, monkeypatch):
 
 
 @pytest.mark.parametrize("package", ["typer", "rich"])
-def test_a_missing_package_is_told_with_what_to_install(package):
+def test_a_missing_package_is_an_error_with_the_install_command(package):
     script = f"import sys; sys.modules[{package!r}] = None\nfrom arbormax.cli import main\nmain()"
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-    assert told.returncode == 2
-    assert told.stderr.splitlines() == [
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2
+    assert result.stderr.splitlines() == [
         f"arbormax: the command line needs the package {package}: pip install 'arbormax[train]'"
     ]
 
@@ -140,26 +140,26 @@ def test_the_help_of_every_command_imports_nothing_heavy():
         "    assert CliRunner().invoke(app, [*words, '--help']).exit_code == 0\n"
         "print(sorted({name.split('.')[0] for name in set(sys.modules) - before}))"
     )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     for heavy in ("torch", "pytorch_lightning", "sklearn", "pyarrow", "optuna", "transformers", "fastapi", "ray"):
-        assert f"'{heavy}'" not in told.stdout
+        assert f"'{heavy}'" not in result.stdout
 
 
 def test_the_module_runs_as_a_program():
-    told = program("taxonomy", "show", "none.json", "--debug")
-    assert told.returncode == 1
-    assert "Traceback" in told.stderr
-    assert "FileNotFoundError" in told.stderr
+    result = program("taxonomy", "show", "none.json", "--debug")
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+    assert "FileNotFoundError" in result.stderr
 
 
-def test_a_terminal_that_knows_no_such_character_is_no_error():
+def test_characters_that_the_terminal_lacks_are_escaped():
     import os
 
-    told = program("--help", env={**os.environ, "PYTHONIOENCODING": "ascii"})
-    assert told.returncode == 0, told.stderr
+    result = program("--help", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert result.returncode == 0, result.stderr
 
 
-def test_a_reader_that_has_enough_ends_the_program_quietly(model, texts):
+def test_a_closed_pipe_ends_the_program_quietly(model, texts):
     process = program("predict", model, texts / "train.csv", "--keep", start=True)
     process.stdout.readline()
     process.stdout.close()

@@ -1,4 +1,4 @@
-"""Exported graphs: what they take and give, their agreement with torch, and what lies beside them."""
+"""Exported graphs: inputs, outputs, agreement with torch, and the files of the folder."""
 
 import copy
 import json
@@ -25,7 +25,7 @@ from arbormax.model.settings import TrainConfig
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
-# uneven depth, an only child, groups of three sizes, and classes in an order of their own
+# uneven depth, an only child, groups of three sizes, and a custom class order
 TAX = am.Taxonomy.from_nested(
     {"comp": ["graphics", {"sys": ["ibm", "mac"]}], "sci": ["med", "space", {"math": ["sets"]}]},
     classes=["space", "mac", "sets", "graphics", "ibm", "med"],
@@ -51,7 +51,7 @@ ENCODERS = [*OPTIONS, "transformer"]
 FORMATS = ["onnx", "torch-export"]
 HEADS = ["hierarchical", "flat", "shared"]
 ALL = [(encoder, head) for encoder in ENCODERS for head in HEADS]
-# The head is the same piece in every graph but that of tfidf, whose features are sparse; `make test-slow` takes all.
+# Every graph uses the head in the same way; `make test-slow` tests all combinations.
 SOME = [*((encoder, "hierarchical") for encoder in ENCODERS), ("bag", "shared"), ("tfidf", "flat")]
 
 
@@ -81,7 +81,7 @@ def bert(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def made(request):
-    """Gives a model whose answers are far from even, as a trained one's are."""
+    """Builds a model with uneven probabilities, like a trained one."""
 
     def made(encoder="bag", head="hierarchical", **options):
         if encoder == "transformer":
@@ -101,7 +101,7 @@ def made(request):
 
 @pytest.fixture(scope="session")
 def exported(made, tmp_path_factory):
-    """Gives a model and its export, each made once."""
+    """Returns a model and its export, created once."""
     known = {}
 
     def exported(encoder="bag", head="hierarchical", format="onnx"):
@@ -118,7 +118,7 @@ def exported(made, tmp_path_factory):
 
 
 def runner(folder):
-    """What runs an export: arrays by name in, leaf and node log-probabilities out."""
+    """A function from named arrays to leaf and node log-probabilities."""
     if (folder / "model.onnx").exists():
         session = onnxruntime.InferenceSession(folder / "model.onnx")
         return lambda arrays: session.run(["leaf_log_probs", "node_log_probs"], arrays)
@@ -140,7 +140,7 @@ def agrees(model, folder):
             assert np.abs(found - right).max() <= 1e-5
 
 
-def takes_and_gives_what_it_says(encoder, folder):
+def has_the_documented_inputs_and_outputs(encoder, folder):
     session = onnxruntime.InferenceSession(folder / "model.onnx")
     inputs = {"tfidf": ["input_ids", "counts"], "transformer": ["input_ids", "attention_mask"]}
     assert [each.name for each in session.get_inputs()] == inputs.get(encoder, ["input_ids"])
@@ -162,18 +162,18 @@ def example_of_the_card_agrees(model, folder, monkeypatch, capsys):
         assert capsys.readouterr().out.strip() == TAX.classes[right.argmax()]
 
 
-# An export to ONNX takes seconds, so that each is asked everything at once.
+# An export to ONNX takes seconds, so one test checks everything about it.
 @pytest.mark.parametrize(("encoder", "head"), SOME)
 def test_onnxruntime_agrees_with_torch_at_any_batch_and_length(exported, encoder, head, monkeypatch, capsys):
     model, made = exported(encoder, head)
     assert np.ptp(truth(model, TEXTS)[0]) > 1  # or agreement would say little
     agrees(model, made.folder)
-    takes_and_gives_what_it_says(encoder, made.folder)
+    has_the_documented_inputs_and_outputs(encoder, made.folder)
     example_of_the_card_agrees(model, made.folder, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("encoder", ["bag", "bilstm", "tfidf", "transformer"])
-def test_a_torch_export_that_is_loaded_again_agrees_too(exported, encoder, monkeypatch, capsys):
+def test_a_loaded_torch_export_agrees_with_torch(exported, encoder, monkeypatch, capsys):
     model, made = exported(encoder, format="torch-export")
     agrees(model, made.folder)
     example_of_the_card_agrees(model, made.folder, monkeypatch, capsys)
@@ -182,12 +182,12 @@ def test_a_torch_export_that_is_loaded_again_agrees_too(exported, encoder, monke
 @pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize(("encoder", "head"), ALL)
-def test_every_encoder_goes_with_every_head(exported, encoder, head, format):
+def test_every_encoder_is_exported_with_every_head(exported, encoder, head, format):
     model, made = exported(encoder, head, format)
     agrees(model, made.folder)
 
 
-def test_the_metadata_hold_the_taxonomy_and_all_that_names_the_classes(exported, tmp_path):
+def test_the_metadata_contain_the_taxonomy_and_the_classes(exported, tmp_path):
     _, made = exported("bag")
     about = onnxruntime.InferenceSession(made.folder / "model.onnx").get_modelmeta().custom_metadata_map
     (tmp_path / "taxonomy.json").write_text(about["arbormax.taxonomy"], "utf-8")
@@ -201,7 +201,7 @@ def test_the_metadata_hold_the_taxonomy_and_all_that_names_the_classes(exported,
     assert json.loads(about["arbormax.encoding"])["ngrams"] == 2
 
 
-def test_a_torch_export_carries_the_same(exported):
+def test_a_torch_export_contains_the_same_metadata(exported):
     _, made = exported("bag", format="torch-export")
     files = {"export.json": "", "taxonomy.json": ""}
     torch.export.load(made.folder / "model.pt2", extra_files=files)
@@ -210,7 +210,7 @@ def test_a_torch_export_carries_the_same(exported):
     assert json.loads(files["export.json"])["classes"] == list(TAX.classes)
 
 
-def test_the_folder_holds_the_graph_the_tree_the_vocabulary_and_a_card(exported):
+def test_the_folder_contains_the_graph_the_tree_the_vocabulary_and_a_card(exported):
     _, made = exported("bag")
     assert set(made.files) == {"README.md", "export.json", "model.onnx", "taxonomy.json", "vocabulary.txt"}
     assert {path.name for path in made.folder.iterdir()} == set(made.files)
@@ -221,28 +221,28 @@ def test_the_folder_holds_the_graph_the_tree_the_vocabulary_and_a_card(exported)
     assert 0 < made.difference <= 1e-5
 
 
-def test_no_path_of_the_machine_is_in_the_graph(exported):
+def test_the_graph_contains_no_local_path(exported):
     for format_, name in zip(FORMATS, ("model.onnx", "model.pt2"), strict=True):
         data = (exported("bag", format=format_)[1].folder / name).read_bytes()
         for part in (os.fspath(Path(am.__file__).parent), "site-packages", ".py"):
             assert part.encode() not in data
 
 
-def test_weights_of_a_large_model_lie_beside_the_graph(made, tmp_path, monkeypatch):
+def test_weights_of_a_large_model_have_their_own_file(made, tmp_path, monkeypatch):
     monkeypatch.setattr(export, "INLINE_BYTES", 0)
     model = made()
-    told = export_model(model, tmp_path / "new", check=False)
-    assert "model.onnx.data" in told.files
+    result = export_model(model, tmp_path / "new", check=False)
+    assert "model.onnx.data" in result.files
     os.rename(tmp_path / "new", tmp_path / "moved")
     agrees(model, tmp_path / "moved")
 
 
-def test_words_that_only_the_vectors_know_are_in_the_graph(made, tmp_path):
+def test_words_of_the_vectors_alone_are_in_the_graph(made, tmp_path):
     (tmp_path / "v.txt").write_text("pill 1 2\nowl 3 1\nelk 1 -3\n")
     model = made("lstm", vectors=str(tmp_path / "v.txt"), dim=2)
-    told = export_model(model, tmp_path / "out", "torch-export", check=False)
-    assert told.difference is None
-    found = runner(told.folder)(graph_inputs(model, ["owl pill", "elk"]))[1]
+    result = export_model(model, tmp_path / "out", "torch-export", check=False)
+    assert result.difference is None
+    found = runner(result.folder)(graph_inputs(model, ["owl pill", "elk"]))[1]
     assert np.abs(found - truth(model, ["owl pill", "elk"])[1]).max() <= 1e-5
 
 
@@ -263,7 +263,7 @@ def test_a_graph_that_disagrees_is_not_written(made, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_model_in_half_precision_is_exported_in_full_and_stays_as_it_was(made, tmp_path):
+def test_a_model_in_half_precision_is_exported_in_float32_and_not_changed(made, tmp_path):
     model = made().to(torch.bfloat16).train()
     export_model(model, tmp_path / "out", "torch-export")
     assert model.head.weight.dtype == torch.bfloat16
@@ -273,15 +273,15 @@ def test_a_model_in_half_precision_is_exported_in_full_and_stays_as_it_was(made,
 
 def test_a_model_folder_is_exported_as_well(made, tmp_path):
     save_model(made(), tmp_path / "model")
-    told = export_model(tmp_path / "model", tmp_path / "out", "torch-export")
-    agrees(load_model(tmp_path / "model"), told.folder)
+    result = export_model(tmp_path / "model", tmp_path / "out", "torch-export")
+    agrees(load_model(tmp_path / "model"), result.folder)
     with pytest.raises(ModelFolderError, match="not a model"):
         export_model(tmp_path / "none", tmp_path / "other", "torch-export")
 
 
-def test_a_former_export_is_replaced_only_when_asked_and_other_folders_never(made, tmp_path):
+def test_an_existing_export_is_replaced_only_with_force_and_other_folders_never(made, tmp_path):
     model, place = made(), tmp_path / "out"
-    place.mkdir()  # an empty folder is as good as none
+    place.mkdir()  # an empty folder may exist
     export_model(model, place, "torch-export")
     with pytest.raises(OptionError, match="already contains an export; try force=True"):
         export_model(model, place, "torch-export")
@@ -299,7 +299,7 @@ def test_a_former_export_is_replaced_only_when_asked_and_other_folders_never(mad
     assert stat.S_IMODE(place.stat().st_mode) == stat.S_IMODE((tmp_path / "mine").stat().st_mode)
 
 
-def test_what_cannot_be_exported_is_told(made, tmp_path, monkeypatch):
+def test_a_model_that_cannot_be_exported_is_an_error(made, tmp_path, monkeypatch):
     model = made()
     with pytest.raises(OptionError, match=r"expected one of onnx, torch-export, found 'onx'; did you mean 'onnx'"):
         export_model(model, tmp_path / "out", "onx")
@@ -315,7 +315,7 @@ def test_what_cannot_be_exported_is_told(made, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_progress_is_told(made, tmp_path):
-    told = []
-    export_model(made(), tmp_path / "out", "torch-export", progress=lambda *step: told.append(step))
-    assert told == [("tracing", 0, 3), ("writing", 1, 3), ("checking", 2, 3), ("written", 3, 3)]
+def test_progress_is_reported(made, tmp_path):
+    result = []
+    export_model(made(), tmp_path / "out", "torch-export", progress=lambda *step: result.append(step))
+    assert result == [("tracing", 0, 3), ("writing", 1, 3), ("checking", 2, 3), ("written", 3, 3)]

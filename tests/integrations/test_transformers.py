@@ -1,4 +1,4 @@
-"""Classifiers of transformers with a head of ours: training, pipelines, saving, loading."""
+"""Classifiers of transformers with a head of arbormax: training, pipelines, saving, loading."""
 
 import copy
 import importlib.util
@@ -56,7 +56,7 @@ def assert_twins(twin: torch.nn.Module, model: torch.nn.Module, inputs: torch.Te
 
 
 @every_kind
-def test_saved_and_loaded_the_model_gives_the_same_numbers_and_names(kind: str, tmp_path: Path):
+def test_a_loaded_model_gives_the_same_outputs_and_labels(kind: str, tmp_path: Path):
     model = am.replace_head(bert(), TREE, kind, keep_rows=False)
     expected = model(IDS).logits
     torch.testing.assert_close(expected.exp().sum(-1), torch.ones(3))
@@ -80,7 +80,7 @@ def test_a_loaded_model_can_be_saved_copied_and_pickled(folder: Path, tmp_path: 
         assert_twins(twin, model, IDS)
 
 
-def test_the_taxonomy_travels_as_json_whatever_its_names(tmp_path: Path):
+def test_the_taxonomy_is_saved_as_json_with_any_names(tmp_path: Path):
     tax = am.Taxonomy.from_paths(
         [("b/c", "other"), ("a", "other"), ("a", "ü", "x")], classes=[("a", "other"), ("b/c", "other"), ("a", "ü", "x")]
     )
@@ -91,7 +91,7 @@ def test_the_taxonomy_travels_as_json_whatever_its_names(tmp_path: Path):
     assert list(loaded.config.id2label.values()) == list(tax.classes)
 
 
-def test_the_plain_library_refuses_the_folder_until_it_knows_of_arbormax(folder: Path):
+def test_transformers_alone_rejects_the_folder(folder: Path):
     script = (
         f"import transformers as t\ntry: t.AutoModelForSequenceClassification.from_pretrained({str(folder)!r})\n"
         "except ValueError as error: print(error)\n"
@@ -106,7 +106,7 @@ def test_the_plain_library_refuses_the_folder_until_it_knows_of_arbormax(folder:
         transformers.BertForSequenceClassification.from_pretrained(folder)
 
 
-def test_the_body_can_be_loaded_for_other_uses(folder: Path):
+def test_the_base_model_can_be_loaded_alone(folder: Path):
     assert type(transformers.AutoModel.from_pretrained(folder)).__name__ == "BertModel"
 
 
@@ -135,7 +135,7 @@ TINY = {
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_any_sequence_classifier_keeps_its_ways(name: str, tmp_path: Path):
+def test_any_sequence_classifier_can_be_saved_and_loaded(name: str, tmp_path: Path):
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(
         name, vocab_size=len(WORDS), num_labels=C, pad_token_id=0, bos_token_id=2, eos_token_id=3, **TINY[name]
@@ -184,7 +184,7 @@ def test_labels_of_any_depth_train_through_the_trainer(kind: str, tmp_path: Path
 
 @every_kind
 @pytest.mark.parametrize("target_kind", ["node", "class"])
-def test_the_trainers_loss_is_the_heads(kind: str, target_kind: str):
+def test_the_trainer_loss_equals_the_loss_of_the_head(kind: str, target_kind: str):
     model = am.replace_head(bert(), TREE, kind, keep_rows=False)
     features = model.bert(IDS).pooler_output
     y = torch.tensor([2, -100, 3])
@@ -214,7 +214,7 @@ def test_steps_of_accumulation_are_one_batch(tmp_path: Path):
     torch.testing.assert_close(*weights)
 
 
-def test_a_pipeline_tells_the_classes_with_their_probabilities(folder: Path):
+def test_a_pipeline_returns_classes_with_probabilities(folder: Path):
     model = am.from_pretrained(folder)
     inputs = tokenizer()("a pan", return_tensors="pt")
     expected = model(**inputs).logits.exp()[0].tolist()
@@ -255,7 +255,7 @@ def test_an_image_classifier_of_transformers(tmp_path: Path):
         assert_twins(loaded, model, x)
 
 
-def test_names_that_the_model_had_in_the_same_order_stay():
+def test_labels_in_the_same_order_are_kept():
     names = dict(enumerate(TREE.classes))
     model = am.replace_head(bert(id2label=names, label2id={name: i for i, name in names.items()}), TREE)
     assert model.config.id2label == names
@@ -277,7 +277,7 @@ def test_a_classifier_as_wide_as_the_body_is_found():
         ({"id2label": {0: "knife", 1: "pan", 2: "hose", 3: "spade"}}, "'knife' is label 0 and class 1; .*classes="),
     ],
 )
-def test_a_model_that_does_not_fit_is_refused_and_stays_as_it_was(options: dict, message: str):
+def test_a_model_that_does_not_fit_is_an_error_and_not_changed(options: dict, message: str):
     model = bert(**options)
     before = model.config.to_dict()
     with pytest.raises(InputError, match=message):
@@ -286,7 +286,7 @@ def test_a_model_that_does_not_fit_is_refused_and_stays_as_it_was(options: dict,
     assert isinstance(model.classifier, torch.nn.Linear)
 
 
-def test_misuse_of_replace_head_is_told():
+def test_wrong_arguments_of_replace_head_are_errors():
     with pytest.raises(InputError, match=r"an arbormax\.Taxonomy, found list"):
         am.replace_head(bert(), ["pan"])
     with pytest.raises(InputError, match="at least two classes"):
@@ -297,7 +297,7 @@ def test_misuse_of_replace_head_is_told():
         am.replace_head(bert(), TREE, "hierarchic")
 
 
-def test_misuse_of_the_trainers_loss_is_told():
+def test_wrong_arguments_of_trainer_loss_are_errors():
     with pytest.raises(InputError, match=r"found 0; call am\.replace_head first"):
         am.trainer_loss(bert())
     with pytest.raises(OptionError, match="gamma: this option acts on sibling groups"):
@@ -313,7 +313,7 @@ def test_misuse_of_the_trainers_loss_is_told():
         am.trainer_loss(model, "nodes")
 
 
-def test_misuse_of_from_pretrained_is_told(folder: Path, tmp_path: Path):
+def test_wrong_arguments_of_from_pretrained_are_errors(folder: Path, tmp_path: Path):
     with pytest.raises(InputError, match="expected a folder that save_pretrained wrote"):
         am.from_pretrained(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"no config\.json"):
@@ -334,7 +334,7 @@ def test_misuse_of_from_pretrained_is_told(folder: Path, tmp_path: Path):
         am.from_pretrained(tmp_path / "text")
 
 
-def test_a_folder_that_was_changed_is_told(folder: Path, tmp_path: Path):
+def test_a_modified_folder_is_an_error(folder: Path, tmp_path: Path):
     edit(folder, version=2)
     with pytest.raises(InputError, match=r"newer arbormax \(version 2"):
         am.from_pretrained(folder)
@@ -365,7 +365,7 @@ def mini_lm() -> Path | None:
 
 
 @pytest.mark.skipif(mini_lm() is None, reason="MiniLM-L6 is not installed")
-def test_mini_lm_trains_saves_and_answers(tmp_path: Path):
+def test_mini_lm_trains_saves_and_predicts(tmp_path: Path):
     model = transformers.AutoModelForSequenceClassification.from_pretrained(mini_lm(), num_labels=C, dtype="float32")
     words = transformers.AutoTokenizer.from_pretrained(mini_lm())
     am.replace_head(model, TREE, keep_rows=False)
