@@ -9,7 +9,7 @@ from triton_cases import DEVICE, TREES
 import arbormax as am
 from arbormax.functional.index import tree_index
 from arbormax.heads.base import TreeHead
-from arbormax.kernels import best_triton
+from arbormax.kernels import search_triton
 
 # the interpreter takes seconds for an item
 DESCENTS = [
@@ -27,7 +27,7 @@ if DEVICE == "cuda":
 def test_the_descent_finds_the_best_leaves(tree, scale, bias, monkeypatch):
     tax, items = TREES[tree], 9 if DEVICE == "cuda" else 2
     if bias:
-        monkeypatch.setattr(best_triton, "_AT_ONCE", 1)  # so that they are put in order
+        monkeypatch.setattr(search_triton, "_UNSORTED", 1)  # so that they are put in order
     torch.manual_seed(3)
     head = am.HierarchicalSoftmax(20, tax, init="torch", bias=bias, device=DEVICE)
     with torch.no_grad():
@@ -38,7 +38,7 @@ def test_the_descent_finds_the_best_leaves(tree, scale, bias, monkeypatch):
     nodes = (index.first_child, index.num_children, index.class_of)
     k = min(3, tax.num_leaves)
     widest, top = int(tax.num_children.max()), int(tax.num_children[0])
-    logp, classes, is_left = best_triton.best_leaves(*given, *nodes, k, tax.depth, widest, top, tax.num_nodes)
+    logp, classes, is_left = search_triton.best_leaves(*given, *nodes, k, tax.depth, widest, top, tax.num_nodes)
     assert not is_left.any()
     expected_logp, expected = TreeHead.topk(head, h, k)
     torch.testing.assert_close(logp, expected_logp, rtol=1e-4, atol=1e-4)
@@ -53,7 +53,7 @@ def test_a_descent_that_would_open_too_much_says_so():
     index = tree_index(tax, torch.device(DEVICE))
     h, rows = torch.zeros(2, 16, device=DEVICE), torch.zeros(tax.num_nodes - 1, 16, device=DEVICE)
     nodes = (index.first_child, index.num_children, index.class_of)
-    *_, is_left = best_triton.best_leaves(h, rows, None, *nodes, 2, tax.depth, 4, 4, 3)
+    *_, is_left = search_triton.best_leaves(h, rows, None, *nodes, 2, tax.depth, 4, 4, 3)
     assert is_left.all()
 
 
@@ -64,5 +64,5 @@ def test_the_descent_is_never_sure_of_what_is_no_number():
     h, rows = torch.randn(3, 16, device=DEVICE), torch.randn(tax.num_nodes - 1, 16, device=DEVICE)
     h[1, 2], h[2, 0] = torch.nan, torch.inf
     nodes = (index.first_child, index.num_children, index.class_of)
-    *_, is_left = best_triton.best_leaves(h, rows * 9, None, *nodes, 2, tax.depth, 4, 4, 99)
+    *_, is_left = search_triton.best_leaves(h, rows * 9, None, *nodes, 2, tax.depth, 4, 4, 99)
     assert is_left[1:].all()

@@ -68,13 +68,13 @@ def test_shapes_gradients_and_odd_input():
     assert logp.shape == classes.shape == (2, 3, 2)
     assert head.topk(torch.randn(0, 8), 2)[1].shape == (0, 2)
     assert head.predict(torch.randn(8)).shape == ()
-    with pytest.raises(am.errors.OptionError, match="k lies between"):
+    with pytest.raises(am.errors.OptionError, match="k: expected 1 to"):
         head.topk(torch.randn(1, 8), 0)
     given = torch.tensor(3)
     assert head.topk(torch.randn(4, 8), given)[1].shape == (4, 3)
     assert given == 3
     for wrong in (1.5, "3", None):
-        with pytest.raises(am.errors.OptionError, match="k is a whole number"):
+        with pytest.raises(am.errors.OptionError, match="k: expected an integer"):
             head.topk(torch.randn(1, 8), wrong)
     with pytest.raises(am.errors.InputError, match="expected a tensor, found list"):
         head.predict([0.0])
@@ -105,10 +105,10 @@ def test_a_search_that_comes_to_nothing_ends_before_the_round_that_is_too_much(m
 
 def test_only_those_that_go_down_on_their_own_are_many_at_once(monkeypatch):
     head, h = am.HierarchicalSoftmax(3, large()), torch.randn(2, 3)
-    monkeypatch.setattr(best.kernels, "descends", lambda *_: None)
-    few = best.at_once(h, head.weight, head.taxonomy, 5)
-    monkeypatch.setattr(best.kernels, "descends", lambda *_: best)
-    assert few == 256 < best.at_once(h, head.weight, head.taxonomy, 5)
+    monkeypatch.setattr(best.kernels, "search_kernel", lambda *_: None)
+    few = best.search_size(h, head.weight, head.taxonomy, 5)
+    monkeypatch.setattr(best.kernels, "search_kernel", lambda *_: best)
+    assert few == 256 < best.search_size(h, head.weight, head.taxonomy, 5)
 
 
 def test_a_tie_that_is_found_late_still_goes_by_class_order(monkeypatch):

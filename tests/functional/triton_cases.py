@@ -15,7 +15,7 @@ from arbormax.errors import OptionError
 from arbormax.functional.path_ops import path_steps
 from arbormax.functional.path_tree import path_tree
 from arbormax.functional.paths import path_cross_entropy
-from arbormax.kernels import path_triton
+from arbormax.kernels import backward_triton, plan_triton
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TREES = {
@@ -101,7 +101,7 @@ def test_the_usual_loss_counts_what_torch_counts(kind, ignored, reduction, spars
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("batch", [12, 90])  # of one tile, and of several
 def test_an_ignored_item_may_be_no_number(batch, sparse, monkeypatch):
-    monkeypatch.setattr(path_triton, "_SEGMENT", 32)
+    monkeypatch.setattr(plan_triton, "_SEGMENT", 32)
     tax, draw = TREES["uneven"], torch.Generator().manual_seed(0)
     h, rows = (torch.randn(n, 8, generator=draw).to(DEVICE) for n in (batch, tax.num_nodes - 1))
     y = torch.arange(batch, device=DEVICE) % tax.num_leaves
@@ -145,7 +145,7 @@ def test_a_part_of_a_wide_group_may_have_no_chance():
 def test_groups_that_much_of_the_batch_shares(tree, shared, sparse, monkeypatch):
     tax = TREES[tree]
     if DEVICE == "cpu":  # the interpreter is slow
-        monkeypatch.setattr(path_triton, "_SEGMENT", 32)
+        monkeypatch.setattr(plan_triton, "_SEGMENT", 32)
         shared = shared // 8 + shared % 2
     labels = [at * 7 % 3 + 10 for at in range(shared)] + [at % tax.num_leaves for at in range(20)]
     if tree == "bushy":  # and another, whose first part and the last of the former begin close together
@@ -187,7 +187,7 @@ def test_a_target_that_is_no_class_is_refused(wrong):
     call = [sys.executable, "-c", textwrap.dedent(lines)]
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert "a target is no id of the tree" in done.stderr + done.stdout
+    assert "a target is not an id of the tree" in done.stderr + done.stdout
     assert "assert" in done.stderr.splitlines()[-1] or "AcceleratorError" in done.stderr
 
 
@@ -210,7 +210,7 @@ def test_a_small_head_goes_by_the_kernels_if_told_to():
     ("tree", "sparse", "counted"), [("even", True, 1 << 13), ("even", True, 9), ("bushy", False, 9)]
 )
 def test_a_batch_may_be_larger_than_what_a_program_of_the_plan_looks_at(tree, sparse, counted, monkeypatch):
-    monkeypatch.setattr(path_triton, "_COUNTED", counted)  # items that are sorted by counting
+    monkeypatch.setattr(plan_triton, "_COUNTED", counted)  # items that are sorted by counting
     options = {"batch": 270, "features": 8, "sparse": sparse, "kind": "node"}
     ours, of_rows = found(TREES[tree], "triton", torch.float32, **options)
     theirs, reference = found(TREES[tree], "torch", torch.float32, **options)
@@ -229,8 +229,8 @@ def test_as_many_items_as_a_tile_has_share_a_group(tree, shared):
 
 
 def test_few_programs_go_by_all_segments_and_all_groups(monkeypatch):
-    monkeypatch.setattr(path_triton, "_SEGMENTERS", 1)
-    monkeypatch.setattr(path_triton, "_CLEARERS", 1)
+    monkeypatch.setattr(backward_triton, "_SEGMENT_PROGRAMS", 1)
+    monkeypatch.setattr(backward_triton, "_CLEAR_PROGRAMS", 1)
     several = [group * 40 + item for group in (3, 7, 8) for item in range(18)]
     for labels in (several, [5]):
         ours, theirs = (found(TREES["bushy"], impl, torch.float32, labels=labels)[0] for impl in IMPLS)

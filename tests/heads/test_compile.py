@@ -165,7 +165,7 @@ def index_tensors(tax):
         elif hasattr(value, "__dataclass_fields__"):
             yield from walk([getattr(value, name) for name in value.__dataclass_fields__])
 
-    index = tax.scratch[torch.device("cpu")]
+    index = tax.scratch["tree_index", torch.device("cpu")]
     assert isinstance(index, TreeIndex)
     return list(walk(index))
 
@@ -191,7 +191,7 @@ def test_a_wrong_target_raises_in_compiled_code(kind, target_kind, wrong):
     head = make(kind)
     run = compiled(lambda h, y: head.loss(h, y, target_kind=target_kind))
     assert run(features(2), torch.tensor([0, 1])).isfinite()
-    with pytest.raises(RuntimeError, match=f"a target is no {target_kind} id below"):
+    with pytest.raises(RuntimeError, match=f"a target is not a {target_kind} id below"):
         run(features(2), torch.tensor([0, wrong]))
 
 
@@ -202,14 +202,14 @@ def test_a_nan_in_a_weight_vector_raises_in_compiled_code(name):
     values = torch.ones(C if name == "weight" else N, dtype=torch.float64)
     assert run(features(2), values).isfinite()
     values[3] = torch.nan
-    with pytest.raises(RuntimeError, match=f"{name} holds a value that is negative or not finite"):
+    with pytest.raises(RuntimeError, match=f"{name} contains a value that is negative or not finite"):
         run(features(2), values)
 
 
 @every_head
 def test_a_large_tree_compiles_too(kind):
     tax = large_tree()
-    assert tree_index(tax, torch.device("cpu")).class_table is None
+    assert tree_index(tax, torch.device("cpu")).node_table is None
     head, h, y = make(kind, tax), features(3), targets("class", 3, tax=tax)
     torch.testing.assert_close(compiled(head)(h), head(h))
     for target_kind, target in (("class", y), ("node", targets("node", 3, tax=tax))):

@@ -72,7 +72,7 @@ def test_the_loss_can_be_exported_and_still_refuses_a_wrong_target(kind, strict)
     for batch in (2, 6):
         arguments = features(batch), targets("class", batch)
         torch.testing.assert_close(program(*arguments), model(*arguments))
-    with pytest.raises(RuntimeError, match="a target is no class id"):
+    with pytest.raises(RuntimeError, match="a target is not a class id"):
         program(features(2), torch.tensor([0, -1]))
 
 

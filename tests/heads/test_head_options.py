@@ -76,7 +76,9 @@ def test_it_names_the_sizes_a_linear_layer_would(kind):
 
 @every_head
 def test_an_unknown_initialisation_is_refused(kind):
-    with pytest.raises(OptionError, match="init is one of 'zeros', 'paper', 'torch', not 'zero'; did you mean 'zeros'"):
+    with pytest.raises(
+        OptionError, match="init: expected 'zeros', 'paper', 'torch', found 'zero'; did you mean 'zeros'"
+    ):
         kind(D, TREE, init="zero")
 
 
@@ -104,7 +106,9 @@ def test_a_head_without_features_is_refused(kind):
 def test_features_of_another_width_are_refused(kind, method):
     head = make(kind)
     rest = [targets("class", 2)] if method == "loss" else []
-    with pytest.raises(InputError, match=rf"last dimension of {D}, found the shape \(2, {D + 1}\)"):
+    with pytest.raises(
+        InputError, match=rf"last dimension of {D}, the in_features of this head, found the shape \(2, {D + 1}\)"
+    ):
         getattr(head, method)(features(2, width=D + 1), *rest)
 
 
@@ -118,14 +122,14 @@ def test_features_that_are_whole_numbers_are_refused(kind):
 @pytest.mark.parametrize("target_kind", ["class", "node"])
 @pytest.mark.parametrize("wrong", [-1, N])
 def test_a_target_out_of_range_is_refused(kind, target_kind, wrong):
-    with pytest.raises(InputError, match=f"target {wrong} at position 1 is no {target_kind} id"):
+    with pytest.raises(InputError, match=f"target {wrong} at position 1 is not a {target_kind} id"):
         make(kind).loss(features(2), torch.tensor([0, wrong]), target_kind=target_kind)
 
 
 @every_head
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"reduction": "men"}, "did you mean 'mean'"), ({"target_kind": "leaf"}, "target_kind is one of")],
+    [({"reduction": "men"}, "did you mean 'mean'"), ({"target_kind": "leaf"}, "target_kind: expected")],
 )
 def test_an_option_of_the_loss_that_does_not_exist_is_refused(kind, options, message):
     with pytest.raises(OptionError, match=message):
@@ -146,7 +150,8 @@ def test_an_unknown_keyword_is_a_type_error(kind):
 )
 def test_options_that_act_on_sibling_groups_need_sibling_groups(kind, options):
     with pytest.raises(
-        OptionError, match=f"{next(iter(options))}: this option acts on sibling groups, which {kind.__name__} does not have"
+        OptionError,
+        match=f"{next(iter(options))}: this option acts on sibling groups, which {kind.__name__} does not have",
     ):
         make(kind).loss(features(2), targets("class", 2), **options)
 

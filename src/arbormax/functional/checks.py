@@ -1,4 +1,4 @@
-"""What a loss is given, checked: at once in eager CPU code, by an asynchronous assert in compiled and GPU code."""
+"""Checks of tensors. Values are read in eager CPU code; compiled and GPU code asserts on the device without waiting."""
 
 from __future__ import annotations
 
@@ -11,94 +11,94 @@ from arbormax.errors import InputError, OptionError, did_you_mean
 
 Reduction = Literal["none", "mean", "sum"]
 TargetKind = Literal["class", "node"]
-_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
-def check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        listed = ", ".join(map(repr, known))
-        raise OptionError(f"{name} is one of {listed}, not {value!r}{did_you_mean(str(value), known)}")
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise unless the value of an option is one of the choices."""
+    if value not in choices:
+        listed = ", ".join(map(repr, choices))
+        raise OptionError(f"expected {listed}, found {value!r}{did_you_mean(str(value), choices)}", argument=name)
 
 
-def check_width(tensor: Tensor, width: int, what: str) -> None:
-    """The last dimension must be `width`, and the values floating-point numbers."""
+def check_width(tensor: Tensor, width: int, meaning: str) -> None:
+    """Raise unless the last dimension is `width` and the values are floating-point numbers."""
     if not isinstance(tensor, Tensor):
         raise InputError(f"expected a tensor, found {type(tensor).__name__}")
     if tensor.dim() == 0 or tensor.shape[-1] != width:
-        raise InputError(f"expected {what}, so a last dimension of {width}, found the shape {tuple(tensor.shape)}")
+        raise InputError(f"expected a last dimension of {width}, {meaning}, found the shape {tuple(tensor.shape)}")
     if not tensor.is_floating_point():
         raise InputError(f"expected floating-point values, found {tensor.dtype}")
 
 
-def _reads_values(tensor: Tensor) -> bool:
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
 def is_transformed() -> bool:
-    """Whether torch.func is at work on eager code: batched values cannot be read, and not every operator is known."""
+    """Whether eager code runs inside a transform of torch.func, where values cannot be read."""
+    # torch has no public function for this
     return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()  # noqa: SLF001
 
 
-def _assert_later(condition: Tensor, message: str) -> None:
-    """Fail on the device, without waiting for it."""
-    if condition.device.type != "meta":
-        torch._assert_async(condition, message)  # noqa: SLF001  # torch offers it under no other name
-
-
 def check_target(target: Tensor, batch: torch.Size, kind: TargetKind) -> Tensor:
-    """The target as one row of whole numbers, its values still unread."""
+    """Return the target as one row of int64, without a look at its values."""
     if not isinstance(target, Tensor):
-        raise InputError(f"the target is a tensor of {kind} ids, not {type(target).__name__}")
-    if target.dtype not in _WHOLE:
-        raise InputError(f"the target holds {kind} ids, whole numbers, not {target.dtype}")
+        raise InputError(f"expected a tensor of {kind} ids as target, found {type(target).__name__}")
+    if target.dtype not in _INTEGERS:
+        raise InputError(f"expected {kind} ids, integers, as target, found {target.dtype}")
     if target.shape != batch:
         raise InputError(
-            f"the target has the shape {tuple(target.shape)}, but the input's leading dimensions are {tuple(batch)}"
+            f"the target has the shape {tuple(target.shape)}, but the leading dimensions of the input are "
+            f"{tuple(batch)}"
         )
-    row = target if target.dim() == 1 else target.reshape(-1)
-    return row if row.dtype == torch.int64 else row.long()
+    return target.reshape(-1).long()
 
 
-def may_look_up_unread(row: Tensor, limit: int, ignore_index: int) -> bool:
-    """Whether a look-up by the row finds every target that does not fit, the ignored ones among them.
+def check_ids(row: Tensor, limit: int, kind: TargetKind, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """Check that every id that is not ignored lies below the limit.
 
-    On the CPU `index_select` refuses what is out of range, so that values need a look only when it does.
+    Returns:
+        The ids with 0 or another valid id in the place of ignored ones, and which items count.
     """
-    return _reads_values(row) and not 0 <= ignore_index < limit
-
-
-def mask_target(row: Tensor, limit: int, kind: TargetKind, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """The row with a fitting id in the place of its ignored items, and which items count; any other must be an id."""
     counted = row != ignore_index
-    if not _reads_values(row):
-        # A wrong target must not reach memory it does not own before the assert is seen.
-        fitting = row.clamp(0, limit - 1)
-        _assert_later(((fitting == row) | ~counted).all(), f"a target is no {kind} id below {limit}")
-        return fitting, counted
+    if is_transformed():  # an invalid id fails in the look-up that follows
+        return torch.where(counted, row, 0), counted
+    if not _can_read(row):
+        # Clamped, because an invalid id must not read foreign memory before the assertion is seen.
+        valid = row.clamp(0, limit - 1)
+        _assert_on_device(((valid == row) | ~counted).all(), f"a target is not a {kind} id below {limit}")
+        return valid, counted
     row = row.masked_fill(~counted, 0)
-    wrong = (row < 0) | (row >= limit)
-    if wrong.any():
-        at = int(wrong.nonzero()[0, 0])
+    invalid = (row < 0) | (row >= limit)
+    if invalid.any():
+        place = int(invalid.nonzero()[0, 0])
         raise InputError(
-            f"target {int(row[at])} at position {at} is no {kind} id: they run from 0 to {limit - 1} "
+            f"target {int(row[place])} at position {place} is not a {kind} id: expected 0 to {limit - 1} "
             f"(ignore_index={ignore_index})"
         )
     return row, counted
 
 
 def check_weights(weights: Tensor, length: int, name: str, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """A vector of finite weights, none negative, on a device and in a precision."""
-    if not isinstance(weights, Tensor):
-        weights = torch.as_tensor(weights)
+    """Return a vector of finite weights of at least 0 on a device and in a precision."""
+    weights = torch.as_tensor(weights)
     if weights.shape != (length,):
         what = "classes" if name == "weight" else "nodes"
-        raise InputError(f"{name} has one value for each of {length} {what}, found the shape {tuple(weights.shape)}")
+        message = f"expected one value for each of {length} {what}, found the shape {tuple(weights.shape)}"
+        raise InputError(message, argument=name)
     weights = weights.to(device=device, dtype=dtype)
-    fine = torch.isfinite(weights) & (weights >= 0)
-    if _reads_values(weights):
-        if not bool(fine.all()):
-            at = int((~fine).nonzero()[0, 0])
-            raise InputError(f"{name}[{at}] is {float(weights[at])}: a weight is a finite number of at least 0")
+    valid = torch.isfinite(weights) & (weights >= 0)
+    if _can_read(weights):
+        if not bool(valid.all()):
+            place = int((~valid).nonzero()[0, 0])
+            message = f"expected finite weights of at least 0, found {float(weights[place])} at position {place}"
+            raise InputError(message, argument=name)
     else:
-        _assert_later(fine.all(), f"{name} holds a value that is negative or not finite")
+        _assert_on_device(valid.all(), f"{name} contains a value that is negative or not finite")
     return weights
+
+
+def _can_read(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def _assert_on_device(condition: Tensor, message: str) -> None:
+    if condition.device.type != "meta":
+        torch._assert_async(condition, message)  # noqa: SLF001  # torch has no public name for it

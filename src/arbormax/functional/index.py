@@ -1,78 +1,69 @@
-"""A taxonomy as index tensors on one device, made once and shared by every function and head.
+"""A taxonomy as index tensors on one device.
 
-N nodes, M = N - 1 columns (column j is node j + 1), C classes, G sibling groups, K = depth, S = a group's size.
+N nodes, M = N - 1 columns (column j is node j + 1), C classes, G sibling groups, K = depth, S = size of a group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
 
+from arbormax.functional.cache import cached_per_device, mark_static
 from arbormax.taxonomy import Taxonomy
 
-STOP = -100  # the position of a step that a short path does not have; cross entropy leaves it out
-_TABLE_CELLS = 1 << 19  # up to here the windows of all nodes are looked up in a table, beyond they are computed
-_LEVELS = 2  # levels up to which, and columns per cell of a path up to which, masked levels are cheaper than windows
-_LEVEL_RATIO = 2
-_PATH_RATIO = 32  # leaf paths are listed while they are this many times longer than the tree at most
-_MATRIX_CELLS = 1 << 14  # up to here sums along the paths are a matrix product
-_SLAB_CELLS = 1 << 12  # padding that is cheaper than one more round of kernels
+STOP = -100  # the position of a step past the end of a path, which cross entropy ignores
+_TABLE_CELLS = 1 << 19  # up to this size the windows of all nodes are stored; in larger trees they are computed
+_PATH_RATIO = 32  # leaf paths are stored if they are at most this many times longer than the tree
+_MATRIX_CELLS = 1 << 14  # up to this size, sums along the paths are a matrix product
+_SLAB_CELLS = 1 << 12  # this much padding is cheaper than one more round of kernels
 
 
 @dataclass(frozen=True, eq=False)
 class Buckets:
-    """Sibling groups sorted by size, so that all groups of one size are one dense softmax."""
+    """Sibling groups sorted by size: all groups of one size are one dense softmax."""
 
-    order: Tensor | None  # rows in bucket order; None: they are in that order already
+    order: Tensor | None  # rows in bucket order; None: they are already in that order
     shapes: tuple[tuple[int, int], ...]  # groups × size of each bucket
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """How the inner nodes of one level come from the level below, whose leaves and inner nodes stand in `buckets`."""
+    """How the inner nodes of one level are computed from the leaves and inner nodes of the level below."""
 
-    classes: Tensor  # the classes of the lower level's leaves; its inner nodes follow, as its own fold gave them
+    classes: Tensor  # the classes of the lower level's leaves, which precede the results of its own fold
     buckets: Buckets
 
 
 class Windows(NamedTuple):
-    """For each of B paths and each step of a slab of levels: the columns of the sibling group, padded to one width."""
+    """The columns of the sibling groups of B paths on a slab of levels, padded to one width."""
 
     columns: Tensor  # (B, K * S) int64
     padding: Tensor  # (B, K * S) 0 on siblings, -inf on padding
-    position: Tensor  # (B, K) where the path's own node stands in its group, STOP past the path's end
+    position: Tensor  # (B, K) the position of the path's node in its group, STOP past the end of the path
     width: int  # S
 
     @property
     def nodes(self) -> Tensor:
-        """(B, K) the path's own node, the root past the path's end."""
+        """The (B, K) nodes of the paths, the root past the end."""
         start_BK = self.columns[:, :: self.width]
         return torch.where(self.position < 0, 0, start_BK + self.position + 1)
 
 
-class Level(NamedTuple):
-    """For each of C classes, one level of the tree, its L columns side by side, as a softmax over one sibling group.
-
-    A path that has ended before has a group of one there, which costs nothing.
-    """
-
-    mask: Tensor | None  # (C, L) 0 on the sibling group, -inf elsewhere; None: the level is one group
-    position: Tensor | None  # (C,) the path's own node; None: the class ids themselves, which the mask has checked
-
-
 @dataclass(frozen=True, eq=False)
 class TreeIndex:
+    """The index tensors of one taxonomy on one device."""
+
     num_nodes: int
     num_leaves: int
     depth: int
+    max_children: int
     leaves: Tensor  # (C,)
-    parent: Tensor  # (N,), the root's own is 0
+    parent: Tensor  # (N,), 0 for the root
     class_of: Tensor  # (N,) -1 off leaves
     first_child: Tensor  # (N,) 0 on leaves
     num_children: Tensor  # (N,)
@@ -80,59 +71,30 @@ class TreeIndex:
     group_start: Tensor  # (N,) first column of the node's sibling group
     group_size: Tensor  # (N,)
     leaf_counts: Tensor  # (N,)
-    path_width: float  # the siblings on the path to a class, all steps together, mean over the classes
+    path_width: float  # the number of siblings on all steps of a path, mean over the classes
     levels: tuple[int, ...]  # the number of nodes at depth 1, 2, …
-    lifts: tuple[Tensor, ...]  # for depth 2, 3, …: each node's parent as a position in the level above
-    leaf_paths: tuple[Tensor, Tensor] | None  # the columns on the way to each class, and where each class's begin
-    path_matrix: Tensor | None  # (C, M) float32, 1 on the way to each class, in a small tree
+    lifts: tuple[Tensor, ...]  # for depth 2, 3, …: the position of each node's parent in the level above
+    leaf_paths: tuple[Tensor, Tensor] | None  # the columns on the paths of all classes, and where each path begins
+    path_matrix: Tensor | None  # (C, M) float32, 1 on the path of each class, in a small tree
     siblings: Buckets  # all groups, over columns
-    siblings_back: Tensor | None  # (M,) where each column stands in bucket order
+    siblings_back: Tensor | None  # (M,) the position of each column in bucket order
     folds: tuple[Fold, ...]  # for depth K - 1 up to 1
-    folds_back: Tensor  # (M,) where each non-root node stands among the classes followed by what the folds give
+    folds_back: Tensor  # (M,) the position of each non-root node among the classes and the results of the folds
     slabs: tuple[tuple[int, int, int], ...]  # (first depth, last depth, width) of the windows of each slab
     node_table: Windows | None  # the windows of every node, in a small tree
-    class_table: Windows | None  # the windows of every class
-    class_levels: tuple[Level, ...] | None  # the levels of every class, in a tree so small that masks are cheaper
 
 
-def tree_index(tax: Taxonomy, device: torch.device) -> TreeIndex:
-    """The index of a taxonomy on a device, made at the first call and kept with the taxonomy."""
-    index: TreeIndex | None = tax.scratch.get(device)
-    if index is None:
-        # A first call while a graph is captured, or in inference mode, must still leave ordinary tensors behind.
-        with _disable_current_modes(), torch.inference_mode(False):
-            index = tax.scratch[device] = _build(tax, device)
-    return index
-
-
-# What torch.compiler.assume_constant_result does, without loading the whole compiler with `import arbormax`. Before
-# torch 2.13 a taxonomy cannot be a constant: there the look-up is traced and finds what a head made when it was built.
-_TAKES_CONSTANTS = [int(part) for part in torch.__version__.split(".")[:2]] >= [2, 13]
-tree_index._dynamo_marked_constant = _TAKES_CONSTANTS  # type: ignore[attr-defined]  # noqa: SLF001
-
-
-def path_windows(index: TreeIndex, target_B: Tensor, kind: Literal["class", "node"]) -> list[Windows]:
-    """The sibling groups on the way to each target, one `Windows` per slab of levels.
-
-    In eager CPU code a target that is out of range is an IndexError.
-    """
-    table = index.class_table if kind == "class" else index.node_table
+def path_windows(index: TreeIndex, nodes_B: Tensor) -> list[Windows]:
+    """Return the sibling groups on the paths to these nodes, one `Windows` per slab of levels."""
+    table = index.node_table
     if table is None:
-        return _compute_windows(index, target_B if kind == "node" else index.leaves.index_select(0, target_B))
-    return [_rows(table, target_B)]
-
-
-def _rows(table: Windows, rows_B: Tensor) -> Windows:
-    return Windows(
-        table.columns.index_select(0, rows_B),
-        table.padding.index_select(0, rows_B),
-        table.position.index_select(0, rows_B),
-        table.width,
-    )
+        return _compute_windows(index, nodes_B)
+    parts = (part.index_select(0, nodes_B) for part in (table.columns, table.padding, table.position))
+    return [Windows(*parts, table.width)]
 
 
 def path_nodes(index: TreeIndex, nodes_B: Tensor) -> list[Tensor]:
-    """For depth 1, 2, …: (B,) the node on the way to each of these nodes, the root past the path's end."""
+    """Return the (B,) nodes at depth 1, 2, … on the paths to these nodes, the root past the end of a path."""
     path = []
     for depth in range(index.depth, 0, -1):
         here = index.node_depth.index_select(0, nodes_B) == depth  # not [nodes_B], where -1 would be the last node
@@ -155,9 +117,12 @@ def _compute_windows(index: TreeIndex, nodes_B: Tensor) -> list[Windows]:
     return windows
 
 
-def _build(tax: Taxonomy, device: torch.device) -> TreeIndex:
+@cached_per_device
+def tree_index(tax: Taxonomy, device: torch.device) -> TreeIndex:
+    """Return the index of a taxonomy on a device, which is built at the first call and stored on the taxonomy."""
+
     def tensor(array: np.ndarray) -> Tensor:
-        return _of_fixed_shape(torch.from_numpy(np.array(array)).to(device))
+        return mark_static(torch.from_numpy(np.array(array)).to(device))
 
     group_start = tax.child_start[np.maximum(tax.parent, 0)] - 1
     group_size = tax.num_children[np.maximum(tax.parent, 0)]
@@ -171,6 +136,7 @@ def _build(tax: Taxonomy, device: torch.device) -> TreeIndex:
         num_nodes=tax.num_nodes,
         num_leaves=tax.num_leaves,
         depth=tax.depth,
+        max_children=int(tax.num_children.max()),
         leaves=tensor(tax.leaves),
         parent=tensor(np.maximum(tax.parent, 0)),
         class_of=tensor(tax.class_of),
@@ -191,47 +157,18 @@ def _build(tax: Taxonomy, device: torch.device) -> TreeIndex:
         folds_back=folds_back,
         slabs=slabs,
         node_table=None,
-        class_table=None,
-        class_levels=None,
     )
     path_cells = sum((last - first + 1) * width for first, last, width in slabs)
     if len(slabs) == 1 and tax.num_nodes * path_cells <= _TABLE_CELLS:
-        nodes_N = torch.arange(tax.num_nodes, device=device)
-        (windows,) = _compute_windows(index, nodes_N)
-        node_table, class_table = _rows(windows, nodes_N), _rows(windows, index.leaves)
-        for table in (node_table, class_table):
-            for part in (table.columns, table.padding, table.position):
-                _of_fixed_shape(part)
-        index = replace(index, node_table=node_table, class_table=class_table)
-        if device.type == "cpu" and tax.depth <= _LEVELS and tax.num_nodes <= _LEVEL_RATIO * path_cells:
-            index = replace(index, class_levels=_class_levels(index))
+        (table,) = _compute_windows(index, torch.arange(tax.num_nodes, device=device))
+        for part in (table.columns, table.padding, table.position):
+            mark_static(part)
+        index = replace(index, node_table=table)
     return index
 
 
-def _class_levels(index: TreeIndex) -> tuple[Level, ...]:
-    levels, nodes_C1, stop = [], index.leaves.unsqueeze(1), index.num_nodes
-    for depth, size in zip(range(index.depth, 0, -1), reversed(index.levels), strict=True):
-        first, here_C1 = stop - size, index.node_depth[nodes_C1] == depth
-        own_C1 = torch.where(here_C1, nodes_C1, first) - first
-        start_C1 = torch.where(here_C1, index.group_start[nodes_C1] + 1 - first, 0)
-        width_C1 = torch.where(here_C1, index.group_size[nodes_C1], 1)
-        offset_CL = torch.arange(size, device=nodes_C1.device) - start_C1
-        mask_CL = torch.where((offset_CL >= 0) & (offset_CL < width_C1), 0.0, -torch.inf)
-        mask, position = mask_CL if bool(mask_CL.any()) else None, own_C1.squeeze(1)
-        in_order = mask is not None and torch.equal(position, torch.arange(index.num_leaves, device=position.device))
-        levels.append(Level(mask, None if in_order else position))
-        nodes_C1, stop = torch.where(here_C1, index.parent[nodes_C1], nodes_C1), first
-    return tuple(reversed(levels))
-
-
-def _of_fixed_shape(tensor: Tensor) -> Tensor:
-    """The tensor, marked as torch._dynamo.mark_static does: a compiler told that shapes vary means the batch."""
-    tensor._dynamo_static_indices = set(range(tensor.dim()))  # type: ignore[attr-defined]  # noqa: SLF001
-    return tensor
-
-
 def _bucket_order(sizes: np.ndarray) -> tuple[np.ndarray, tuple[tuple[int, int], ...]]:
-    """The rows of contiguous groups of these sizes, group by group from the smallest size to the largest."""
+    """Return the rows of contiguous groups of these sizes, ordered from the smallest group to the largest."""
     groups = np.argsort(sizes, kind="stable")
     widths, counts = np.unique(sizes, return_counts=True)
     starts = (np.cumsum(sizes) - sizes)[groups]
@@ -268,15 +205,14 @@ def _path_matrix(tax: Taxonomy) -> np.ndarray:
 
 
 def _folds(tax: Taxonomy, tensor: Callable[[np.ndarray], Tensor]) -> tuple[tuple[Fold, ...], Tensor]:
-    folds, place = [], tax.class_of.copy()  # where each node's value is, among the classes and all folded groups
+    folds, place = [], tax.class_of.copy()  # the position of each node among classes and folded groups
     done = tax.num_leaves
     for depth in range(tax.depth - 1, 0, -1):
         level = np.arange(tax.level_start[depth], tax.level_start[depth + 1])
         below = np.arange(tax.level_start[depth + 1], tax.level_start[depth + 2])
         inner, leaves_below = level[tax.num_children[level] > 0], below[tax.is_leaf[below]]
-        local = np.empty(
-            len(below), np.int64
-        )  # where each node below stands among its level's leaves and folded groups
+        # the position of each node below among its level's leaves and folded groups
+        local = np.empty(len(below), np.int64)
         local[tax.is_leaf[below]] = np.arange(len(leaves_below))
         folded_below = below[~tax.is_leaf[below]]
         local[~tax.is_leaf[below]] = len(leaves_below) + place[folded_below] - (done - len(folded_below))
@@ -288,7 +224,7 @@ def _folds(tax: Taxonomy, tensor: Callable[[np.ndarray], Tensor]) -> tuple[tuple
 
 
 def _slabs(widths: list[int]) -> tuple[tuple[int, int, int], ...]:
-    """Group neighbouring levels whose widest groups are alike, so that padding at most doubles the work."""
+    """Join adjacent levels whose widest groups have similar sizes, so that padding at most doubles the work."""
     slabs: list[tuple[int, int, int]] = []
     first, width, cells = 1, 0, 0
     for depth, level_width in enumerate(widths, start=1):

@@ -18,7 +18,7 @@ _R = TypeVar("_R")
 
 
 @cache
-def _shared_memory(index: int) -> int:
+def _read_shared_memory(index: int) -> int:
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if torch.version.cuda is None or not HAS_TRITON or compiler is None:
         return 0
@@ -27,27 +27,28 @@ def _shared_memory(index: int) -> int:
 
 
 def shared_memory(index: int) -> int:
-    """Bytes that a program may share on this GPU; 0 where Triton cannot build kernels, as without a C compiler."""
-    return _shared_memory(index)
+    """Return the shared memory of a program on this GPU in bytes; 0 if Triton cannot build kernels for it."""
+    return _read_shared_memory(index)
 
 
+# What torch.compiler.assume_constant_result does, without loading the compiler when arbormax is imported.
 shared_memory._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001
 
 
-def on_its_device(function: Callable[Concatenate[Tensor, _P], _R]) -> Callable[Concatenate[Tensor, _P], _R]:
-    """The same, launched where its first tensor is, whichever GPU is the current one."""
+def on_device_of_first(function: Callable[Concatenate[Tensor, _P], _R]) -> Callable[Concatenate[Tensor, _P], _R]:
+    """Return the function, launched on the GPU of its first argument, whichever GPU is the current one."""
 
     @wraps(function)
-    def launched(first: Tensor, /, *rest: _P.args, **named: _P.kwargs) -> _R:
+    def launch(first: Tensor, /, *rest: _P.args, **named: _P.kwargs) -> _R:
         with torch.cuda.device_of(first):  # type: ignore[no-untyped-call]
             return function(first, *rest, **named)
 
-    return launched
+    return launch
 
 
 def allows_tf32() -> bool:
-    """Whether float32 products may round their factors."""
-    try:
-        return bool(torch.backends.cuda.matmul.allow_tf32)
-    except RuntimeError:  # set through torch's newer names
-        return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
+    """Whether float32 products may round their factors to TF32."""
+    matmul = torch.backends.cuda.matmul
+    if hasattr(matmul, "fp32_precision"):  # from torch 2.9 on; reading allow_tf32 may raise there
+        return bool(matmul.fp32_precision == "tf32")
+    return bool(matmul.allow_tf32)

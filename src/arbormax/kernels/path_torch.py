@@ -1,9 +1,9 @@
-"""The softmaxes on the paths of a batch, in plain torch: the reference of every other implementation.
+"""The softmaxes on the paths of a batch in plain torch: the reference for all other implementations.
 
-B items, D features, M rows of the weight, K steps of a path, Z = the cells of all steps, one for each sibling of each
-step of each item, R distinct rows among them. A step is a sibling group, `start` and `size` in rows, and the place
-in it of the path's own node; a step of size 0 is none. The cells are a sparse (B, M) matrix: its values are dot
-products of features and rows, and both gradients are products with it.
+B items, D features, M rows of the weight, K steps of a path, Z cells: one for each sibling of each step of each item, R
+distinct rows among them. A step is a sibling group, `start` and `size` in rows, and the place in it of the path's node;
+a step of size 0 is none. The cells are a sparse (B, M) matrix: its values are dot products of features and rows, and
+both gradients are products with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from arbormax.kernels.path_tree import PathTree
 
-with warnings.catch_warnings():  # torch says once that its sparse matrices may change; the tests would tell
+with warnings.catch_warnings():  # torch warns once that its sparse matrices may change
     warnings.simplefilter("ignore")
     torch.sparse_csr_tensor([0, 0], [], [], (1, 1), dtype=torch.float32, device="cpu")
 
@@ -25,14 +25,14 @@ with warnings.catch_warnings():  # torch says once that its sparse matrices may 
 class Cells(NamedTuple):
     """All siblings of all steps, item by item."""
 
-    step: Tensor  # (Z,) which of the B * K steps a cell belongs to
-    row: Tensor  # (Z,) of the weight
-    starts: Tensor  # (B + 1,) where each item's cells begin
+    step: Tensor  # (Z,) the step of each cell, among B * K
+    row: Tensor  # (Z,) the row of the weight
+    starts: Tensor  # (B + 1,) where the cells of each item begin
     sizes: Tensor  # (B * K,)
 
 
-def cells_of(start: Tensor, size: Tensor, count_B: Tensor) -> Cells:
-    """The cells of steps in the order of their items, of which each has so many."""
+def make_cells(start: Tensor, size: Tensor, count_B: Tensor) -> Cells:
+    """Return the cells of steps in the order of their items; `count_B` is the number of cells of each item."""
     sizes = size.reshape(-1)
     step_Z = torch.repeat_interleave(sizes)
     shift = start.reshape(-1) - (sizes.cumsum(0) - sizes)
@@ -40,10 +40,10 @@ def cells_of(start: Tensor, size: Tensor, count_B: Tensor) -> Cells:
     return Cells(step_Z, row_Z, F.pad(count_B.cumsum(0), (1, 0)), sizes)
 
 
-def steps_of(node_B: Tensor, tree: PathTree) -> tuple[Tensor, Tensor, Tensor]:
-    """(B, K) each: the sibling group of every step down to a node, and the place in it of the path's own node."""
+def find_steps(node_B: Tensor, tree: PathTree) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (B, K) each: start and size of the sibling groups on the paths, and the place of the path's node."""
     own = []
-    for depth in range(len(tree.widths), 0, -1):
+    for depth in range(tree.levels, 0, -1):
         here_B = tree.depth.index_select(0, node_B) == depth
         own.append(torch.where(here_B, node_B, 0))
         node_B = torch.where(here_B, tree.parent[node_B], node_B)
@@ -53,9 +53,9 @@ def steps_of(node_B: Tensor, tree: PathTree) -> tuple[Tensor, Tensor, Tensor]:
     return start_BK, size_BK, own_BK - 1 - start_BK
 
 
-def kept_shapes(items: int, tree: PathTree, sparse: bool, cells: int) -> tuple[tuple[int, ...], int]:  # noqa: ARG001
-    """Of what `log_probs` keeps for `gradients`, when the batch has so many cells."""
-    return (cells,), 3 * items * len(tree.widths) + 2 * cells
+def stored_shapes(items: int, tree: PathTree, sparse: bool, cells: int) -> tuple[tuple[int, ...], int]:  # noqa: ARG001
+    """Return the shape of what `log_probs` stores for `gradients`, and the size of its plan."""
+    return (cells,), 3 * items * tree.levels + 2 * cells
 
 
 plan_type = torch.int64
@@ -68,14 +68,16 @@ def log_probs(
     offset_M: Tensor | None,
     node_B: Tensor,
     tree: PathTree,
-    sparse: bool,  # noqa: ARG001 - others look at it
+    sparse: bool,  # noqa: ARG001 - other implementations read it
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(B, K) each: the log-probability of the path's node given its parent, and the mean of its siblings'.
+    """Compute the softmaxes on the paths to (B,) nodes.
 
-    A step that is none has zeros. Then what `gradients` wants to know: the log-probability of every cell, and a plan.
+    Returns:
+        (B, K) log-probabilities of the nodes on the path given their parents, (B, K) means over their sibling groups, 0
+        where there is no step, and what `gradients` needs: the log-probability of every cell, and a plan.
     """
-    start_BK, size_BK, place_BK = steps_of(node_B, tree)
-    cells = cells_of(start_BK, size_BK, size_BK.sum(1))
+    start_BK, size_BK, place_BK = find_steps(node_B, tree)
+    cells = make_cells(start_BK, size_BK, size_BK.sum(1))
     rest_Z = _below_largest(_logits(h_BD, weight_MD, (bias_M, offset_M), cells), cells)
     is_step = cells.sizes > 0
     none = rest_Z.new_zeros(len(is_step))
@@ -94,47 +96,47 @@ def log_probs(
 def group_log_probs(
     h_BD: Tensor, weight_MD: Tensor, bias_M: Tensor | None, item_F: Tensor, start_F: Tensor, size_F: Tensor
 ) -> tuple[Tensor, Cells]:
-    """(Z,) log-probability of every row of F sibling groups given its parent, for the item of each; items rise."""
+    """Return the (Z,) log-probabilities of all rows of F sibling groups given their parents; `item_F` is sorted."""
     count_B = torch.zeros(len(h_BD), dtype=torch.int64, device=h_BD.device).index_add_(0, item_F, size_F)
-    cells = cells_of(start_F, size_F, count_B)
+    cells = make_cells(start_F, size_F, count_B)
     rest_Z = _below_largest(_logits(h_BD, weight_MD, (bias_M,), cells), cells)
     total = rest_Z.new_zeros(len(size_F)).index_add_(0, cells.step, rest_Z.exp())
     return rest_Z.sub_(total.log_().index_select(0, cells.step)), cells
 
 
 class Gradients(NamedTuple):
-    """Of the features, of the rows and of the bias; of the last two, either of all rows or of R of them."""
+    """The gradients of the features, the rows and the bias; the last two of all rows, or of R of them."""
 
     h: Tensor  # (B, D)
-    rows: Tensor | None  # (R,) rising; None: all
+    rows: Tensor | None  # (R,) sorted; None: all rows
     weight: Tensor  # (R, D) or (M, D)
     bias: Tensor  # (R,) or (M,)
 
 
 def gradients(
-    own_grad_BK: Tensor,
-    mean_grad_BK: Tensor,
+    grads_2BK: Tensor,
     h_BD: Tensor,
     weight_MD: Tensor,
-    bias_M: Tensor | None,  # noqa: ARG001 - others read it, and the next
+    bias_M: Tensor | None,  # noqa: ARG001 - other implementations read it, and the next
     offset_M: Tensor | None,  # noqa: ARG001
     logp_Z: Tensor,
     plan: Tensor,
     tree: PathTree,  # noqa: ARG001
     sparse: bool,
 ) -> Gradients:
-    """The gradients of what `log_probs` gives."""
+    """Return the gradients, from those of the two results of `log_probs`."""
+    own_grad_BK, mean_grad_BK = grads_2BK.unbind()
     steps, wide = own_grad_BK.numel(), logp_Z.dtype
     start, size, place, step_Z, row_Z = torch.split(plan, [steps, steps, steps, len(logp_Z), len(logp_Z)])
     own_grad, mean_grad = own_grad_BK.reshape(-1).to(wide), mean_grad_BK.reshape(-1).to(wide)
     share = mean_grad / size.clamp(min=1)
-    first = size.cumsum(0) - size  # cell of each step
+    first = size.cumsum(0) - size  # the first cell of each step
     grad_Z = share.index_select(0, step_Z) - logp_Z.exp().mul_((own_grad + mean_grad).index_select(0, step_Z))
     is_step = size > 0
     grad_Z.index_add_(0, (first + place)[is_step], own_grad[is_step])
 
-    rows_R, counts_R, order_Z, step_of_Z = _by_row(start, size, first, is_step)
-    item_Z = step_of_Z // own_grad_BK.shape[1]
+    rows_R, counts_R, order_Z, step_Z_sorted = _sort_by_row(start, size, first, is_step)
+    item_Z = step_Z_sorted // own_grad_BK.shape[1]
     sorted_Z = grad_Z.index_select(0, order_Z)
     grad_RD = _weighted_sums(h_BD.to(wide), item_Z, counts_R.cumsum(0) - counts_R, sorted_Z)
     grad_R = torch.segment_reduce(sorted_Z, "sum", lengths=counts_R, unsafe=True)
@@ -152,10 +154,10 @@ def gradients(
     return Gradients(grad_BD, None, grad_MD, weight_MD.new_zeros(len(weight_MD)).index_copy_(0, rows_R, grad_R))
 
 
-def _by_row(start: Tensor, size: Tensor, first: Tensor, is_step: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The rows in use, rising, how many cells each has, and the cells row by row with their steps.
+def _sort_by_row(start: Tensor, size: Tensor, first: Tensor, is_step: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the rows in use, sorted, the number of cells of each, and the cells row by row with their steps.
 
-    Steps are sorted, not cells: those of one sibling group stand together then, and its cells are a small table.
+    Steps are sorted, not cells: the steps of one sibling group are adjacent then, and its cells are a small table.
     """
     steps = is_step.nonzero().squeeze(1)
     starts, order = start.index_select(0, steps).sort(stable=True)
@@ -166,7 +168,7 @@ def _by_row(start: Tensor, size: Tensor, first: Tensor, is_step: Tensor) -> tupl
     group_R = torch.repeat_interleave(size_G)
     rows_R = torch.arange(len(group_R), device=start.device) + (start_G - size_G.cumsum(0) + size_G)[group_R]
     counts_R = count_G.index_select(0, group_R)
-    row_Z = torch.repeat_interleave(counts_R)  # of those in use
+    row_Z = torch.repeat_interleave(counts_R)  # index among the rows in use
     which_Z = torch.arange(len(row_Z), device=start.device) - (counts_R.cumsum(0) - counts_R).index_select(0, row_Z)
     step_Z = steps.index_select(0, which_Z + before_G.index_select(0, group_R).index_select(0, row_Z))
     column_R = rows_R - start_G.index_select(0, group_R)
@@ -174,19 +176,19 @@ def _by_row(start: Tensor, size: Tensor, first: Tensor, is_step: Tensor) -> tupl
 
 
 def _logits(h_BD: Tensor, weight_MD: Tensor, added: tuple[Tensor | None, ...], cells: Cells) -> Tensor:
-    """(Z,) in float32 or wider; `added` are (M,) vectors."""
+    """Return the (Z,) logits in float32 or wider; `added` are (M,) vectors."""
     wide = torch.promote_types(torch.promote_types(h_BD.dtype, weight_MD.dtype), torch.float32)
     rows_Z, weight = cells.row, weight_MD
     if weight.dtype is not wide:
         rows_R, rows_Z = torch.unique(cells.row, return_inverse=True)
         weight = weight_MD.index_select(0, rows_R).to(wide)
-    # sampled: the products at the cells alone, read straight from the rows of the weight
+    # the products at the cells only, read from the rows of the weight without a copy
     empty = torch.sparse_csr_tensor(
         cells.starts,
         rows_Z,
         torch.zeros(len(rows_Z), dtype=wide, device=h_BD.device),
         (len(h_BD), len(weight)),
-        device=h_BD.device,  # or it would go to the default device
+        device=h_BD.device,  # else it would be on the default device
         check_invariants=False,
     )
     logits_Z: Tensor = torch.sparse.sampled_addmm(empty, h_BD.to(wide), weight.t()).values()
@@ -197,13 +199,13 @@ def _logits(h_BD: Tensor, weight_MD: Tensor, added: tuple[Tensor | None, ...], c
 
 
 def _below_largest(logits_Z: Tensor, cells: Cells) -> Tensor:
-    """The logits less the largest of their step."""
+    """Return the logits minus the largest of their step."""
     largest = torch.segment_reduce(logits_Z, "max", lengths=cells.sizes, unsafe=True)
     return logits_Z - largest.index_select(0, cells.step)
 
 
 def _weighted_sums(table_XD: Tensor, row_Z: Tensor, starts: Tensor, weight_Z: Tensor) -> Tensor:
-    """(len(starts), D) Σ weight · table[row] over each run of cells."""
+    """Return the (len(starts), D) sums of weight · table[row] over each run of cells."""
     if not len(starts) or not len(row_Z):
         return table_XD.new_zeros(len(starts), table_XD.shape[1])
     return F.embedding_bag(row_Z, table_XD, starts, mode="sum", per_sample_weights=weight_Z)

@@ -1,4 +1,4 @@
-"""What the path kernels read of a tree: tensors of its nodes, and a few numbers known before any batch."""
+"""Trees in the form that the kernels read: tensors of nodes, and sizes that are known before any batch."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from torch import Tensor
 
 
 class PathTree(NamedTuple):
-    """N nodes; K levels below the root. An operator takes `tensors` and `sizes` apart."""
+    """The tree of the path kernels: N nodes, P of them with children, K levels below the root.
+
+    An operator of torch takes `tensors` and `sizes` as two lists.
+    """
 
     widths: tuple[int, ...]  # the largest sibling group of each level
-    groups: tuple[int, ...]  # as `counts`, known to the host
-    parent: Tensor  # (N,) the root's own is 0
+    groups: tuple[int, ...]  # the number of sibling groups of two or more nodes of each level
+    parent: Tensor  # (N,) 0 for the root
     depth: Tensor  # (N,)
     group_start: Tensor  # (N,) first row of the node's sibling group
     group_size: Tensor  # (N,)
-    first: Tensor  # (N,) int32, the node's place when the tree is walked depth first: a subtree is one run of places
-    after: Tensor  # (N,) int32, the first place behind its subtree
+    first: Tensor  # (N,) int32, the depth-first position of the node; a subtree is one run of positions
+    after: Tensor  # (N,) int32, the first position after its subtree
     inner: Tensor  # (P,) the nodes with children
     inner_start: Tensor  # (P,) the first row of their children
     inner_size: Tensor  # (P,)
-    counts: Tensor  # (K,) the sibling groups of two or more of each level
-    cells: Tensor  # (K,) where each level's cells begin, when an item's are side by side, `num_cells` of them
+    counts: Tensor  # (K,) `groups` on the device
+    cells: Tensor  # (K,) where the cells of each level begin, of the `num_cells` of an item
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -33,20 +36,39 @@ class PathTree(NamedTuple):
         return [*self.widths, *self.groups]
 
     @property
+    def levels(self) -> int:
+        return len(self.widths)
+
+    @property
+    def max_width(self) -> int:
+        return max(self.widths)
+
+    @property
     def num_cells(self) -> int:
-        """Of an item, with room on each level for the largest sibling group."""
-        return sum(map(room, self.widths))
+        """The number of cells of an item, enough for the largest sibling group of each level."""
+        return sum(map(padded_width, self.widths))
 
     @classmethod
-    def of(cls, tensors: list[Tensor], sizes: list[int]) -> PathTree:
+    def from_lists(cls, tensors: list[Tensor], sizes: list[int]) -> PathTree:
         levels = len(sizes) // 2
         return cls(tuple(sizes[:levels]), tuple(sizes[levels:]), *tensors)
 
 
-def room(width: int) -> int:
-    """Cells of a level with such a sibling group: so many that those of the next begin where several are read at once.
+class SearchTree(NamedTuple):
+    """The tree of the search kernel."""
 
-    >>> room(16), room(17)
+    first_child: Tensor  # (N,)
+    num_children: Tensor  # (N,)
+    class_of: Tensor  # (N,) -1 for nodes with children
+    levels: int
+    max_children: int
+    root_children: int
+
+
+def padded_width(width: int) -> int:
+    """Round the width of a level up to a multiple of 16, so that each level begins at an aligned address.
+
+    >>> padded_width(16), padded_width(17)
     (16, 32)
     """
     return -(-width // 16) * 16
