@@ -10,6 +10,7 @@ import arbormax as am
 from arbormax.functional.index import tree_index
 from arbormax.heads.base import TreeHead
 from arbormax.kernels import search_triton
+from arbormax.kernels.path_tree import SearchTree
 
 # the interpreter takes seconds for an item
 DESCENTS = [
@@ -23,6 +24,12 @@ if DEVICE == "cuda":
     DESCENTS = [(tree, scale, bias) for tree in TREES for scale in (0.0, 1.0, 20.0) for bias in (True, False)]
 
 
+def search_tree(tax):
+    index = tree_index(tax, torch.device(DEVICE))
+    nodes = (index.first_child, index.num_children, index.class_of)
+    return SearchTree(*nodes, tax.depth, int(tax.num_children.max()), int(tax.num_children[0]))
+
+
 @pytest.mark.parametrize(("tree", "scale", "bias"), DESCENTS)
 def test_the_descent_finds_the_best_leaves(tree, scale, bias, monkeypatch):
     tax, items = TREES[tree], 9 if DEVICE == "cuda" else 2
@@ -33,13 +40,10 @@ def test_the_descent_finds_the_best_leaves(tree, scale, bias, monkeypatch):
     with torch.no_grad():
         head.weight.mul_(scale)
     h = torch.randn(items, 20, device=DEVICE)
-    index = tree_index(tax, h.device)
     given = (h, head.weight.detach(), None if head.bias is None else head.bias.detach())
-    nodes = (index.first_child, index.num_children, index.class_of)
     k = min(3, tax.num_leaves)
-    widest, top = int(tax.num_children.max()), int(tax.num_children[0])
-    logp, classes, is_left = search_triton.best_leaves(*given, *nodes, k, tax.depth, widest, top, tax.num_nodes)
-    assert not is_left.any()
+    logp, classes, is_open = search_triton.best_leaves(*given, search_tree(tax), k, tax.num_nodes)
+    assert not is_open.any()
     expected_logp, expected = TreeHead.topk(head, h, k)
     torch.testing.assert_close(logp, expected_logp, rtol=1e-4, atol=1e-4)
     clear = (expected_logp.diff(dim=1).abs() > 1e-4).all(1)
@@ -50,19 +54,15 @@ def test_the_descent_finds_the_best_leaves(tree, scale, bias, monkeypatch):
 
 def test_a_descent_that_would_open_too_much_says_so():
     tax = TREES["even"]
-    index = tree_index(tax, torch.device(DEVICE))
     h, rows = torch.zeros(2, 16, device=DEVICE), torch.zeros(tax.num_nodes - 1, 16, device=DEVICE)
-    nodes = (index.first_child, index.num_children, index.class_of)
-    *_, is_left = search_triton.best_leaves(h, rows, None, *nodes, 2, tax.depth, 4, 4, 3)
-    assert is_left.all()
+    *_, is_open = search_triton.best_leaves(h, rows, None, search_tree(tax), 2, 3)
+    assert is_open.all()
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's numpy
 def test_the_descent_is_never_sure_of_what_is_no_number():
     tax = TREES["even"]
-    index = tree_index(tax, torch.device(DEVICE))
     h, rows = torch.randn(3, 16, device=DEVICE), torch.randn(tax.num_nodes - 1, 16, device=DEVICE)
     h[1, 2], h[2, 0] = torch.nan, torch.inf
-    nodes = (index.first_child, index.num_children, index.class_of)
-    *_, is_left = search_triton.best_leaves(h, rows * 9, None, *nodes, 2, tax.depth, 4, 4, 99)
-    assert is_left[1:].all()
+    *_, is_open = search_triton.best_leaves(h, rows * 9, None, search_tree(tax), 2, 99)
+    assert is_open[1:].all()

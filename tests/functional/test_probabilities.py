@@ -162,7 +162,9 @@ def test_gradients_of_summed_leaves_are_right():
 @pytest.mark.parametrize("width", [4, 6, 8])
 def test_a_wrong_width_is_refused(width):
     tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
-    with pytest.raises(InputError, match=r"last dimension of 5, one column per non-root node, found the shape \(2, \d\)"):
+    with pytest.raises(
+        InputError, match=r"last dimension of 5, one column per non-root node, found the shape \(2, \d\)"
+    ):
         AF.node_log_probs(torch.zeros(2, width), tax)
     with pytest.raises(InputError, match="floating-point"):
         AF.leaf_log_probs(torch.zeros(2, 5, dtype=torch.int64), tax)

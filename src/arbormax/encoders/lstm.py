@@ -25,7 +25,6 @@ from arbormax.data.vectors import WordVectors
 from arbormax.data.vocabulary import PADDING, Vocabulary
 from arbormax.encoders.base import Encoder, EncoderOptions
 from arbormax.encoders.words import WordTable
-from arbormax.functional.recurrent import lstm_last
 
 _FILE = "vocabulary.txt"
 
@@ -93,7 +92,7 @@ class LSTMEncoder(Encoder):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         last_B, *ids = inputs
-        is_watched = torch.compiler.is_compiling() or torch._C._is_tracing()  # noqa: SLF001
+        is_watched = torch.compiler.is_compiling() or torch.jit.is_tracing()
         if not (last_B.is_cuda or is_watched or torch.is_grad_enabled()):
             ids = [_of_few_shapes(ids_BT) for ids_BT in ids]
         return self._read(last_B, [self.words(ids_BT) for ids_BT in ids])
@@ -113,7 +112,8 @@ class LSTMEncoder(Encoder):
 
     def _read(self, last_B: Tensor, words: list[Tensor]) -> Tensor:
         networks = [self.forwards] if self.backwards is None else [self.forwards, self.backwards]
-        features: Tensor = self.dropout(lstm_last(networks, words, last_B))
+        states = [_last_state(network, x_BTE, last_B) for network, x_BTE in zip(networks, words, strict=True)]
+        features: Tensor = self.dropout(torch.cat(states, -1) if len(states) > 1 else states[0])
         return features
 
     def save(self, folder: Path) -> None:
@@ -131,6 +131,13 @@ class BiLSTMEncoder(LSTMEncoder):
     name: ClassVar[str] = "bilstm"
     searched: ClassVar[bool] = True
     bidirectional: ClassVar[bool] = True
+
+
+def _last_state(network: nn.LSTM, x_BTE: Tensor, last_B: Tensor) -> Tensor:
+    """Return the (B, H) hidden states after the last word of each text."""
+    states_BTH: Tensor = network(x_BTE)[0]
+    places_B1H = last_B.view(-1, 1, 1).expand(-1, 1, states_BTH.shape[-1])
+    return states_BTH.gather(1, places_B1H).squeeze(1)
 
 
 def _of_few_shapes(ids_BT: Tensor) -> Tensor:
