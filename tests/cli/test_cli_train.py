@@ -117,7 +117,7 @@ def test_a_label_that_stands_once_is_named_where_the_tree_was_inferred(run, text
     misspelt = tmp_path / "misspelt.csv"
     misspelt.write_text((texts / "train.csv").read_text() + "a goal,news > spotr\n")
     told = run("train", misspelt, "--out", tmp_path / "m", *SMALL)
-    assert "inferred from the labels; 1 label has one text only: 'news > spotr'." in told.out + told.err
+    assert "inferred from the labels; 1 label has only one text: 'news > spotr'." in told.out + told.err
 
 
 def test_a_module_of_the_user_brings_an_encoder(run, refused, texts, tmp_path, monkeypatch):
@@ -166,7 +166,7 @@ def test_a_module_that_fails_is_told(refused, texts, tmp_path, monkeypatch):
         (["--devices", "many"], None),
         (["--devices", "0"], None),
         (["--devices", "2", "--strategy", "dpp"], "did you mean 'ddp'"),
-        (["--strategy", "ddp_spawn", "--num-nodes", "2"], "take ddp"),
+        (["--strategy", "ddp_spawn", "--num-nodes", "2"], "--strategy ddp"),
         (["--num-nodes", "0"], "--num-nodes"),
         (["--text", "body"], "'body'"),
         (["--label", "txet"], "'txet'"),
@@ -251,7 +251,7 @@ def test_resuming_a_finished_model_says_so(run, refused, texts, tmp_path):
     assert run(*words).code == 0
     told = run(*words, "--resume")
     assert told.code == 0
-    assert "finished already" in told.err
+    assert "is finished; nothing to resume" in told.err
     assert json.loads(run(*words, "--resume", "--json").out)["finished"]
     assert "seed was 0, now 3" in refused(*words, "--resume", "--seed", "3")
 
@@ -259,7 +259,7 @@ def test_resuming_a_finished_model_says_so(run, refused, texts, tmp_path):
 def test_a_folder_with_other_files_is_left_alone(refused, texts, tmp_path):
     (tmp_path / "README.md").write_text("mine")
     for options in ([], ["--overwrite"], ["--resume"]):
-        assert "choose another --out" in refused("train", texts / "train.csv", "--out", tmp_path, *SMALL, *options)
+        assert "choose another folder" in refused("train", texts / "train.csv", "--out", tmp_path, *SMALL, *options)
     assert (tmp_path / "README.md").read_text() == "mine"
 
 

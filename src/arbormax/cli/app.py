@@ -64,8 +64,9 @@ def _add_commands() -> None:
     from arbormax.cli.predict import predict
     from arbormax.cli.report import report
     from arbormax.cli.reproduce import CONTEXT, reproduce
+    from arbormax.cli.search import search
     from arbormax.cli.serve import serve
-    from arbormax.cli.studies import compare, crossval, search
+    from arbormax.cli.studies import compare, crossval
     from arbormax.cli.taxonomy import taxonomy
     from arbormax.cli.train import train
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,204 +19,154 @@ from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import read_labelled
 from arbormax.cli.options import MACHINE, InputOptions, Json, LabelOptions, MachineOptions, ModelOptions
 from arbormax.cli.report import NoTexts
-from arbormax.errors import OptionError
 from arbormax.metrics.registry import shown_measures
 
 if TYPE_CHECKING:
     from arbormax.data.labelled import LabelledData
-    from arbormax.model import TrainConfig
-    from arbormax.training import Run
+    from arbormax.studies.train import TrainedModel
 
 
 @expand_options
 def train(
     ctx: typer.Context,
-    data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset (`arbormax data list`) or a file of yours.")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset (`arbormax data list`) or a file.")],
     model: ModelOptions,
     table: InputOptions,
     labels: LabelOptions,
     machine: MachineOptions,
     taxonomy: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The tree of classes; else inferred from the labels.")
+        Path | None, typer.Option(metavar="FILE", help="The taxonomy; by default inferred from the labels.")
     ] = None,
-    valid: Annotated[Path | None, typer.Option(metavar="FILE", help="To stop early, in place of --validation.")] = None,
-    test: Annotated[Path | None, typer.Option(metavar="FILE", help="To measure the finished model on.")] = None,
+    valid: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Texts for early stopping, instead of --validation.")
+    ] = None,
+    test: Annotated[Path | None, typer.Option(metavar="FILE", help="Texts to evaluate the trained model on.")] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the model goes; runs/DATA-ENCODER-HEAD by default.")
+        Path | None, typer.Option(metavar="DIR", help="Folder of the model; by default runs/DATA-ENCODER-HEAD.")
     ] = None,
     strategy: Annotated[
         str,
-        typer.Option(help="Who starts several processes: ddp, ddp_spawn or auto.", rich_help_panel=MACHINE),
+        typer.Option(help="How several processes are started: ddp, ddp_spawn or auto.", rich_help_panel=MACHINE),
     ] = "auto",
-    num_nodes: Annotated[int, typer.Option(min=1, help="Machines.", rich_help_panel=MACHINE)] = 1,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a training that was stopped.")] = False,
+    num_nodes: Annotated[int, typer.Option(min=1, help="Number of machines.", rich_help_panel=MACHINE)] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted training.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in --out.")] = False,
     no_texts: NoTexts = False,
     snapshot_steps: Annotated[int | None, typer.Option(hidden=True, min=1)] = None,
     json: Json = False,
 ) -> None:
-    """Train a classifier and save it as a folder.
+    """Train a classifier and save it in a folder.
 
     Example: `arbormax train reviews.csv --text body --label category --test held-out.csv --out reviews-model`
     """
-    if resume and overwrite:
-        raise OptionError("--resume goes on with a run and --overwrite throws it away: give one of the two")
     config = model.config()
     hardware = replace(machine.hardware(), strategy=strategy, num_nodes=num_nodes)  # type: ignore[arg-type]
     folder = out or Path("runs") / f"{Path(data).name.split('.')[0]}-{config.encoder}-{config.head}"
+    from arbormax.studies.train import has_checkpoint, is_finished, train_model
     from arbormax.training.distributed import is_first_process
 
-    leads = not hardware.several or is_first_process()
-    if is_finished(folder, config, resume, overwrite):
-        if not leads:
+    is_first = not hardware.several or is_first_process()
+    with nullcontext() if is_first else _silent_process():
+        if is_finished(folder, config, resume=resume, overwrite=overwrite):
+            output.print_status(f"The training in {folder} is finished; nothing to resume.")
+            if json and is_first:
+                output.print_json({"model": str(folder), "finished": True})
             return
-        output.print_status(f"The model in {folder} is finished already: nothing to resume.")
-        if json:
-            output.print_json({"model": str(folder), "finished": True})
-        return
-
-    from arbormax.model import save_model
-    from arbormax.model.folder import remove_state
-    from arbormax.studies import record
-    from arbormax.training import fit
-
-    options: dict[str, Any] = {"resume": resume, "hardware": hardware, "every_steps": snapshot_steps}
-    if not leads:
-        with _following():
-            texts = read_labelled(data, table, labels, taxonomy, valid, test)
-            fit(config, texts.taxonomy, texts.train, texts.valid, folder=folder, **options)
-        return
-    texts = read_labelled(data, table, labels, taxonomy, valid, test)
-    if resume and not (folder / "checkpoints" / "last.ckpt").exists():
-        output.print_status(f"There is nothing to resume in {folder}: training from the beginning.")
-    if overwrite:
-        remove_state(folder)
-    again = errors.command_line(ctx, without=("--overwrite",), extra=("--resume",))
-    with errors.resume_hint(folder, again), _losing(again):
-        progress = output.is_terminal()
-        run = fit(config, texts.taxonomy, texts.train, texts.valid, folder=folder, progress=progress, **options)
-        command = errors.command_line(ctx)
-        with output.progress_bar("evaluating on the test texts", len(texts.test or ())) as advance:
-            made = record.build(
-                run,
+        texts = read_labelled(data, table, labels, taxonomy, valid, test)
+        if resume and not has_checkpoint(folder):
+            output.print_status(f"Nothing to resume in {folder}; training from the beginning.")
+        again = errors.command_line(ctx, without=("--overwrite",), extra=("--resume",))
+        with _resume_hints(folder, again) if is_first else nullcontext():
+            trained = train_model(
+                config,
+                texts.taxonomy,
                 texts.train,
+                folder,
                 valid=texts.valid,
                 test=texts.test,
                 data=texts.origin,
-                command=command,
+                hardware=hardware,
+                resume=resume,
+                overwrite=overwrite,
+                command=errors.command_line(ctx),
                 texts=not no_texts,
-                progress=advance,
+                every_steps=snapshot_steps,
+                progress=output.is_terminal(),
+                evaluation_bar=partial(output.progress_bar, "evaluating on the test texts"),
             )
-        save_model(run.model, folder, made.to_dict())
-    remove_state(folder)
-    metrics = made.to_dict(details=False)
+    if trained is None:
+        return
     if json:
-        output.print_json({"model": str(folder), **metrics})
-    else:
-        tested = data if test is None and texts.test is not None else test
-        output.print_result(_tree_line(texts))
-        _print(run, metrics, folder, tested, [] if test is None else _columns(table, labels))
+        output.print_json({"model": str(folder), **trained.record.to_dict(details=False)})
+        return
+    output.print_result(_describe_data(texts))
+    _print_summary(trained)
+    _print_next_commands(folder, data, test, texts, table, labels)
 
 
 @contextmanager
-def _following() -> Iterator[None]:
-    """For a process that another one started: its errors are told, the rest is said by the first."""
+def _silent_process() -> Iterator[None]:
+    """For all processes but the first one: print no messages except errors."""
     from arbormax.training import TrainingInterrupted
 
     try:
         with redirect_stderr(StringIO()):
             yield
-    except TrainingInterrupted:
-        return  # a code other than 0 would have Lightning kill the first, which is about to tell
+    except TrainingInterrupted:  # with another exit status, Lightning would end the first process before its message
+        raise typer.Exit from None
 
 
 @contextmanager
-def _losing(again: str) -> Iterator[None]:
-    """Print the command that resumes the training if a worker process is lost."""
+def _resume_hints(folder: Path, command: str) -> Iterator[None]:
+    """After an interruption or the loss of a worker process, print the command that resumes the training."""
     from arbormax.training import WorkerLostError
 
     try:
-        yield
+        with errors.resume_hint(folder, command):
+            yield
     except WorkerLostError as error:
-        hint = f"; resume with: {again}" if error.is_resumable else ""
+        hint = f"; resume with: {command}" if error.is_resumable else ""
         errors.exit_with(f"{error.message}{hint}", errors.FAILED)
 
 
-def _tree_line(texts: LabelledData) -> str:
-    """What was trained on, so that a tree that was inferred wrongly is seen."""
+def _describe_data(texts: LabelledData) -> str:
+    """The size of the data and the tree; with an inferred tree also labels that occur once, which may be misspelt."""
     tree, counts = texts.taxonomy, Counter(texts.train.nodes.tolist())
-    lone = [node for node, count in counts.items() if count == 1]
+    single = [node for node, count in counts.items() if count == 1]
     inferred = ", inferred from the labels" if texts.origin.get("taxonomy") == "inferred" else ""
-    rare = f"; {len(lone):,} label{'s have' if len(lone) > 1 else ' has'} one text only" if lone else ""
-    if lone and inferred:  # a misspelt label makes a class of its own
-        first = ", ".join(repr(" > ".join(tree.path(node))) for node in lone[:5])
-        rare += f": {first}{', …' * (len(lone) > 5)}"
+    rare = f"; {len(single):,} label{'s have' if len(single) > 1 else ' has'} only one text" if single else ""
+    if single and inferred:
+        first = ", ".join(repr(" > ".join(tree.path(node))) for node in single[:5])
+        rare += f": {first}{', …' * (len(single) > 5)}"
     size = f"{tree.num_leaves:,} class{'es' * (tree.num_leaves > 1)} in a tree of depth {tree.depth}"
     return f"{len(texts.train):,} texts, {size}{inferred}{rare}."
 
 
-def is_finished(folder: Path, config: TrainConfig, resume: bool, overwrite: bool) -> bool:
-    """Whether there is nothing left to do; raises where training would spoil what is in the folder."""
-    if folder.exists() and not folder.is_dir():
-        raise OptionError(f"{folder} is a file, and a model is a folder: choose another --out")
-    if not folder.exists() or not any(folder.iterdir()):
-        return False
-    state = folder / "checkpoints"
-    record = folder / "config.json"
-    if (
-        not record.is_file()
-        and not state.is_dir()
-        and {path.name for path in folder.iterdir()} - {"logs", "checkpoints"}
-    ):
-        raise OptionError(f"{folder} is not empty and holds no model: choose another --out, its files stay as they are")
-    if record.is_file():
-        from arbormax.model.folder import read_record
-
-        before = read_record(folder)["config"]
-        if not (resume or overwrite):
-            raise OptionError(f"{folder} holds a model already: replace it with --overwrite, or choose another --out")
-        if resume and not state.is_dir():
-            left_open = {name for name in type(config).model_fields if getattr(config, name) is None}
-            now = json.loads(config.resolved().model_dump_json(exclude=left_open))
-            differing = [name for name in now if before.get(name) != now[name]]
-            if differing:
-                told = "; ".join(f"{name} was {before.get(name)!r}, now {now[name]!r}" for name in differing)
-                raise OptionError(f"{folder} holds a finished model with other settings: {told}")
-            return True
-    elif (state / "last.ckpt").is_file() and not (resume or overwrite):
-        raise OptionError(f"{folder} holds a training that was stopped: go on with --resume, or anew with --overwrite")
-    return False
-
-
-def _columns(table: InputOptions, labels: LabelOptions) -> list[str]:
-    """The options that name the columns, where they are not the usual ones."""
-    named = (("--text", table.text, InputOptions.text), ("--label", labels.label, LabelOptions.label))
-    return [word for flag, value, usual in named if value != usual for word in (flag, str(value))]
-
-
-def _print(run: Run, metrics: dict[str, Any], folder: Path, tested_on: Path | str | None, columns: list[str]) -> None:
-    trained = metrics["training"]
-    if "test" in metrics:
-        output.print_result(
-            output.measure_table(
-                {name: metrics["test"][name] for name in ("items", *shown_measures("main")) if name in metrics["test"]},
-                "Test",
-            )
-        )
-    best = (
-        ""
-        if run.valid_macro_f1 is None
-        else f", the best one {run.best_epoch} (macro-F1 {run.valid_macro_f1:.4f} held out)"
-    )
+def _print_summary(trained: TrainedModel) -> None:
+    run, measures = trained.run, trained.record.test
+    if measures is not None:
+        shown = {name: measures[name] for name in ("items", *shown_measures("main")) if name in measures}
+        output.print_result(output.measure_table(shown, "Test"))
     epochs = f"{run.epochs} epoch{'s' * (run.epochs != 1)}"
-    output.print_result(f"{epochs}{best}, {trained['seconds']:.1f} s, {trained['parameters']:,} parameters.")
-    if "test" not in metrics:
-        output.print_result("No test texts were given (--test FILE), so how good it is was not measured.")
-    output.print_result(f"The model is in {folder}")
-    import shlex
+    if run.valid_macro_f1 is not None:
+        epochs += f", best epoch {run.best_epoch} with a validation macro-F1 of {run.valid_macro_f1:.4f}"
+    output.print_result(f"{epochs}, {run.seconds:.1f} s, {run.model.num_parameters:,} parameters.")
+    if measures is None:
+        output.print_result("The model is not evaluated: no test texts were given (--test FILE).")
+    output.print_result(f"The model is in {trained.folder}")
 
-    quoted = shlex.quote(str(folder))
-    output.print_result(f"Next: arbormax predict {quoted} --message 'a text of yours'")
-    if tested_on is not None:
-        output.print_result(f"      arbormax evaluate {quoted} {shlex.join([str(tested_on), *columns])}")
-        output.print_result(f"      arbormax report {quoted}")
+
+def _print_next_commands(
+    folder: Path, data: str, test: Path | None, texts: LabelledData, table: InputOptions, labels: LabelOptions
+) -> None:
+    model = shlex.quote(str(folder))
+    output.print_result(f"Next: arbormax predict {model} --message 'your text'")
+    if texts.test is None:
+        return
+    words = [data]
+    if test is not None:
+        columns = (("--text", table.text, InputOptions.text), ("--label", labels.label, LabelOptions.label))
+        changed = [word for option, value, default in columns if value != default for word in (option, str(value))]
+        words = [str(test), *changed]
+    output.print_result(f"      arbormax evaluate {model} {shlex.join(words)}")
+    output.print_result(f"      arbormax report {model}")

@@ -1,0 +1,143 @@
+"""`arbormax search`: search for better settings with Optuna."""
+
+from __future__ import annotations
+
+import json as json_format
+import shlex
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arbormax.cli import errors, output
+from arbormax.cli.groups import expand_options
+from arbormax.cli.inputs import read_labelled
+from arbormax.cli.options import InputOptions, Json, LabelOptions, MachineOptions, ModelOptions, setting_parameters
+from arbormax.cli.studies import Data, Tree
+from arbormax.errors import InputError
+
+if TYPE_CHECKING:
+    from arbormax.model import TrainConfig
+
+_SHOWN_TRIALS = 10
+
+
+@expand_options
+def search(
+    ctx: typer.Context,
+    data: Data,
+    model: ModelOptions,
+    table: InputOptions,
+    labels: LabelOptions,
+    machine: MachineOptions,
+    taxonomy: Tree = None,
+    trials: Annotated[int, typer.Option(min=1, help="Number of complete trials.")] = 20,
+    storage: Annotated[
+        str | None, typer.Option(metavar="FILE|URL", help="SQLite file or database URL; several workers can share it.")
+    ] = None,
+    study: Annotated[str, typer.Option(help="Name of the study in the storage.")] = "arbormax",
+    space: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON with encoders, heads, width, dropout, learning_rate.")
+    ] = None,
+    folds: Annotated[int, typer.Option(min=1, help="Number of folds; 1 holds out one part of the texts.")] = 1,
+    timeout: Annotated[float | None, typer.Option(help="Start no trial after this many seconds.")] = None,
+    json: Json = False,
+) -> None:
+    """Search for better settings with Optuna, on the training texts only.
+
+    Example: `arbormax search reviews.csv --trials 30 --storage sqlite:///search.db`
+    """
+    config, hardware = model.config(), machine.hardware()
+    texts = read_labelled(data, table, labels, taxonomy)
+    from arbormax.studies.search import SearchSpace
+    from arbormax.studies.search import search as run
+
+    searched = SearchSpace.make(**{**({} if space is None else _read_space(space)), **_fixed_settings(model)})
+    with output.stage_progress("search") as progress, errors.resume_hint(storage, errors.command_line(ctx)):
+        result = run(
+            config,
+            texts.taxonomy,
+            texts.train,
+            trials=trials,
+            storage=storage,
+            study=study,
+            space=searched,
+            folds=folds,
+            timeout=timeout,
+            seed=config.seed,
+            hardware=hardware,
+            progress=progress,
+        )
+    if json:
+        output.print_json(result.to_dict())
+        return
+    best = sorted(result.trials, key=lambda trial: -1.0 if trial["value"] is None else trial["value"], reverse=True)
+    rows = [
+        (_format_settings(trial["params"]), str(trial["number"]), trial["state"], output.format_number(trial["value"]))
+        for trial in best[:_SHOWN_TRIALS]
+    ]
+    title = f"{data}, best {len(rows)} trials"
+    output.print_result(output.table(("settings", "trial", "state", "macro-F1"), rows, title))
+    output.print_result(
+        f"{result.complete} complete, {result.pruned} pruned, {result.failed} failed. The best macro-F1 is optimistic: "
+        "it is measured on the texts that selected the settings."
+    )
+    output.print_result(f"Next: {_train_command(data, result.config, model.preset, taxonomy, table, labels)}")
+
+
+def _fixed_settings(model: ModelOptions) -> dict[str, Any]:
+    """The part of the search space that options of the command line fix."""
+    settings, fixed = model.settings, {}
+    if "encoder" in settings:
+        fixed["encoders"] = [settings["encoder"]]
+    if "head" in settings:
+        fixed["heads"] = [settings["head"]]
+    if "learning_rate" in settings:
+        fixed["learning_rate"] = [settings["learning_rate"]] * 2
+    return fixed
+
+
+def _read_space(path: Path) -> dict[str, Any]:
+    try:
+        space = json_format.loads(path.read_text("utf-8"))
+    except json_format.JSONDecodeError as error:
+        raise InputError(f"{path} is not JSON: {error}", argument="space") from None
+    if not isinstance(space, dict):
+        raise InputError(f"{path}: expected a JSON object, found {type(space).__name__}", argument="space")
+    return space
+
+
+def _format_settings(params: dict[str, Any]) -> str:
+    shown = [(name.rpartition(".")[2], f"{v:.4g}" if isinstance(v, float) else str(v)) for name, v in params.items()]
+    return ", ".join(value if name in ("encoder", "head") else f"{name} {value}" for name, value in shown)
+
+
+def _train_command(data: str, config: TrainConfig, preset: str | None, taxonomy: Path | None, *groups: Any) -> str:
+    """The command that trains with these settings on the same data."""
+    words = ["arbormax", "train", data, *(["--preset", preset] if preset else [])]
+    words += [] if taxonomy is None else ["--taxonomy", str(taxonomy)]
+    default = type(config).make()
+    for parameter in setting_parameters():
+        name = parameter.name
+        value = getattr(config, name)
+        if value is True:
+            words.append(_flag(name))
+        elif name in ("encoder", "head") or value != getattr(default, name):
+            words += [_flag(name), str(0 if value is None else value)]
+        elif name == "head_learning_rate" and preset:  # the preset has one, which the search did not use
+            words += [_flag(name), str(config.learning_rate)]
+    for name, value in config.encoder_options.items():
+        words += ["-o", f"{name}={value if isinstance(value, str) else json_format.dumps(value)}"]
+    for group in groups:
+        for field in fields(group):
+            value = getattr(group, field.name)
+            if value is True or value is False:
+                words += [_flag(field.name if value else f"no_{field.name}")] if value != field.default else []
+            elif value != field.default:
+                words += [_flag(field.name), str(value)]
+    return shlex.join(words)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

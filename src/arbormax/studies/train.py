@@ -1,0 +1,111 @@
+"""Train a model, measure it on test examples, and save both in a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arbormax.data.examples import Examples
+from arbormax.errors import OptionError
+from arbormax.model.folder import read_record, remove_state, save_model
+from arbormax.model.run import Run
+from arbormax.model.settings import TrainConfig
+from arbormax.studies import record
+from arbormax.taxonomy import Taxonomy
+from arbormax.training.distributed import is_first_process
+from arbormax.training.fit import fit
+from arbormax.training.hardware import ONE_DEVICE, Hardware
+from arbormax.training.state import describe_differences
+
+ProgressBar = Callable[[int], AbstractContextManager[Callable[[int], None]]]  # from the number of examples
+
+_TRAINING_FILES = {"logs", "checkpoints"}  # what an unfinished training leaves in its folder
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model that was trained, measured and saved."""
+
+    run: Run
+    record: record.Record
+    folder: Path
+
+
+def train_model(
+    config: TrainConfig,
+    taxonomy: Taxonomy,
+    train: Examples,
+    out: Path,
+    *,
+    valid: Examples | None = None,
+    test: Examples | None = None,
+    data: Mapping[str, Any] | None = None,
+    hardware: Hardware = ONE_DEVICE,
+    resume: bool = False,
+    overwrite: bool = False,
+    command: str = "",
+    texts: bool = True,
+    every_steps: int | None = None,
+    progress: bool = False,
+    evaluation_bar: ProgressBar | None = None,
+) -> TrainedModel | None:
+    """Train a model and save it in the folder `out`, with its measures on `test` and a description of the `data`.
+
+    `resume` continues an interrupted training, `overwrite` replaces the model in `out`. Without `texts`, the record
+    quotes no test text. `progress` shows a bar of the training and `evaluation_bar(n)` one of the evaluation. With the
+    strategy `ddp` every process calls this function; the result is None in all but the first.
+    """
+    is_first = not hardware.several or is_first_process()
+    if overwrite and is_first:
+        remove_state(out)
+    options: dict[str, Any] = {"hardware": hardware, "progress": progress, "every_steps": every_steps}
+    run = fit(config, taxonomy, train, valid, folder=out, resume=resume, **options)
+    if not is_first:
+        return None
+    bar = nullcontext(None) if test is None or evaluation_bar is None else evaluation_bar(len(test))
+    with bar as advance:
+        made = record.build(
+            run, train, valid=valid, test=test, data=data, command=command, texts=texts, progress=advance
+        )
+    save_model(run.model, out, made.to_dict())
+    remove_state(out)
+    return TrainedModel(run, made, out)
+
+
+def has_checkpoint(out: Path) -> bool:
+    """Whether the folder contains an interrupted training."""
+    return (out / "checkpoints" / "last.ckpt").is_file()
+
+
+def is_finished(out: Path, config: TrainConfig, *, resume: bool = False, overwrite: bool = False) -> bool:
+    """Whether the folder contains the finished model of these settings, so that `resume` has nothing to do.
+
+    Raises an error if training would overwrite other files, or another model without `overwrite`.
+    """
+    if resume and overwrite:
+        raise OptionError("cannot be combined with resume", argument="overwrite")
+    if out.exists() and not out.is_dir():
+        raise OptionError(f"{out} is a file; a model is saved in a folder", argument="out")
+    found = {path.name for path in out.iterdir()} if out.exists() else set()
+    if "config.json" not in found:
+        if "checkpoints" not in found and found - _TRAINING_FILES:
+            raise OptionError(f"{out} contains other files and no model; choose another folder", argument="out")
+        if has_checkpoint(out) and not (resume or overwrite):
+            message = f"{out} contains an interrupted training"
+            raise OptionError(message, argument="out", fix={"resume": True, "overwrite": True})
+        return False
+    saved = read_record(out)["config"]
+    if not (resume or overwrite):
+        message = f"{out} already contains a model; choose another folder"
+        raise OptionError(message, argument="out", fix={"overwrite": True})
+    if overwrite or "checkpoints" in found:
+        return False
+    unset = {name for name in type(config).model_fields if getattr(config, name) is None}
+    settings = json.loads(config.resolved().model_dump_json(exclude=unset))
+    if differences := describe_differences(saved, settings):
+        raise OptionError(f"{out} contains a finished model with other settings: {differences}", argument="out")
+    return True
