@@ -22,7 +22,7 @@ from arbormax.data.folds import assign_folds
 from arbormax.errors import InputError, OptionError
 from arbormax.functional.probabilities import flat_node_log_probs
 from arbormax.model.settings import TrainConfig
-from arbormax.studies.crossval import read_json
+from arbormax.studies.result_folder import read_json
 from arbormax.studies.evaluate import Evaluation, evaluate_log_probs
 from arbormax.taxonomy import Taxonomy
 from arbormax.training import Hardware, fit

@@ -4,6 +4,7 @@ from arbormax.studies.compare import Comparison, compare
 from arbormax.studies.crossval import CrossValidation, crossval
 from arbormax.studies.evaluate import Evaluation, evaluate
 from arbormax.studies.search import SearchError, SearchResult, SearchSpace, search
+from arbormax.studies.train import TrainedModel, train_model
 
 __all__ = [
     "Comparison",
@@ -12,8 +13,10 @@ __all__ = [
     "SearchError",
     "SearchResult",
     "SearchSpace",
+    "TrainedModel",
     "compare",
     "crossval",
     "evaluate",
     "search",
+    "train_model",
 ]

@@ -1,6 +1,6 @@
-"""Heads compared with everything else equal: the same seeds, folds and batches.
+"""A comparison of heads that are trained with the same seeds, folds and batches.
 
-n examples that are measured, S seeds.
+n evaluated examples, S seeds.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from arbormax.data.examples import Examples
 from arbormax.errors import OptionError
 from arbormax.heads import HEADS
 from arbormax.metrics import MEASURES
-from arbormax.metrics.bootstrap import Interval, check_options, paired_differences
+from arbormax.metrics.bootstrap import check_options, paired_differences
 from arbormax.metrics.registry import COSTS, compared_measures, shown_measures
 from arbormax.model.settings import TrainConfig, sibling_options
 from arbormax.studies.crossval import (
     EpochsFrom,
-    Ledger,
-    Measured,
     Progress,
     crossval,
+    ignore_progress,
     mean_and_std,
-    measure,
-    silent,
+    train_and_measure,
 )
+from arbormax.studies.result_folder import Measured, ResultFolder
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.fit import check_examples
 from arbormax.training.hardware import ONE_DEVICE, Hardware
@@ -71,22 +70,22 @@ class Difference:
         return f"{title}: {difference} ({100 * self.level:g} %): {self.verdict}"
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
+        """All fields, the verdict and the sentence, ready for JSON."""
         names = ("head", "baseline", "measure", "mean", "low", "high", "level", "verdict", "sentence")
         return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Every head with every seed, and how the heads differ from the baseline."""
+    """The measures of each head and seed, and the differences of the heads from the baseline."""
 
     config: TrainConfig
     heads: tuple[str, ...]
     seeds: tuple[int, ...]
     measured_on: str  # "test" or "folds"
-    records: tuple[dict[str, Any], ...]  # one for each head and seed; over folds, the measures of all predictions
+    records: tuple[dict[str, Any], ...]  # one for each head and seed; with folds, the measures of all predictions
     differences: tuple[Difference, ...]  # of each other head from the baseline, in each measure
-    predicted: Mapping[str, np.ndarray]  # head → (S, n) int64 nodes; -1 for the never validated
+    predicted: Mapping[str, np.ndarray]  # head → (S, n) int64 nodes; -1 if never validated
 
     def table(self) -> dict[str, dict[str, dict[str, float | None]]]:
         """head → measure → `mean` and `std` over the seeds; the deviation of a single seed is None."""
@@ -97,7 +96,7 @@ class Comparison:
         return rows
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the predictions, ready for JSON."""
+        """All fields except the predictions, ready for JSON."""
         return {
             "config": self.config.model_dump(mode="json", exclude={"head", "seed"}),
             "heads": list(self.heads),
@@ -115,7 +114,7 @@ def compare(
     examples: Examples,
     test: Examples | None = None,
     *,
-    heads: Sequence[str] = ("flat", "hierarchical", "shared"),
+    heads: Sequence[str] | None = None,
     seeds: Sequence[int] = (0, 1, 2),
     folds: int = 4,
     hardware: Hardware = ONE_DEVICE,
@@ -125,110 +124,106 @@ def compare(
     level: float = 0.95,
     epochs_from: EpochsFrom = "inner",
 ) -> Comparison:
-    """Train every head with every seed, measure on `test` or by cross-validation, and bootstrap the differences.
+    """Train each head with each seed, measure on `test` or by cross-validation, and bootstrap the differences.
 
-    For one seed, all heads get the same folds or the same held-out part, the same batches and the same first weights
-    of the encoder. The baseline is `flat`, or the first head where `flat` is not among them.
+    `heads` are all registered heads by default. For one seed, all heads have the same folds or held-out part, the same
+    batches and the same initial weights of the encoder. The baseline is `flat`, or the first head without `flat`.
 
-    With `folder`, what is finished is kept there: a call that is started again, also with more seeds or heads, runs
-    only what is missing.
+    With `folder`, finished trainings are saved there; a restarted call, also with more seeds or heads, runs only the
+    missing ones.
     """
+    heads = _all_heads() if heads is None else heads
     settings = _settings(config, heads, seeds, len(examples))
     check_examples(examples, taxonomy, "train")
     check_options(compared_measures(), resamples, level)
-    how: dict[str, Any] = {"folds": folds, "epochs_from": epochs_from}
+    evaluation: dict[str, Any] = {"folds": folds, "epochs_from": epochs_from}
     if test is not None:
         check_examples(test, taxonomy, "test")
-        how = {"test": test.digest()}
-    first = run_identity(next(iter(settings.values())), taxonomy, examples, **how)
-    shared = {name: value for name, value in first.items() if name not in ("head", "seed")}
-    ledger = Ledger(folder, shared, "a comparison")
-    told = progress or silent
+        if epochs_from == "fold":
+            raise OptionError("'fold' requires cross-validation, without test examples", argument="epochs_from")
+        evaluation = {"test": test.digest()}
+    identity = run_identity(next(iter(settings.values())), taxonomy, examples, **evaluation)
+    results = ResultFolder(
+        folder, {name: value for name, value in identity.items() if name not in ("head", "seed")}, "comparison"
+    )
+    report = progress or ignore_progress
     parts = 1 if test is not None else folds
     total = len(settings) * parts
     records, predicted = [], {head: np.empty((len(seeds), len(test or examples)), np.int64) for head in heads}
-    for place, ((head, seed), own) in enumerate(settings.items()):
+    for index, ((head, seed), own) in enumerate(settings.items()):
         name, stage = f"{head}-seed-{seed}", f"{head}, seed {seed}"
-        told(stage, place * parts, total)
-        if test is not None:
-            done = ledger.get(name)
-            if done is None:
-                done = measure(own, taxonomy, examples, test, hardware=hardware, folder=ledger.place(name))
-                ledger.put(name, done)
-        else:
-            done = _crossvalidated(
+        report(stage, index * parts, total)
+        place = results.training_folder(name)
+        if test is None:
+            measured = _crossval(
                 own,
                 taxonomy,
                 examples,
                 folds,
                 hardware=hardware,
-                folder=ledger.place(name),
-                progress=partial(_inside, told, stage, place * folds, total),
+                folder=place,
+                progress=partial(_report_part, report, stage, index * folds, total),
                 epochs_from=epochs_from,
             )
-        records.append({"head": head, "seed": seed, **done.metrics})
-        predicted[head][seeds.index(seed)] = done.predicted
-    told("bootstrap of the differences", total, total)
+        elif (finished := results.get(name)) is not None:
+            measured = finished
+        else:
+            measured = train_and_measure(own, taxonomy, examples, test, hardware=hardware, folder=place)
+            results.put(name, measured)
+        records.append({"head": head, "seed": seed, **measured.metrics})
+        predicted[head][seeds.index(seed)] = measured.predicted
+    report("bootstrap of the differences", total, total)
     true_n, baseline = (test or examples).nodes, "flat" if "flat" in heads else heads[0]
-    at = predicted[baseline][0] >= 0  # the only example of its label is never validated, whatever the seed
-    found = paired_differences(
-        true_n[at],
-        {head: rows[:, at] for head, rows in predicted.items()},
-        baseline,
-        taxonomy,
-        resamples=resamples,
-        level=level,
-    )
+    at = predicted[baseline][0] >= 0  # the only example of a label is never validated, for any seed
+    sides = {head: rows[:, at] for head, rows in predicted.items()}
+    intervals = paired_differences(true_n[at], sides, baseline, taxonomy, resamples=resamples, level=level)
     return Comparison(
         config=config,
         heads=tuple(heads),
         seeds=tuple(seeds),
         measured_on="folds" if test is None else "test",
         records=tuple(records),
-        differences=tuple(_differences(found, baseline, level)),
+        differences=tuple(
+            Difference(head, baseline, measure, *interval, level)
+            for head, by_measure in intervals.items()
+            for measure, interval in by_measure.items()
+        ),
         predicted=predicted,
     )
 
 
-def _crossvalidated(*given: Any, **options: Any) -> Measured:
+def _all_heads() -> tuple[str, ...]:
+    """The registered heads, with the usual baseline first."""
+    return tuple(sorted(HEADS.names, key=lambda name: name != "flat"))
+
+
+def _crossval(*given: Any, **options: Any) -> Measured:
     result = crossval(*given, **options)
-    of_folds = {"fold_mean": result.mean, "fold_std": result.std, "never_validated": result.never_validated}
-    return Measured({**result.pooled, **of_folds}, result.predicted)
+    over_folds = {"fold_mean": result.mean, "fold_std": result.std, "never_validated": result.never_validated}
+    return Measured({**result.pooled, **over_folds}, result.predicted)
 
 
-def _inside(told: Progress, stage: str, before: int, total: int, part: str, done: int, parts: int) -> None:
-    """The progress of a cross-validation as a part of the whole."""
+def _report_part(report: Progress, stage: str, before: int, total: int, part: str, done: int, parts: int) -> None:
+    """Report the progress of one cross-validation as a part of the whole."""
     if done < parts:
-        told(f"{stage}, {part}", before + done, total)
-
-
-def _differences(found: Mapping[str, Mapping[str, Interval]], baseline: str, level: float) -> list[Difference]:
-    return [
-        Difference(head, baseline, measure, *interval, level)
-        for head, intervals in found.items()
-        for measure, interval in intervals.items()
-    ]
+        report(f"{stage}, {part}", before + done, total)
 
 
 def _settings(
     config: TrainConfig, heads: Sequence[str], seeds: Sequence[int], items: int
 ) -> dict[tuple[str, int], TrainConfig]:
-    """The settings of every training, seed by seed; raises for whatever one of them would meet."""
+    """The settings of each training by head and seed; raises before the first training if one of them is invalid."""
     for head in heads:
         HEADS.check(head, argument="heads")
-    for what, values in (("head", heads), ("seed", seeds)):
+    for name, values in (("heads", heads), ("seeds", seeds)):
         if not values or len(set(values)) != len(values):
-            raise OptionError(f"a comparison needs one {what} or more, each once; found {tuple(values)}")
+            raise OptionError(f"expected at least one, each once, found {tuple(values)}", argument=name)
     if any(not isinstance(seed, int) or not 0 <= seed < 2**32 for seed in seeds):
-        raise OptionError(f"seeds are whole numbers from 0, found {tuple(seeds)}")
-    spoken, refusing = sibling_options(config), [head for head in heads if not HEADS[head].sibling_options]
-    if spoken and refusing:
-        speak, these = ("speaks", "this option") if len(spoken) == 1 else ("speak", "these options")
-        know = "knows" if len(refusing) == 1 else "know"
-        raise OptionError(
-            f"{', '.join(spoken)} {speak} of siblings, of which {' and '.join(refusing)} {know} nothing: in a "
-            f"comparison everything is equal but the head, so leave {these} out"
-        )
+        raise OptionError(f"expected integers from 0 to 2**32 - 1, found {tuple(seeds)}", argument="seeds")
+    without_siblings = [head for head in heads if not HEADS[head].sibling_options]
+    if without_siblings and (options := sibling_options(config)):
+        message = f"acts on sibling groups, not available in {', '.join(without_siblings)}; compare without it"
+        raise OptionError(parts=[OptionError(message, argument=name) for name in options])
     return {
         (head, seed): config.model_copy(update={"head": head, "seed": seed}).resolved(items)
         for seed in seeds

@@ -35,9 +35,8 @@ def open_run(checkpoint: Path, identity: dict[str, Any], resume: bool, write: bo
             raise OptionError(
                 f"{folder} contains an unfinished run; resume it or choose another folder", fix={"resume": True}
             )
-    elif record.exists():
-        if differences := describe_differences(json.loads(record.read_text("utf-8")), identity):
-            raise OptionError(f"{folder} contains another run, which these settings cannot resume: {differences}")
+    elif record.exists() and (differences := describe_differences(json.loads(record.read_text("utf-8")), identity)):
+        raise OptionError(f"{folder} contains another run, which these settings cannot resume: {differences}")
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     if write:
         write_file(record, json.dumps(identity, indent=2))
