@@ -130,10 +130,10 @@ def test_a_fold_that_was_cut_short_goes_on_from_its_state(tmp_path, monkeypatch)
     ("change", "message"),
     [
         ({"config": TINY.model_copy(update={"seed": 1})}, "seed was 0, now 1"),
-        ({"examples": toy(36)}, "examples was"),
+        ({"examples": toy(36)}, "other training examples"),
         ({"folds": 3}, "folds was 2, now 3"),
         ({"epochs_from": "fold"}, "epochs_from was 'inner', now 'fold'"),
-        ({"taxonomy": am.Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "u"]})}, "taxonomy was"),
+        ({"taxonomy": am.Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "u"]})}, "another taxonomy"),
     ],
 )
 def test_a_folder_of_another_cross_validation_is_refused(tmp_path, change, message):
@@ -146,7 +146,7 @@ def test_a_folder_of_another_cross_validation_is_refused(tmp_path, change, messa
 def test_a_damaged_record_is_told_by_its_name(tmp_path):
     crossval(TINY, TAX, toy(), folds=2, folder=tmp_path)
     (tmp_path / "fold-1.json").write_text("{")
-    with pytest.raises(InputError, match=r"fold-1\.json is not whole JSON"):
+    with pytest.raises(InputError, match=r"fold-1\.json is not complete JSON"):
         crossval(TINY, TAX, toy(), folds=2, folder=tmp_path)
 
 
