@@ -154,8 +154,8 @@ def test_a_damaged_record_is_told_by_its_name(tmp_path):
     ("change", "message"),
     [
         ({"folds": 1}, "folds: expected 2 to"),
-        ({"epochs_from": "outer"}, "epochs_from is"),
-        ({"epochs_from": "fold", "config": TINY.model_copy(update={"validation": 0})}, "no early stopping"),
+        ({"epochs_from": "outer"}, "epochs_from: expected"),
+        ({"epochs_from": "fold", "config": TINY.model_copy(update={"validation": 0})}, "validation=0 disables early stopping"),
         ({"examples": Examples([], np.zeros(0))}, "no examples"),
         ({"examples": Examples(["u", "v"], [99, 99])}, "node ids"),
     ],
