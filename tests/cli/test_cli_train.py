@@ -67,7 +67,7 @@ def test_settings_reach_the_model(run, texts, tmp_path):
 def test_the_preset_of_the_paper_is_known():
     from arbormax.cli.options import ModelOptions
 
-    config = ModelOptions(preset="paper", clip=0.0).config()
+    config = ModelOptions(preset="paper", settings={"clip": 0.0}).config()
     assert config.encoder == "bilstm"
     assert config.batch_size == 10
     assert config.clip is None
@@ -147,14 +147,14 @@ def test_a_module_that_fails_is_told(refused, texts, tmp_path, monkeypatch):
         (["--head", "wide"], "head"),
         (["--preset", "papre"], "did you mean 'paper'"),
         (["--epochs", "0"], "epochs"),
-        (["--batch-size", "-1"], "batch_size"),
-        (["--learning-rate", "0"], "learning_rate"),
-        (["--learning-rate", "nan"], "learning_rate"),
+        (["--batch-size", "-1"], "--batch-size"),
+        (["--learning-rate", "0"], "--learning-rate"),
+        (["--learning-rate", "nan"], "--learning-rate"),
         (["--seed", "-1"], "seed"),
         (["--precision", "8"], "precision"),
         (["--validation", "1"], "validation"),
         (["--class-weight", "heavy"], None),
-        (["--label-smoothing", "1"], "label_smoothing"),
+        (["--label-smoothing", "1"], "--label-smoothing"),
         (["--gamma", "1", "--head", "flat"], "--head hierarchical"),
         (["-o", "dimm=8"], "did you mean 'dim'"),
         (["-o", "dim"], "KEY=VALUE"),
@@ -227,7 +227,7 @@ def test_a_folder_that_cannot_be_read_is_one_line(refused, texts, tmp_path, monk
     def denied(*_, **__):
         raise PermissionError(13, "Permission denied", str(tmp_path / "m"))
 
-    monkeypatch.setattr("arbormax.training.fit", denied)
+    monkeypatch.setattr("arbormax.studies.train.fit", denied)
     message = refused("train", texts / "train.csv", "--out", tmp_path / "m", *SMALL)
     assert message == f"arbormax: {tmp_path / 'm'}: permission denied\n"
 

@@ -155,7 +155,7 @@ def test_a_damaged_record_is_told_by_its_name(tmp_path):
     [
         ({"folds": 1}, "folds: expected 2 to"),
         ({"epochs_from": "outer"}, "epochs_from: expected"),
-        ({"epochs_from": "fold", "config": TINY.model_copy(update={"validation": 0})}, "validation=0 disables early stopping"),
+        ({"epochs_from": "fold", "config": TINY.model_copy(update={"validation": 0})}, "early stopping is disabled; try validation=0.1"),
         ({"examples": Examples([], np.zeros(0))}, "no examples"),
         ({"examples": Examples(["u", "v"], [99, 99])}, "node ids"),
     ],

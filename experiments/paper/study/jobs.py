@@ -22,8 +22,8 @@ from arbormax.data.folds import assign_folds
 from arbormax.errors import InputError, OptionError
 from arbormax.functional.probabilities import flat_node_log_probs
 from arbormax.model.settings import TrainConfig
-from arbormax.studies.result_folder import read_json
 from arbormax.studies.evaluate import Evaluation, evaluate_log_probs
+from arbormax.studies.result_folder import read_json
 from arbormax.taxonomy import Taxonomy
 from arbormax.training import Hardware, fit
 from study.choice import Choice

@@ -86,7 +86,8 @@ def crossval(
     config = config.resolved(len(examples))
     check_examples(examples, taxonomy, "train")
     if epochs_from == "fold" and config.validation == 0:
-        raise OptionError("'fold' stops early, but validation=0 disables early stopping", argument="epochs_from")
+        message = "'fold' stops early, but early stopping is disabled"
+        raise OptionError(message, argument="epochs_from", fix={"validation": 0.1})
     fold_n = assign_folds(examples.nodes, folds, config.seed)
     identity = run_identity(config, taxonomy, examples, folds=folds, epochs_from=epochs_from)
     results = ResultFolder(folder, identity, "cross-validation")
