@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from arbormax._files import to_plain
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import check_no_table_options, is_dataset, read_file
@@ -71,7 +72,7 @@ def evaluate(
         )
     examples = _read(data, split, table, labels, loaded.taxonomy)
     with output.progress_bar("evaluating", len(examples)) as advance:
-        record, predicted = evaluation(
+        record, found = evaluation(
             loaded,
             examples,
             command=errors.command_line(ctx),
@@ -80,17 +81,15 @@ def evaluate(
             progress=advance,
         )
     if predictions is not None:
-        _write_predictions(predictions, examples, predicted.tolist(), loaded.taxonomy)
+        _write_predictions(predictions, examples, found.predicted.tolist(), loaded.taxonomy)
     if out is not None:
         saved = Record.read(model)
         record.training, record.data = saved.training, saved.data
         record.write_evaluation(out)
-    metrics = record.test
-    assert metrics is not None
     if json:
-        output.print_json(metrics)
+        output.print_json(found.metrics)
     else:
-        output.print_result(output.measure_table(metrics, f"{model} on {data}"))
+        output.print_result(output.measure_table(to_plain(found.metrics), f"{model} on {data}"))
     for path in (out, predictions):
         if path is not None:
             output.print_status(f"written: {path}")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from operator import index
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -32,6 +32,9 @@ from arbormax.sklearn.inputs import as_taxonomy, to_python
 from arbormax.sklearn.labels import LabelFormat, Labels
 from arbormax.taxonomy import Taxonomy
 
+if TYPE_CHECKING:
+    from arbormax.studies.record import Record
+
 RECORD = "classifier.json"
 
 
@@ -47,6 +50,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     run_: Run | None
     n_iter_: int
     _format: LabelFormat
+    _evaluated: Record | None = None  # the last evaluation
 
     # ------------------------------------------------------------ to be defined
 
@@ -115,6 +119,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def _set_model(self, model: Model, label_format: LabelFormat, classes: np.ndarray, run: Run | None) -> None:
         self.model_, self.taxonomy_, self.classes_ = model, model.taxonomy, classes
         self._format, self.run_ = label_format, run
+        self._evaluated = None
         if run is not None:
             self.n_iter_ = run.epochs
 
@@ -214,13 +219,17 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)))
 
     def evaluate(self, X: Any, y: Any) -> dict[str, Any]:
-        """All measures by name: of the most probable classes, of the likelihood and of the calibration."""
+        """All measures by name: of the most probable classes, of the likelihood and of the calibration.
+
+        `save` writes the measures of the last evaluation, so that `arbormax report` can show them.
+        """
         check_is_fitted(self)
         inputs, raw = self._check_pairs(X, y, reset=False)
         examples = Examples(inputs, self._find_nodes(raw, self._labels))
-        from arbormax.studies.evaluate import evaluate
+        from arbormax.studies.record import evaluation
 
-        return evaluate(self.model_, examples, bounded_batch(self.taxonomy_)).metrics
+        self._evaluated, found = evaluation(self.model_, examples, batch_size=bounded_batch(self.taxonomy_))
+        return found.metrics
 
     @property
     def _labels(self) -> Labels:
@@ -228,13 +237,19 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     # ------------------------------------------------------------------ on disk
 
-    def save(self, folder: str | os.PathLike[str], metrics: Mapping[str, Any] | None = None) -> Path:
+    def save(
+        self, folder: str | os.PathLike[str], metrics: Mapping[str, Any] | None = None, *, texts: bool = True
+    ) -> Path:
         """Write the fitted classifier to a folder of safetensors, JSON and text files, without pickle.
 
-        `metrics` go to metrics.json and to the model card, for example `{"test": clf.evaluate(X, y)}`.
+        The folder's metrics.json and model card have the measures of the last `evaluate`, and `metrics` of your own,
+        for example `{"valid": {"accuracy": 0.9}}`. Without `texts` no example texts are written to metrics.json.
         """
         check_is_fitted(self)
-        path = save_model(self.model_, Path(folder), dict(metrics or {}))
+        from arbormax.studies.record import of_classifier
+
+        content = of_classifier(self.run_, self._evaluated, metrics, texts=texts)
+        path = save_model(self.model_, Path(folder), content.to_dict())
         names = getattr(self, "feature_names_in_", None)
         record = {
             "taxonomy": self.taxonomy_.fingerprint,

@@ -6,7 +6,7 @@ Training, evaluation and both estimators write it; the report and the model card
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
-from torch import Tensor
 
 from arbormax._files import to_plain, write_file
 from arbormax._version import __version__
@@ -23,12 +22,12 @@ from arbormax.model.folder import ModelFolderError, format_metrics, read_metrics
 from arbormax.model.network import Model
 from arbormax.model.settings import TrainConfig
 from arbormax.studies.details import Details, Recorder, build_details
-from arbormax.studies.evaluate import evaluate_log_probs
+from arbormax.studies.evaluate import Evaluation, evaluate
 from arbormax.taxonomy import Taxonomy
 
 if TYPE_CHECKING:
+    from arbormax.model.run import Run
     from arbormax.studies.compare import Comparison
-    from arbormax.training import Run
 
 
 class Training(BaseModel):
@@ -51,16 +50,8 @@ class Training(BaseModel):
     @classmethod
     def of(cls, run: Run, **known: Any) -> Training:
         """The record of a finished training; `known` has the fields that the run does not know."""
-        return cls(
-            epochs=run.epochs,
-            best_epoch=run.best_epoch,
-            valid_macro_f1=run.valid_macro_f1,
-            curve=[to_plain(epoch) for epoch in run.curve],
-            seconds=round(run.seconds, 3),
-            parameters=run.model.num_parameters,
-            device=str(run.model.device),
-            **known,
-        )
+        fields = {**to_plain(run.to_record()), "seconds": round(run.seconds, 3)}
+        return cls(**fields, parameters=run.model.num_parameters, device=str(run.model.device), **known)
 
 
 class Record(BaseModel):
@@ -82,20 +73,38 @@ class Record(BaseModel):
             raise ModelFolderError(f"the metrics.json of {folder} does not follow the schema: {error}") from error
 
     def to_dict(self, *, details: bool = True) -> dict[str, Any]:
-        """The record ready for JSON, without `details` if so wished."""
+        """The record ready for JSON, with or without its details."""
         parts = {name: value for name, value in self.model_dump().items() if value is not None}
         if not details:
             parts.pop("details", None)
         return parts
 
-    def dumps(self) -> str:
-        """The text of metrics.json."""
-        return format_metrics(self.to_dict())
-
     def write_evaluation(self, path: Path) -> None:
         """Write the file of an evaluation, which has its measures at the top level."""
         parts = self.to_dict()
         write_file(path, format_metrics({**parts.pop("test", {}), **parts}).encode())
+
+
+def of_classifier(
+    run: Run | None,
+    evaluated: Record | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    *,
+    texts: bool = True,
+) -> Record:
+    """The record of a classifier: its training, its last evaluation, and metrics of the caller's own.
+
+    The details of the evaluation are left out if the caller's own test measures are of another evaluation.
+    """
+    record = Record() if evaluated is None else evaluated.model_copy(deep=True)
+    own = to_plain(metrics or {})
+    if "test" in own and own["test"] != record.test:
+        record.details = None
+    if record.details is not None and not texts:
+        record.details["confusions"].pop("examples", None)
+    if run is not None:
+        record.training = Training.of(run)
+    return Record.model_validate({**record.to_dict(), **own})
 
 
 def build(
@@ -130,20 +139,14 @@ def evaluation(
     *,
     command: str = "",
     texts: bool = True,
-    batches: Iterable[Tensor] | None = None,
     batch_size: int = 256,
     progress: Callable[[int], None] | None = None,
-) -> tuple[Record, np.ndarray]:
-    """The measures and details of a model on labelled examples, and the predicted leaves (n,) as nodes.
-
-    `batches` are the node log-probabilities (B, N) of the examples if they are known already. Without `texts` the
-    details quote no text.
-    """
+) -> tuple[Record, Evaluation]:
+    """The record and the result of evaluating a model on labelled examples; without `texts` it quotes no text."""
     recorder = Recorder(model.taxonomy)
-    scored = model.node_log_probs(examples.inputs, batch_size) if batches is None else batches
-    found = evaluate_log_probs(scored, examples, model.taxonomy, progress, recorder)
+    found = evaluate(model, examples, batch_size, progress, recorder)
     details = {**origin(command, model.config), **recorder.details(examples, found.predicted, texts=texts)}
-    return Record(test=to_plain(found.metrics), details=details), found.predicted
+    return Record(test=to_plain(found.metrics), details=details), found
 
 
 def comparison(
