@@ -1,4 +1,4 @@
-"""A hierarchical classifier in Lightning: the module is the usual one, its last layer is swapped."""
+"""A hierarchical classifier in Lightning: replace the last layer of the network."""
 
 import pytorch_lightning as pl
 import torch

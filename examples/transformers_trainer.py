@@ -1,9 +1,9 @@
-"""A classifier of Hugging Face's transformers with a head that knows the tree, trained by its Trainer.
+"""Train a classifier of Hugging Face transformers with a hierarchical head and the Trainer.
 
     python examples/transformers_trainer.py --model sentence-transformers/all-MiniLM-L6-v2
 
-Without --model a tiny BERT with random weights and the texts' own words is trained, which needs no download. Some texts
-are labelled by a branch of the tree only.
+Without --model, the example trains a tiny BERT with random weights, which needs no download. Some texts have coarse
+labels.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ WORDS = {
     "lamp": ["desk lamp", "light bulb"],
     "hose": ["garden hose", "sprinkler"],
     "spade": ["spade", "shovel"],
-    "kitchen": ["frying cleaver", "steel knife"],  # a branch: pan or knife, nobody knows
+    "kitchen": ["frying cleaver", "steel knife"],  # a coarse label: pan or knife
 }
 PAIRS = [
     (f"{before} {word}", label) for label, words in WORDS.items() for word in words for before in ("a", "the", "my")
 ]
 
 
-def tiny() -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase]:
+def tiny_bert() -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizerBase]:
     words = sorted({word for text, _ in PAIRS for word in text.split()})
     known = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words])}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(known, "[UNK]"))
@@ -46,7 +46,7 @@ def tiny() -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokeniz
         num_attention_heads=2,
         intermediate_size=64,
         num_labels=TAX.num_leaves,
-        initializer_range=0.2,  # there is nothing pretrained in it
+        initializer_range=0.2,  # the weights are not pretrained
     )
     torch.manual_seed(0)
     marks = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
@@ -56,7 +56,7 @@ def tiny() -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokeniz
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", help="folder or name on the hub; a tiny one is made unless given")
+    parser.add_argument("--model", help="folder, or name on the hub; default: a tiny BERT")
     parser.add_argument("--epochs", type=int, default=40)
     args = parser.parse_args()
     if args.model:
@@ -64,7 +64,7 @@ def main() -> None:
         model = kind.from_pretrained(args.model, num_labels=TAX.num_leaves)
         tokenizer = transformers.AutoTokenizer.from_pretrained(args.model)
     else:
-        model, tokenizer = tiny()
+        model, tokenizer = tiny_bert()
     rate = 5e-5 if args.model else 5e-3
 
     am.replace_head(model, TAX, keep_rows=False)
@@ -86,7 +86,7 @@ def main() -> None:
             settings,
             train_dataset=data,
             processing_class=tokenizer,
-            compute_loss_func=am.trainer_loss(model),  # labels are nodes; without it they are class ids
+            compute_loss_func=am.trainer_loss(model),  # the labels are node ids
         )
         trainer.train()
         trainer.save_model(folder)
@@ -96,9 +96,9 @@ def main() -> None:
         for text in ("my shovel", "a desk lamp", "the steel cleaver"):
             leaves = loaded(**tokenizer(text, return_tensors="pt")).logits
             node = am.decode.threshold(am.functional.flat_node_log_probs(leaves, TAX), TAX, tau=0.7)
-            path = "/".join(TAX.path(int(node[0]))) or "nothing"
-            answer = pipe(text)[0]
-            print(f"{text!r:20} {answer['label']:8} {answer['score']:.2f}   more certain than 70 %: {path}")
+            path = "/".join(TAX.path(int(node[0]))) or "the root"
+            best = pipe(text)[0]
+            print(f"{text!r:20} {best['label']:8} {best['score']:.2f}   probability above 0.7: {path}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Every code block of the README and the docs runs, page by page; two pages have tests of their own, see ELSEWHERE."""
+"""Every code block of the README and the docs runs; the pages in ELSEWHERE have their own tests."""
 
 import re
 import shlex
@@ -14,32 +14,32 @@ FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]*)\")?\n(.*?)^```$", re.DOTALL |
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """The code blocks of a page in a language, but for files that it shows."""
+    """The code blocks of a page in a language, except files with a title."""
     return [code for said, title, code in FENCE.findall(page.read_text("utf-8")) if said == language and not title]
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty working folder, and a way to put the files there that a page shows."""
+    """An empty working folder, and a function that writes the files of a page there."""
     monkeypatch.chdir(tmp_path)
 
-    def lay(page: Path) -> None:
+    def write_files(page: Path) -> None:
         for _, title, content in FENCE.findall(page.read_text("utf-8")):
             if re.fullmatch(r"[\w-]+\.\w+", title):
                 (tmp_path / title).write_text(content, "utf-8")
 
-    return lay
+    return write_files
 
 
-@pytest.mark.filterwarnings("ignore:.*does not have many workers")  # Lightning, about sets of a page's size
-@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # Lightning's own call of torch
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")  # Lightning warns about small data
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # Lightning calls torch this way
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_python_blocks_of_a_page_run(page, capsys, folder):
     folder(page)
     exec(compile("\n".join(blocks(page, "python")), page.name, "exec"), {"__name__": "page"})
 
 
-def test_the_lines_that_from_flat_adds_are_run():
+def test_the_new_lines_of_from_flat_are_run():
     page = ROOT / "docs" / "from-flat.md"
     code = "\n".join(blocks(page, "python"))
     added = re.findall(r"^\+ +(.*)$", "".join(blocks(page, "diff")), re.MULTILINE)
@@ -47,7 +47,7 @@ def test_the_lines_that_from_flat_adds_are_run():
     assert not [line for line in added if line not in code]
 
 
-def test_no_code_hides_from_the_tests():
+def test_every_python_block_is_tested():
     for page in ALL:
         fences = re.findall(r"^\s*```+ *(\w.*)$", page.read_text("utf-8"), re.MULTILINE)
         odd = [f for f in fences if re.match(r"(py\b|python|pycon|Python)", f) and f != "python"]
@@ -69,13 +69,13 @@ def test_the_commands_of_the_first_five_minutes_run(folder, monkeypatch):
     for line in lines:
         words = shlex.split(line)
         assert words[0] == "arbormax"
-        told = CliRunner().invoke(app, words[1:], prog_name="arbormax")
-        assert told.exit_code == 0, (line, told.output)
+        result = CliRunner().invoke(app, words[1:], prog_name="arbormax")
+        assert result.exit_code == 0, (line, result.output)
     assert "home > kitchen > pan" in Path("answers.csv").read_text("utf-8")
 
 
 def commands(page: Path) -> list[list[str]]:
-    """The arguments of every call of arbormax that a page shows in a block, fenced or indented."""
+    """The arguments of every call of arbormax in a block of a page, fenced or indented."""
     text = page.read_text("utf-8")
     fenced = "".join(code for _, _, code in FENCE.findall(text))
     lines = re.findall(r"^(arbormax [a-z].*)$", fenced, re.MULTILINE)
@@ -84,8 +84,8 @@ def commands(page: Path) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page", [page for page in ALL if commands(page)], ids=lambda page: page.name)
-def test_the_commands_that_a_page_shows_are_understood(page):
-    """Some need hours, or a file of the reader's: they are parsed, not run."""
+def test_the_commands_of_a_page_parse(page):
+    """Commands may need hours or a file of the reader, so they are parsed and not run."""
     import typer
 
     from arbormax.cli.app import app
@@ -109,7 +109,15 @@ def test_the_tables_of_names_are_those_of_the_registries():
 
 
 GOODS = {"home/kitchen/pan": "steel frying pan", "home/kitchen/knife": "bread knife", "garden/hose": "garden hose"}
-RUN = ("train", "predict", "compare", "crossval", "search", "explain", "report")  # others wait, or need a network
+RUN = (
+    "train",
+    "predict",
+    "compare",
+    "crossval",
+    "search",
+    "explain",
+    "report",
+)  # the others keep running, or need a network
 
 
 @pytest.mark.slow
@@ -131,13 +139,13 @@ def test_the_commands_of_a_page_run_one_after_another(name, folder, monkeypatch)
         "reviews-test.csv": "text,label",
     }.items():
         Path(file).write_text("\n".join([head, *rows]) + "\n", "utf-8")
-    # a dataset by name, with test texts of its own, would be large or not be here
+    # files replace a dataset, which would be large or missing
     here = {"trec": ["reviews.csv", "--test", "reviews-test.csv"]}
     lines = [[one for word in words for one in here.get(word, [word])] for words in commands(page) if words[0] in RUN]
     assert lines
     for words in lines:
-        told = CliRunner().invoke(app, words, prog_name="arbormax")
-        assert told.exit_code == 0, (words, told.output)
+        result = CliRunner().invoke(app, words, prog_name="arbormax")
+        assert result.exit_code == 0, (words, result.output)
 
 
 def test_the_site_lists_every_page():
@@ -167,7 +175,7 @@ def test_the_tour_runs(capsys, monkeypatch):
     assert "mistake_severity" in printed
 
 
-def test_links_between_pages_lead_somewhere():
+def test_links_between_pages_have_a_target():
     for page in [*PAGES, *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
         prose = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
         for target in re.findall(r"\]\(([^)#]+)\)", prose):
@@ -175,7 +183,7 @@ def test_links_between_pages_lead_somewhere():
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_every_measure_that_evaluate_gives_is_documented():
+def test_every_measure_of_evaluate_is_documented():
     import torch
 
     import arbormax as am

@@ -1,4 +1,4 @@
-"""`make docs`: the site is built without a warning, and reading it loads nothing from another address."""
+"""`make docs` builds the site without warnings, and its pages load nothing from other addresses."""
 
 import os
 import re
@@ -11,12 +11,12 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LOADING = {"src", "srcset", "poster", "data", "action", "background"}
-SPACES = "http://www.w3.org/"  # names of XML, which nobody fetches
+NAMESPACES = "http://www.w3.org/"  # XML namespaces, which are not loaded
 ADDRESS = re.compile(r"(?:https?:)?//[\w$\[]")
 
 
 class Loads(HTMLParser):
-    """What a page makes a browser fetch."""
+    """The addresses that a browser loads for a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,27 +29,27 @@ class Loads(HTMLParser):
             if name in LOADING or (tag in ("link", "use", "image") and name in ("href", "xlink:href")):
                 self.found += [value] if ADDRESS.match(value or "") else []
             elif name == "style":
-                self.found += outside_of_styles(value or "")
+                self.found += addresses_in_styles(value or "")
 
     def handle_data(self, data):
         if self.script:
-            self.found += outside_of_scripts(data)
+            self.found += addresses_in_scripts(data)
         self.script = False
 
 
-def outside_of_styles(text: str) -> list[str]:
+def addresses_in_styles(text: str) -> list[str]:
     found = re.findall(r"(?:url\(\s*|@import\s+)[\"']?([^\"')\s;]+)", text)
     return [url for url in found if ADDRESS.match(url)]
 
 
-def outside_of_scripts(text: str) -> list[str]:
-    """Addresses that begin a string; those in comments and in messages load nothing."""
-    return [url for url in re.findall(r"[\"'`](https?://[^\"'`\s]*)", text) if not url.startswith(SPACES)]
+def addresses_in_scripts(text: str) -> list[str]:
+    """Addresses at the beginning of a string; those in comments and messages are not loaded."""
+    return [url for url in re.findall(r"[\"'`](https?://[^\"'`\s]*)", text) if not url.startswith(NAMESPACES)]
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    pytest.importorskip("mkdocs", reason="make docs installs it")
+    pytest.importorskip("mkdocs", reason="needs mkdocs, which make docs installs")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     built = subprocess.run(
@@ -69,15 +69,15 @@ def test_no_page_style_or_script_loads_from_another_address(site):
             page.feed(file.read_text("utf-8"))
             outside[file.name] = page.found
         elif file.suffix in (".css", ".svg"):
-            outside[file.name] = outside_of_styles(file.read_text("utf-8"))
+            outside[file.name] = addresses_in_styles(file.read_text("utf-8"))
         elif file.suffix == ".js":
-            outside[file.name] = outside_of_scripts(file.read_text("utf-8"))
+            outside[file.name] = addresses_in_scripts(file.read_text("utf-8"))
     assert len(outside) > 40
     assert not {name: found for name, found in outside.items() if found}
 
 
 @pytest.mark.slow
-def test_formulas_are_drawn_and_names_are_listed(site):
+def test_formulas_are_mathml_and_public_names_are_documented(site):
     formulas = (site / "mathematics.html").read_text("utf-8")
     assert formulas.count("<math") > 50
     assert "arithmatex" not in formulas
@@ -92,11 +92,11 @@ def test_formulas_are_drawn_and_names_are_listed(site):
     assert not missing
 
 
-def test_the_search_for_outside_addresses_finds_them():
+def test_the_helpers_find_outside_addresses():
     page = Loads()
     page.feed(
         '<link href="//a.org/x.css"><script src="https://b.org/x.js"></script><script>load("https://c.org")</script>'
         '<p style="background: url(http://d.org/x.png)"><a href="https://fine.org">fine</a><svg xmlns="http://www.w3.org/2000/svg">'
     )
     assert page.found == ["//a.org/x.css", "https://b.org/x.js", "https://c.org", "http://d.org/x.png"]
-    assert outside_of_styles('@import "https://e.org/x.css";') == ["https://e.org/x.css"]
+    assert addresses_in_styles('@import "https://e.org/x.css";') == ["https://e.org/x.css"]

@@ -1,4 +1,4 @@
-"""Every example runs, in its small form."""
+"""Every example runs, with little data."""
 
 import gzip
 import hashlib
@@ -54,7 +54,7 @@ def test_plain_torch(capsys, monkeypatch):
     assert float(capsys.readouterr().out.split()[-1]) > 0.9
 
 
-@pytest.mark.filterwarnings("ignore")  # of Lightning, about its own calls and the workers of so small a set
+@pytest.mark.filterwarnings("ignore")  # Lightning warns about its own calls and about small data
 def test_lightning(capsys, monkeypatch):
     pytest.importorskip("pytorch_lightning")
     run("lightning.py", monkeypatch)
@@ -62,7 +62,7 @@ def test_lightning(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["plain_torch.py", "lightning.py"])
-def test_the_short_ones_have_about_fifteen_lines(name):
+def test_the_short_examples_have_about_fifteen_lines(name):
     lines = [line for line in (EXAMPLES / name).read_text("utf-8").split('"""')[2].splitlines() if line.strip()]
     assert sum(not line.startswith(("import ", "from ")) for line in lines) <= 16
 
@@ -97,33 +97,33 @@ def test_images_of_clothes_from_the_data_folder(capsys, monkeypatch, clothes, tm
     assert min(map(float, accuracy)) > 0.8
 
 
-def test_images_of_clothes_are_fetched_and_checked(capsys, monkeypatch, clothes, tmp_path):
+def test_images_of_clothes_are_downloaded_and_verified(capsys, monkeypatch, clothes, tmp_path):
     module = runpy.run_path(str(EXAMPLES / "images.py"), run_name="images")
     monkeypatch.setattr("urllib.request.urlopen", lambda url, timeout: io.BytesIO(clothes[url.rsplit("/", 1)[1]]))
     with pytest.raises(SystemExit, match="not the published file"):
-        module["fashion"]()
+        module["load_fashion"]()
     assert not list((tmp_path / "fashion-mnist").iterdir())
     module["FILES"].update({name: hashlib.md5(content).hexdigest() for name, content in clothes.items()})
-    x, y, _, _ = module["fashion"]()
+    x, y, _, _ = module["load_fashion"]()
     assert x.shape == (200, 1, 28, 28)
     assert y.tolist() == [item % 10 for item in range(200)]
-    monkeypatch.setattr("urllib.request.urlopen", None)  # nothing is asked for twice
-    assert torch.equal(module["fashion"]()[0], x)
+    monkeypatch.setattr("urllib.request.urlopen", None)  # files are downloaded once
+    assert torch.equal(module["load_fashion"]()[0], x)
 
 
-def test_images_of_clothes_without_a_connection_say_where_files_go(monkeypatch, clothes):
+def test_without_a_connection_the_error_names_the_path_of_each_file(monkeypatch, clothes):
     def refuse(*args, **kwargs):
         raise OSError("no route")
 
     monkeypatch.setattr("urllib.request.urlopen", refuse)
-    with pytest.raises(SystemExit, match=r"no route.*save the file by hand as .*train-images-idx3-ubyte\.gz"):
+    with pytest.raises(SystemExit, match=r"no route.*save the file as .*train-images-idx3-ubyte\.gz"):
         run("images.py", monkeypatch, "--data", "fashion")
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(b"GIF89a", "no IDX file"), (idx(np.zeros(9, np.uint8))[:-1], "cut off")]
+    ("content", "message"), [(b"GIF89a", "not an IDX file"), (idx(np.zeros(9, np.uint8))[:-1], "incomplete")]
 )
-def test_images_from_a_broken_file_are_told(monkeypatch, clothes, tmp_path, content, message):
+def test_a_broken_image_file_is_an_error(monkeypatch, clothes, tmp_path, content, message):
     (tmp_path / "fashion-mnist" / NAMES[0]).write_bytes(gzip.compress(content))
     with pytest.raises(SystemExit, match=message):
         run("images.py", monkeypatch, "--data", "fashion")

@@ -1,4 +1,4 @@
-"""The import rules of the package, and what `import arbormax` loads."""
+"""The import rules of the package, and the modules that `import arbormax` loads."""
 
 import ast
 import subprocess
@@ -52,7 +52,7 @@ MODULES = {module_name(file): file for file in FILES}
 
 @cache
 def imports(file: Path) -> tuple[tuple[str, str | None], ...]:
-    """Every (module, name) that a file imports, also inside functions, but not for type checking alone."""
+    """Every (module, name) that a file imports, also inside functions, except for type checking."""
     found: list[tuple[str, str | None]] = []
 
     def visit(node: ast.AST) -> None:
@@ -104,7 +104,7 @@ def test_no_private_name_of_another_package_is_imported(file):
 
 
 def test_no_module_imports_itself_through_others():
-    """Lazy imports count: a cycle is a cycle wherever the import stands."""
+    """Imports inside functions count, too."""
     graph = {
         name: {found for found in own_imports(file) if found in MODULES and found != name}
         for name, file in MODULES.items()
@@ -126,7 +126,7 @@ def test_no_module_imports_itself_through_others():
                 path.pop()
 
 
-def test_nothing_in_the_package_imports_what_is_outside_of_it():
+def test_the_package_imports_nothing_of_tests_or_experiments():
     outside = {"tests", "benchmarks", "experiments", "examples", "trees", "oracles", "strategies"}
     for file in FILES:
         assert not {module.split(".")[0] for module, _ in imports(file)} & outside, file
@@ -157,7 +157,7 @@ def test_taxonomies_reports_and_registries_need_no_torch(module):
     assert "torch" not in loaded_by(f"import arbormax.{module}")
 
 
-def test_import_does_not_wake_the_compiler():
+def test_import_does_not_load_the_compiler():
     script = "import sys, torch; had = 'torch._dynamo' in sys.modules; import arbormax; arbormax.HierarchicalSoftmax; "
     script += "print(had or 'torch._dynamo' not in sys.modules)"
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
@@ -172,7 +172,7 @@ def test_the_command_line_prints_its_help_without_torch():
     assert output.split()[-1] == "False"
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_exists():
     import arbormax as am
 
     for name in am.__all__:

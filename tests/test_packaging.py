@@ -1,4 +1,4 @@
-"""The package as others get it: its citation, its version, completion, and the wheel in a fresh environment."""
+"""The package: citation, version, completion, and the wheel in a fresh environment."""
 
 import os
 import shutil
@@ -46,12 +46,12 @@ def test_the_citation_names_the_software_and_the_paper():
     assert paper["year"] == 2020
 
 
-def test_completion_is_shown_for_the_shell_that_asks():
+def test_completion_is_printed_for_the_current_shell():
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     command = "arbormax --show-completion; exit $?"
-    told = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, env=environment)
-    assert told.returncode == 0, told.stderr
-    assert "complete -o default -F _arbormax_completion arbormax" in told.stdout
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, env=environment)
+    assert result.returncode == 0, result.stderr
+    assert "complete -o default -F _arbormax_completion arbormax" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -61,10 +61,10 @@ def test_completion_is_shown_for_the_shell_that_asks():
 def test_commands_and_options_are_completed(line, expected):
     asked = {"_ARBORMAX_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     script = "from arbormax.cli import main; import sys; sys.argv = ['arbormax']; main()"
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env={**os.environ, **asked}
     )
-    assert expected in told.stdout.split(), told
+    assert expected in result.stdout.split(), result
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +72,13 @@ def built(tmp_path_factory):
     """The folder of a wheel and an sdist."""
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--outdir", folder, ROOT]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert told.returncode == 0, told.stdout + told.stderr
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stdout + result.stderr
     return folder
 
 
 @pytest.mark.slow
-def test_the_wheel_and_the_sdist_hold_what_they_should(built):
+def test_the_wheel_and_the_sdist_contain_the_right_files(built):
     (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
     names = set(zipfile.ZipFile(wheel).namelist())
     info = f"arbormax-{am.__version__}.dist-info"
@@ -91,11 +91,11 @@ def test_the_wheel_and_the_sdist_hold_what_they_should(built):
     about = zipfile.ZipFile(wheel).read(f"{info}/METADATA").decode()
     assert "Requires-Python: >=3.11" in about
     with tarfile.open(sdist) as archive:
-        held = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "pyproject.toml", "tests/conftest.py"} <= held
-    assert {f"src/{name}" for name in names if name.startswith("arbormax/")} <= held
-    tops = {name.partition("/")[0] for name in held if "/" in name}
-    assert tops == {"src", "tests", "docs", "examples", "benchmarks"}  # and none that is deeper, in a folder beside
+        files = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "pyproject.toml", "tests/conftest.py"} <= files
+    assert {f"src/{name}" for name in names if name.startswith("arbormax/")} <= files
+    tops = {name.partition("/")[0] for name in files if "/" in name}
+    assert tops == {"src", "tests", "docs", "examples", "benchmarks"}
     assert sdist.stat().st_size < 5_000_000
 
 
@@ -105,7 +105,7 @@ def test_the_wheel_installs_in_a_fresh_environment_and_works(built, tmp_path, ve
     python = shutil.which(f"python{version}")
     asked = [python, "-c", "import sys; print(*sys.version_info[:2], sep='.')"]
     if python is None or subprocess.run(asked, capture_output=True, text=True).stdout.strip() != version:
-        pytest.skip(f"there is no Python {version} here")
+        pytest.skip(f"Python {version} is not installed")
     resolved = [
         python,
         "-m",
@@ -118,7 +118,7 @@ def test_the_wheel_installs_in_a_fresh_environment_and_works(built, tmp_path, ve
         "torch",
     ]
     if subprocess.run(resolved, capture_output=True, timeout=600).returncode:
-        pytest.skip(f"the package index that is reached from here has no torch for Python {version}")
+        pytest.skip(f"the package index has no torch for Python {version}")
     (wheel,) = built.glob("*.whl")
     installs_and_works(python, wheel, tmp_path)
 
@@ -129,19 +129,19 @@ def test_the_sdist_installs_in_a_fresh_environment_and_works(built, tmp_path):
     installs_and_works(sys.executable, sdist, tmp_path)
 
 
-def installs_and_works(python, package, room):
-    """Installed with its training extra and the tested versions; nothing of this environment is seen."""
+def installs_and_works(python, package, folder):
+    """Install the package with its training extra and the tested versions, isolated from this environment."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
 
     def run(*command):
-        told = subprocess.run(command, capture_output=True, text=True, timeout=1800, cwd=room, env=clean)
-        assert told.returncode == 0, told.stdout + told.stderr
-        return told.stdout
+        result = subprocess.run(command, capture_output=True, text=True, timeout=1800, cwd=folder, env=clean)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
 
-    run(python, "-m", "venv", room / "fresh")
-    place = room / "fresh" / ("Scripts" if os.name == "nt" else "bin")
+    run(python, "-m", "venv", folder / "fresh")
+    place = folder / "fresh" / ("Scripts" if os.name == "nt" else "bin")
     run(place / "python", "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", f"{package}[train]")
-    (room / "smoke.py").write_text(SMOKE)
+    (folder / "smoke.py").write_text(SMOKE)
     assert "smoke test passed" in run(place / "python", "smoke.py")
     assert run(place / "arbormax", "--version") == f"arbormax {am.__version__}\n"
     assert "label" in run(place / "arbormax", "predict", "model", "--message", "garden hose", "--json")

@@ -1,4 +1,4 @@
-"""What `mkdocs build` needs beyond its plugins: formulas as MathML, pages made from other files, no outside address."""
+"""Hooks of `mkdocs build`: formulas as MathML, generated pages, and no outside addresses."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[2]
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
 _OUTWARD = re.compile(r"(?<!!)\[([^\]]+)\]\((?:\.\./)+([^)]+)\)")
-# the theme's script can fetch a drawing library, a polyfill and the statistics of a repository; this site needs none
+# the script of the theme can load a drawing library, a polyfill and repository statistics; this site needs none
 _FETCHED = re.compile(r"https://(?:unpkg\.com|api\.github\.com|\$\{\w+\}/api)[^\"'`$]*")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """The changelog and the list of decisions, which lie elsewhere or are a folder in the repository."""
+    """Add the changelog and the list of decisions."""
     titles = {path.name: path.read_text("utf-8").partition("\n")[0].lstrip("# ") for path in _decisions()}
     listed = "\n".join(f"- [{title}]({name})" for name, title in titles.items())
-    made = {
+    pages = {
         "changelog.md": (ROOT / "CHANGELOG.md").read_text("utf-8"),
-        "adr/index.md": f"# Decisions\n\nWhat was decided, and why.\n\n{listed}\n",
+        "adr/index.md": f"# Decisions\n\nThe decision records of the project.\n\n{listed}\n",
     }
-    for name, content in made.items():
+    for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links to files outside docs/ become their names: the site holds none of them."""
+    """Replace links to files outside docs/, which are not part of the site, by the names of the files."""
 
-    def told(link: re.Match[str]) -> str:
+    def replace(link: re.Match[str]) -> str:
         text, target = link.groups()
         depth = link[0].count("../")
         if depth <= page.file.src_uri.count("/"):
             return link[0]
         return f"`{target}`" if target.endswith(text.strip("`")) else f"{text} (`{target}`)"
 
-    return _OUTWARD.sub(told, markdown)
+    return _OUTWARD.sub(replace, markdown)
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Formulas as MathML, which browsers draw by themselves."""
+    """Convert formulas to MathML, which browsers render without a script."""
     return _FORMULA.sub(lambda found: _mathml(found[2], page.file.src_uri), html)
 
 
 def on_post_build(config: Any, **_: Any) -> None:
-    """Scripts without the addresses that they could load from, and without the stemmers of other languages."""
+    """Remove outside addresses and the stemmers of other languages from the scripts."""
     shutil.rmtree(Path(config.site_dir, "assets", "javascripts", "lunr"), ignore_errors=True)
     for script in Path(config.site_dir).rglob("*.js"):
         text = script.read_text("utf-8")
@@ -62,10 +62,10 @@ def on_post_build(config: Any, **_: Any) -> None:
 def _mathml(marked: str, where: str) -> str:
     block = marked.strip().startswith(r"\[")
     formula = html.unescape(marked.strip()[2:-2]).strip()
-    made = convert(formula, display="block" if block else "inline")
-    if "\\" in made or "<mi>&</mi>" in made:
-        raise PluginError(f"{where}: latex2mathml does not know all of {formula!r}")
-    return made
+    mathml = convert(formula, display="block" if block else "inline")
+    if "\\" in mathml or "<mi>&</mi>" in mathml:
+        raise PluginError(f"{where}: latex2mathml cannot convert all of {formula!r}")
+    return mathml
 
 
 def _decisions() -> list[Path]:
