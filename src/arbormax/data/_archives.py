@@ -10,7 +10,7 @@ from arbormax.errors import InputError
 
 _MAX_SIZE = 1 << 35  # bytes of one unpacked file: six times the largest published one
 _MAX_RATIO = 100  # unpacked to packed size; numbers as text have a ratio of three
-_ALWAYS_ALLOWED = 1 << 28  # bytes that may unpack whatever their ratio
+_ALWAYS_ALLOWED = 1 << 28  # bytes; smaller files may have any ratio
 
 
 def check_archive(archive: zipfile.ZipFile, path: Path, members: Iterable[str]) -> None:

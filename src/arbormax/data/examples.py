@@ -21,7 +21,7 @@ class Examples:
     The inputs are a list of texts, or the rows of a feature matrix: a numpy array or a scipy CSR matrix.
     """
 
-    inputs: list[str] | Matrix
+    inputs: Any  # list[str] or Matrix
     nodes: np.ndarray  # (n,) int64 node ids
 
     def __post_init__(self) -> None:

@@ -42,7 +42,7 @@ class Encoder(nn.Module, ABC):
     sorts_by_length: ClassVar[bool] = True  # whether batches of similar lengths save work
     takes_texts: ClassVar[bool] = True  # False: it takes the rows of a feature matrix
     training_defaults: ClassVar[Mapping[str, object]] = {}  # training settings such as learning_rate and batch_size
-    searched: ClassVar[bool] = False  # whether a search for settings tries it unless told which encoders to try
+    searched: ClassVar[bool] = False  # whether a search for settings tries this encoder by default
     width_option: ClassVar[str | None] = None  # the option that a search varies to change the number of features
     gives_sparse: bool = False  # whether the features are a sparse tensor
 

@@ -74,12 +74,12 @@ class TfidfEncoder(Encoder):
         text_counts_D = np.bincount(counts.indices, minlength=len(terms))
         least_D = np.array([options.min_ngram_count if " " in term else options.min_count for term in terms])
         order = np.argsort(-frequency_D, kind="stable")
-        kept = np.sort(order[(text_counts_D >= least_D)[order]][: options.max_terms])
-        if not len(kept):
+        selected = np.sort(order[(text_counts_D >= least_D)[order]][: options.max_terms])
+        if not len(selected):
             message = f"no word occurs in at least {options.min_count} of the {len(texts):,} training texts"
             raise InputError(message, argument="encoder_options.min_count")
-        encoder = cls(terms[kept].tolist(), options)
-        encoder.text_counts.copy_(torch.from_numpy(text_counts_D[kept]))
+        encoder = cls(terms[selected].tolist(), options)
+        encoder.text_counts.copy_(torch.from_numpy(text_counts_D[selected]))
         encoder.num_texts.fill_(len(texts))
         return encoder
 

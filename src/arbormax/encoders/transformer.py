@@ -203,8 +203,8 @@ class TransformerEncoder(Encoder):
 def _truncated_spans(text: str, words: list[Span]) -> list[Span]:
     """The words, split on whitespace, before the first and after the last of these words."""
     first, last = min((start for start, _ in words), default=0), max((end for _, end in words), default=0)
-    behind = [(last + start, last + end) for start, end in spans(text[last:], "whitespace")]
-    return spans(text[:first], "whitespace") + behind
+    after = [(last + start, last + end) for start, end in spans(text[last:], "whitespace")]
+    return spans(text[:first], "whitespace") + after
 
 
 def _import_transformers() -> Any:

@@ -55,8 +55,12 @@ def _select_columns(rows: Iterator[_Row], names: tuple[str, ...], plan: Plan) ->
 
 def _read_rows(lines: Lines, plan: Plan) -> Iterator[_Row]:
     """Every row that is not blank, with its first line: its cells or its flaw."""
-    quoting = csv.QUOTE_NONE if plan.quoting is False else csv.QUOTE_MINIMAL
-    reader = csv.reader(lines, delimiter=plan.delimiter, quoting=quoting, strict=True)
+    reader = csv.reader(
+        lines,
+        delimiter=plan.delimiter,
+        quoting=csv.QUOTE_NONE if plan.quoting is False else csv.QUOTE_MINIMAL,
+        strict=True,
+    )
     suspects_quotes = plan.delimiter == "\t" and plan.quoting is None
     tabs = 0  # between the cells of one row
     while True:
@@ -90,7 +94,7 @@ def _read_rows(lines: Lines, plan: Plan) -> Iterator[_Row]:
 
 
 def _quote_flaw(message: str, lines: Lines) -> Flaw:
-    """The flaw behind an error of the csv module."""
+    """The cause of an error of the csv module."""
     if "unexpected end of data" in message:
         return Flaw("a quote opens here and is never closed", _NO_QUOTING)
     if "expected after" in message:

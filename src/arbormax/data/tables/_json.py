@@ -15,7 +15,7 @@ def read_json(lines: Lines, plan: Plan) -> Iterator[Event]:
     """The rows; a column that no row has is an error at the end."""
     required = [str(column) for column in plan.columns if column in plan.required]
     unseen: dict[str, list[str]] = {str(column): [] for column in plan.columns}  # with the fields found instead
-    descriptions: dict[tuple[str, ...], str] = {}  # a suggestion compares with every field, so it is made once
+    descriptions: dict[tuple[str, ...], str] = {}  # a suggestion compares with every field, so it is computed once
     while True:
         number = lines.start_row()
         try:

@@ -80,7 +80,7 @@ class RowTooLongError(Exception):
 
 
 class Lines:
-    """The lines of a text. The lines of the current row are kept, so that those of a broken row can be read again."""
+    """The lines of a text. It stores the lines of the current row, so that those of a broken row can be read again."""
 
     def __init__(self, file: IO[str], max_row: int) -> None:
         self._readline, self._max_row = file.readline, max_row
