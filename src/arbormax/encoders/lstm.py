@@ -92,25 +92,23 @@ class LSTMEncoder(Encoder):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         last_B, *ids = inputs
-        is_watched = torch.compiler.is_compiling() or torch.jit.is_tracing()
-        if not (last_B.is_cuda or is_watched or torch.is_grad_enabled()):
-            ids = [_of_few_shapes(ids_BT) for ids_BT in ids]
-        return self._read(last_B, [self.words(ids_BT) for ids_BT in ids])
+        is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        if not (last_B.is_cuda or is_traced or torch.is_grad_enabled()):
+            ids = [_round_shape(ids_BT) for ids_BT in ids]
+        return self._run_networks(last_B, [self.words(ids_BT) for ids_BT in ids])
 
     def spans(self, text: str) -> list[Span]:
         return spans(text, self.vocabulary.tokens)
 
     def gated_features(self, text: str, gates_W: Tensor) -> Tensor:
         last_B, *ids = (tensor.to(gates_W.device) for tensor in self.collate(self.encode([text])))
-        gates_T = (
-            gates_W[: ids[0].shape[1]] if len(gates_W) else gates_W.new_ones(1)
-        )  # an empty text is one padding token
-        ways = (gates_T, gates_T.flip(0))[: len(ids)]
-        return self._read(
-            last_B, [self.words(ids_BT) * way_T[:, None] for ids_BT, way_T in zip(ids, ways, strict=True)]
-        )
+        # an empty text is one padding token
+        gates_T = gates_W[: ids[0].shape[1]] if len(gates_W) else gates_W.new_ones(1)
+        gates = (gates_T, gates_T.flip(0))[: len(ids)]
+        words = [self.words(ids_BT) * gate_T[:, None] for ids_BT, gate_T in zip(ids, gates, strict=True)]
+        return self._run_networks(last_B, words)
 
-    def _read(self, last_B: Tensor, words: list[Tensor]) -> Tensor:
+    def _run_networks(self, last_B: Tensor, words: list[Tensor]) -> Tensor:
         networks = [self.forwards] if self.backwards is None else [self.forwards, self.backwards]
         states = [_last_state(network, x_BTE, last_B) for network, x_BTE in zip(networks, words, strict=True)]
         features: Tensor = self.dropout(torch.cat(states, -1) if len(states) > 1 else states[0])
@@ -140,16 +138,17 @@ def _last_state(network: nn.LSTM, x_BTE: Tensor, last_B: Tensor) -> Tensor:
     return states_BTH.gather(1, places_B1H).squeeze(1)
 
 
-def _of_few_shapes(ids_BT: Tensor) -> Tensor:
-    """The same with some more padding: on a CPU, oneDNN makes a kernel for each shape of a batch and keeps a thousand.
+def _round_shape(ids_BT: Tensor) -> Tensor:
+    """The batch, padded to one of a few shapes.
 
-    A service sees many more of them, and its memory would grow as long as new ones come.
+    On a CPU, oneDNN compiles a kernel for each batch shape and caches a thousand of them. Without rounding, the memory
+    of a service grows with every new shape.
     """
     batch, length = ids_BT.shape
-    return F.pad(ids_BT, (0, _rounded(length) - length, 0, _rounded(batch) - batch), value=PADDING)
+    return F.pad(ids_BT, (0, _round_up(length) - length, 0, _round_up(batch) - batch), value=PADDING)
 
 
-def _rounded(size: int) -> int:
-    """At least `size`, and one of four numbers from each power of two to the next."""
+def _round_up(size: int) -> int:
+    """The next size at or above this one; there are four sizes between two powers of two."""
     step = 1 << max(0, (size - 1).bit_length() - 3)
     return -(-size // step) * step
