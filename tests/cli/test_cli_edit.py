@@ -49,7 +49,7 @@ def test_all_defects_are_told_and_nothing_is_written(refused, here):
     told = refused("taxonomy", "edit", "tree.txt", *words, "--out", "new.json", lines=None)
     assert "3 defects" in told
     assert "did you mean 'hats'" in told
-    assert "'news' has a child 'sport' already" in told
+    assert "'news' already has a child 'sport'" in told
     assert "'news' is an inner node" in told
     assert not (here / "new.json").exists()
 
@@ -84,7 +84,7 @@ def test_a_model_predicts_with_the_new_tree(run, model, tmp_path):
     out = tmp_path / "edited"
     told = run("taxonomy", "edit", model, "--add", "shop/bags", "--split", "sport=golf,chess", "--out", out)
     assert told.code == 0, (told.err, told.exception)
-    assert "carried over bit for bit" in told.out
+    assert "copied bit for bit" in told.out
     old, new = am.TextClassifier.load(model), am.TextClassifier.load(out)
     assert set(new.classes_) == {"weather", "shoes", "hats", "bags", "golf", "chess"}
     texts = ["goal match team", "rain and wind", "a felt brim"]

@@ -30,7 +30,7 @@ def test_nothing_is_changed_where_an_edit_is_refused():
 def test_modules_without_one_head_and_unknown_heads_are_refused():
     with pytest.raises(InputError, match="found none"):
         am.edit(nn.Linear(2, 2))
-    with pytest.raises(InputError, match="found 2: '0', '1'; edit the head itself"):
+    with pytest.raises(InputError, match="found 2: '0', '1'; edit one of the heads"):
         am.edit(nn.Sequential(am.FlatSoftmax(D, TREE), am.FlatSoftmax(D, TREE)))
 
     class Mine(am.FlatSoftmax):

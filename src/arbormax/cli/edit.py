@@ -16,7 +16,7 @@ from arbormax.errors import OptionError, TaxonomyError
 
 if TYPE_CHECKING:
     from arbormax.taxonomy import Taxonomy
-    from arbormax.taxonomy._edit import Edited, TaxonomyEdits
+    from arbormax.taxonomy.edits import Edited, TaxonomyEdits
 
 EDITS = "Edits, made in this order"
 
@@ -92,7 +92,7 @@ class EditOptions(OptionGroup):
 
 def edit_file(tax: Taxonomy, edits: EditOptions, out: Path, overwrite: bool, lossy: bool) -> Edited:
     """The edited taxonomy, written to a file."""
-    from arbormax.taxonomy._edit import TaxonomyEdits
+    from arbormax.taxonomy.edits import TaxonomyEdits
 
     if out.exists() and not overwrite:
         raise OptionError(f"{out} is there already: replace it with --overwrite, or choose another --out")

@@ -18,6 +18,7 @@ from arbormax.functional.index import path_nodes, tree_index
 from arbormax.functional.paths import check_nodes
 from arbormax.functional.threshold import check_tau, level_best, stop_level
 from arbormax.taxonomy import Taxonomy
+from arbormax.taxonomy.edits.rows import HeadRows
 
 Init = Literal["zeros", "paper", "torch"]
 
@@ -42,6 +43,7 @@ class TreeHead(nn.Module, ABC):
 
     sibling_options: ClassVar[bool] = False  # whether `loss` takes gamma, node_weights and tau
     supports_sparse: ClassVar[bool] = False  # whether the constructor takes sparse=True
+    edit_rows: ClassVar[type[HeadRows] | None] = None  # how `am.edit` computes its rows; None: it cannot be edited
 
     weight: nn.Parameter
     bias: nn.Parameter | None

@@ -1,4 +1,7 @@
-"""`am.edit`: edits of a taxonomy that a head follows."""
+"""`am.edit`: edits of a taxonomy, a head or a classifier; the torch part of `arbormax.taxonomy.edits`.
+
+D features.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +14,22 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from arbormax.errors import InputError
-from arbormax.heads._edit_rows import FlatRows, HierarchicalRows, Rows, SharedRows
 from arbormax.heads.base import TreeHead
-from arbormax.heads.flat import FlatSoftmax
-from arbormax.heads.hierarchical import HierarchicalSoftmax
-from arbormax.heads.shared import SharedSoftmax
 from arbormax.taxonomy import Taxonomy
-from arbormax.taxonomy._edit import Edit, Edited, TaxonomyEdits, apply, build
+from arbormax.taxonomy.edits.plan import Edited, TaxonomyEdits, build
+from arbormax.taxonomy.edits.rows import HeadRows, NewRows
+from arbormax.taxonomy.edits.steps import Edit, apply_edits
+from arbormax.taxonomy.edits.working import WorkingTree
 from arbormax.taxonomy.labels import join_path, listing
 
-_KINDS: dict[type[TreeHead], type[Rows]] = {
-    HierarchicalSoftmax: HierarchicalRows,
-    FlatSoftmax: FlatRows,
-    SharedSoftmax: SharedRows,
-}
+_CHUNK = 1 << 16  # rows that are copied together
 
 
-def edit(of: Any) -> Edits:
-    """The edits of a taxonomy, a head, a module with one head in it, or a fitted `TextClassifier`; `done` makes them.
+def edit(target: Any) -> Edits:
+    """Return an empty list of edits of a taxonomy, a head, a module with one head, or a fitted `TextClassifier`.
 
-    A taxonomy and a head stay as they are and new ones are given back. A module and a classifier are changed in place:
-    their head is swapped once everything is made.
+    A taxonomy and a head are not changed; the result contains new ones. A module and a classifier are changed in place,
+    after all edits succeeded.
 
     >>> import arbormax as am
     >>> tax = am.Taxonomy.from_nested({"mammal": ["cat", "cow"], "bird": [], "fish": []})
@@ -39,105 +37,149 @@ def edit(of: Any) -> Edits:
     >>> edited = am.edit(head).add("dog", under="mammal").split("bird", ["owl", "duck"]).done()
     >>> edited.head.taxonomy.classes
     ('cat', 'cow', 'fish', 'dog', 'owl', 'duck')
-    >>> edited.class_map.tolist()  # 'bird' is no class any more
+    >>> edited.class_map.tolist()  # 'bird' is not a class any more
     [0, 1, -1, 2]
     """
-    if isinstance(of, Taxonomy):
-        return Edits(of)
-    if isinstance(of, TreeHead):
-        return Edits(of.taxonomy, _known(of))
-    model = of if isinstance(of, nn.Module) else getattr(of, "model_", None)
+    if isinstance(target, Taxonomy):
+        return Edits(target)
+    if isinstance(target, TreeHead):
+        return Edits(target.taxonomy, target)
+    model = target if isinstance(target, nn.Module) else getattr(target, "model_", None)
     if not isinstance(model, nn.Module):
+        found = "one that is not fitted" if hasattr(target, "fit") else type(target).__name__
         raise InputError(
-            "edit takes a Taxonomy, a head, an nn.Module with a head in it or a fitted TextClassifier, not "
-            f"{'one that is not fitted' if hasattr(of, 'fit') else type(of).__name__}"
+            f"edit takes a Taxonomy, a head, an nn.Module that contains a head or a fitted TextClassifier, not {found}"
         )
     heads = {name: module for name, module in model.named_modules() if isinstance(module, TreeHead)}
     if len(heads) != 1:
-        found = f"{len(heads)}: {listing(heads)}; edit the head itself" if heads else "none"
-        raise InputError(f"{type(model).__name__} has to have one head of arbormax in it, found {found}")
-    head = _known(next(iter(heads.values())))
+        found = f"{len(heads)}: {listing(heads)}; edit one of the heads" if heads else "none"
+        raise InputError(f"expected one arbormax head in {type(model).__name__}, found {found}")
+    name, head = next(iter(heads.items()))
     if getattr(getattr(model, "config", None), "arbormax", None):
         raise InputError(
-            f"the config of {type(model).__name__} holds its taxonomy and its labels too, which edit leaves alone; "
-            f"edit its head, {next(iter(heads))!r}, and give the new taxonomy to a new model"
+            f"the config of {type(model).__name__} also contains the taxonomy and the labels, which edit does not "
+            f"change; edit its head, {name!r}, and create a new model with the new taxonomy"
         )
-    if model is not of and not np.array_equal(of.classes_, np.array(head.taxonomy.classes)):
-        raise InputError(f"this {type(of).__name__} writes its classes otherwise than its taxonomy; edit its head")
-    return Edits(head.taxonomy, head, of)
+    if model is not target and not np.array_equal(target.classes_, np.array(head.taxonomy.classes)):
+        raise InputError(f"the classes_ of this {type(target).__name__} differ from its taxonomy's; edit its head")
+    return Edits(head.taxonomy, head, target)
 
 
 class Edits(TaxonomyEdits):
-    """A list of edits to come; `done` makes them, all or none."""
+    """A list of edits; `done` applies all of them or, after an error, none."""
 
-    def __init__(self, taxonomy: Taxonomy, head: TreeHead | None = None, holder: Any = None) -> None:
+    def __init__(self, taxonomy: Taxonomy, head: TreeHead | None = None, owner: Any = None) -> None:
         super().__init__(taxonomy)
-        self._head, self._holder = head, holder
+        self._head, self._owner = head, owner
+        # not inherited: the rows and the constructor of a subclass may differ
+        if head is not None and vars(type(head)).get("edit_rows") is None:
+            raise InputError(f"{type(head).__name__} cannot be edited; it does not define edit_rows")
 
     def done(self, at: ArrayLike | Tensor | None = None) -> Edited:
-        """Make the edits; one error tells all that cannot be.
+        """Apply the edits; one error reports every edit that is impossible.
 
-        `at` (D,) is the point of the features where new rows have their share, such as the mean feature of your data;
-        it is the origin unless given.
+        `at` (D,) is the point of the feature space at which new rows have their share, such as the mean feature of the
+        training data; by default the origin.
         """
         head = self._head
         if head is None:
             if at is not None:
-                raise InputError("at= is a point of a head's features, and a taxonomy has none")
+                raise InputError("a taxonomy has no features; only a head takes a point", argument="at")
             return super().done()
-        point = None if at is None else torch.as_tensor(at, dtype=torch.float64, device="cpu").detach()
-        if point is not None and (point.shape != (head.in_features,) or not bool(point.isfinite().all())):
-            raise InputError(
-                f"at is one finite feature of size {head.in_features}, found the shape {tuple(point.shape)}"
-            )
-        self._checked(_needs_of_bias(self._edits, head, point))
-        rows = _KINDS[type(head)](head, None if point is None else point.numpy())
-        tree, _ = apply(self._taxonomy, self._edits, None if head.weight.is_meta else rows)
+        point = None if at is None else torch.as_tensor(at, dtype=torch.float64, device="cpu").detach().numpy()
+        if point is not None and (point.shape != (head.in_features,) or not np.isfinite(point).all()):
+            raise InputError(f"expected {head.in_features} finite numbers, found shape {point.shape}", argument="at")
+        rows = head.edit_rows(self._taxonomy, _RowReader(head), point)  # type: ignore[misc]  # checked above
+        self._apply(_missing_bias(self._edits, head, rows, point))
+        tree = WorkingTree(self._taxonomy)
+        apply_edits(tree, self._edits, None if head.weight.is_meta else rows)
         edited, rank = build(tree)
-        new, fresh = rows.carry_over(edited, rank)
-        told = [repr(join_path(edited.taxonomy.path(node))) for node in fresh[:8].tolist()]
-        note = (
-            f"rows: {len(new.weight) - len(fresh):,} carried over bit for bit, {len(fresh):,} new"
-            f"{': ' + ', '.join(told) if told else ''}{', …' if len(fresh) > 8 else ''}"
-        )
-        changed = edited.changed + "\n" + note
-        if self._holder is not None:
-            _put(self._holder, head, new)
-        return replace(edited, head=new, model=self._holder, new_rows=fresh, changed=changed)
+        filled = rows.layout(edited) if head.weight.is_meta else rows.finish(edited, rank)
+        new = _new_head(head, edited.taxonomy, filled)
+        if self._owner is not None:
+            _replace(self._owner, head, new)
+        fresh = filled.fresh_nodes
+        names = ": " + listing(join_path(edited.taxonomy.path(node)) for node in fresh.tolist()) if len(fresh) else ""
+        note = f"rows: {len(filled.target):,} copied bit for bit, {len(fresh):,} new{names}"
+        return replace(edited, head=new, model=self._owner, new_rows=fresh, changed=f"{edited.changed}\n{note}")
 
 
-def _known(head: TreeHead) -> TreeHead:
-    if type(head) not in _KINDS:
-        names = ", ".join(kind.__name__ for kind in _KINDS)
-        raise InputError(f"edit knows the rows of {names}, not of {type(head).__name__}")
-    return head
+class _RowReader:
+    """The rows of a head as numpy arrays."""
+
+    def __init__(self, head: TreeHead) -> None:
+        self._head, self.in_features = head, head.in_features
+
+    def weight(self, rows: np.ndarray) -> np.ndarray:
+        return _read(self._head.weight, rows)
+
+    def bias(self, rows: np.ndarray) -> np.ndarray:
+        return np.zeros(len(rows)) if self._head.bias is None else _read(self._head.bias, rows)
+
+    def log_priors(self) -> np.ndarray | None:
+        priors: Tensor | None = getattr(self._head, "log_priors", None)
+        if priors is None or priors.is_meta or not bool(priors.any()):
+            return None
+        return priors.detach().cpu().double().numpy()
 
 
-def _needs_of_bias(edits: list[Edit], head: TreeHead, point: Tensor | None) -> list[str]:
-    """What a head without a bias cannot hold."""
+def _read(parameter: Tensor, rows: np.ndarray) -> np.ndarray:
+    values: np.ndarray = parameter.detach()[torch.from_numpy(rows).to(parameter.device)].cpu().double().numpy()
+    return values
+
+
+def _missing_bias(edits: list[Edit], head: TreeHead, rows: HeadRows, point: np.ndarray | None) -> list[str]:
+    """The edits that need a bias, if the head has none."""
     if head.bias is not None:
         return []
-    hierarchical = isinstance(head, HierarchicalSoftmax)
-    needs = [
-        f"{one}: {why} needs a bias, and this {type(head).__name__} has none"
-        for one in edits
-        for why, asked in (
-            ("a share", one.share is not None),
-            ("shares", one.shares is not None),
-            ("keeping the probability of a class that is split", one.kind == "split" and not hierarchical),
+    kind = type(head).__name__
+    problems = [
+        f"{each}: {what} needs a bias, and this {kind} has none"
+        for each in edits
+        for what, needed in (
+            ("a share", each.share is not None),
+            ("a list of shares", each.shares is not None),
+            ("keeping the probability of a split class", each.kind == "split" and rows.splits_need_bias),
         )
-        if asked
+        if needed
     ]
-    return needs + ([f"at= needs a bias, and this {type(head).__name__} has none"] if point is not None else [])
+    return problems + ([f"at: a point needs a bias, and this {kind} has none"] if point is not None else [])
 
 
-def _put(holder: Any, old: TreeHead, new: TreeHead) -> None:
-    """Put the new head wherever the old one is held."""
-    model: nn.Module = holder if isinstance(holder, nn.Module) else holder.model_
-    for parent in model.modules():
-        for name, child in list(parent._modules.items()):  # noqa: SLF001 - named_children shows a shared one once
-            if child is old:
-                setattr(parent, name, new)
-    if holder is not model:  # a TextClassifier
-        holder.taxonomy = holder.taxonomy_ = new.taxonomy
-        holder.classes_ = np.array(new.taxonomy.classes)
+@torch.no_grad()
+def _new_head(old: TreeHead, tax: Taxonomy, rows: NewRows) -> TreeHead:
+    """Return a head like the old one with another taxonomy and other rows."""
+    options = {name: getattr(old, name) for name in ("sparse", "impl") if hasattr(old, name)}
+    options |= {"device": old.weight.device, "dtype": old.weight.dtype, "init": "zeros"}
+    new = type(old)(old.in_features, tax, bias=old.bias is not None, **options)
+    new.init = old.init
+    new.train(old.training)
+    for name, parameter in new.named_parameters():
+        parameter.requires_grad_(old.get_parameter(name).requires_grad)
+    if rows.weight is None or rows.bias is None:  # on the meta device there are no values
+        return new
+    pairs = [(new.weight, old.weight, rows.weight)]
+    if new.bias is not None and old.bias is not None:
+        pairs.append((new.bias, old.bias, rows.bias))
+    source, target, fresh = (
+        torch.from_numpy(each).to(old.weight.device) for each in (rows.source, rows.target, rows.fresh)
+    )
+    for into, values, started in pairs:
+        for take, put in zip(source.split(_CHUNK), target.split(_CHUNK), strict=True):
+            into[put] = values[take]
+        into[fresh] = torch.from_numpy(started).to(into)
+    if rows.log_priors is not None:
+        new.get_buffer("log_priors").copy_(torch.from_numpy(rows.log_priors))
+    return new
+
+
+def _replace(owner: Any, old: TreeHead, new: TreeHead) -> None:
+    """Replace the old head wherever a module contains it."""
+    model: nn.Module = owner if isinstance(owner, nn.Module) else owner.model_
+    for name, module in list(model.named_modules(remove_duplicate=False)):
+        if module is old:
+            parent, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(parent), attribute, new)
+    if owner is not model:  # a TextClassifier
+        owner.taxonomy = owner.taxonomy_ = new.taxonomy
+        owner.classes_ = np.array(new.taxonomy.classes)

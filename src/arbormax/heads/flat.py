@@ -7,6 +7,7 @@ from torch import Tensor
 from arbormax.functional.linear import linear
 from arbormax.heads.base import SoftmaxOverLeaves
 from arbormax.taxonomy import Taxonomy
+from arbormax.taxonomy.edits.rows import ClassRows
 
 
 class FlatSoftmax(SoftmaxOverLeaves):
@@ -19,6 +20,8 @@ class FlatSoftmax(SoftmaxOverLeaves):
     >>> am.FlatSoftmax(8, tax).node_log_probs(torch.zeros(8)).exp().detach()
     tensor([1.0000, 0.6667, 0.3333, 0.3333, 0.3333, 0.3333])
     """
+
+    edit_rows = ClassRows
 
     @staticmethod
     def num_rows(tax: Taxonomy) -> int:

@@ -20,6 +20,7 @@ from arbormax.functional.routes import linear_cross_entropy, prefers_paths, pref
 from arbormax.functional.threshold import check_tau
 from arbormax.heads.base import TreeHead
 from arbormax.taxonomy import Taxonomy
+from arbormax.taxonomy.edits.rows import SiblingRows
 
 _CLASSES_PER_RESULT = 50  # with fewer classes for each of the k results, a search leaves out too little
 _SEARCH_ITEMS = 256  # items whose deepest nodes are searched together
@@ -54,6 +55,7 @@ class HierarchicalSoftmax(TreeHead):
 
     sibling_options: ClassVar[bool] = True
     supports_sparse: ClassVar[bool] = True
+    edit_rows = SiblingRows
 
     log_priors: Tensor
 

@@ -11,6 +11,7 @@ from arbormax.functional.linear import linear
 from arbormax.functional.probabilities import leaf_rows, small_paths
 from arbormax.heads.base import SoftmaxOverLeaves
 from arbormax.taxonomy import Taxonomy
+from arbormax.taxonomy.edits.rows import PathRows
 
 
 class SharedSoftmax(SoftmaxOverLeaves):
@@ -18,6 +19,8 @@ class SharedSoftmax(SoftmaxOverLeaves):
 
     Row j of the weight belongs to node j + 1; (C + P - 1)(D + 1) parameters. The arguments are those of `TreeHead`.
     """
+
+    edit_rows = PathRows
 
     @staticmethod
     def num_rows(tax: Taxonomy) -> int:

@@ -1,4 +1,4 @@
-"""A tree while it is being edited: the old taxonomy, and what differs from it."""
+"""A tree that is being edited: the old taxonomy and the differences from it."""
 
 from __future__ import annotations
 
@@ -14,27 +14,34 @@ _GONE = -2
 _LISTED = 8
 
 
-class Refused(Exception):  # noqa: N818 - it never leaves this package
-    """Why an edit cannot be made."""
+class EditError(Exception):
+    """An edit is impossible; the message says why. Callers see it as a problem of a `TaxonomyError`."""
+
+    def __init__(self, message: str, **fix: object) -> None:
+        super().__init__(message)
+        self.fix = fix
 
 
 class WorkingTree:
-    """Nodes 0 to N - 1 are those of the taxonomy, new ones follow."""
+    """Stores only what differs from the old taxonomy, so an edit costs as much as it changes.
+
+    Nodes 0 to N - 1 are those of the taxonomy; new nodes follow.
+    """
 
     def __init__(self, tax: Taxonomy) -> None:
         self.tax, self.index = tax, tax.label_index
         self.stops = set(tax.stops.tolist())
-        self.born: list[int] = []  # nodes that have become classes, in that order
-        self.told: list[str] = []  # what was done
+        self.new_classes: list[int] = []  # nodes that became classes, in that order
+        self.log: list[str] = []  # one line for each edit
         self._size = tax.num_nodes
-        self._names: dict[int, str] = {}  # of nodes that are new or renamed
-        self._parents: dict[int, int] = {}  # of nodes that are new, moved or removed
-        self._left: dict[int, set[int]] = {}  # the old children that a node has lost
-        self._gained: dict[int, dict[int, None]] = {}  # the others it has got, in order
-        self._by_name: dict[str, dict[int, None]] = {}  # nodes that are new or renamed
-        self._by_edge: dict[tuple[int, str], int] = {}  # children that are new, moved or renamed
+        self._names: dict[int, str] = {}  # names of new and renamed nodes
+        self._parents: dict[int, int] = {}  # parents of new, moved and removed nodes
+        self._lost: dict[int, set[int]] = {}  # old children that a node has lost
+        self._gained: dict[int, dict[int, None]] = {}  # children that it has gained, in order
+        self._by_name: dict[str, dict[int, None]] = {}  # new and renamed nodes
+        self._by_edge: dict[tuple[int, str], int] = {}  # new, moved and renamed children
 
-    # ---------------------------------------------------------------- questions
+    # Queries
 
     def name(self, node: int) -> str:
         return self._names[node] if node in self._names else self.tax.names[node]
@@ -43,29 +50,29 @@ class WorkingTree:
         return self._parents[node] if node in self._parents else int(self.tax.parent[node])
 
     def was_class(self, node: int) -> bool:
-        """Whether it is a class of the old taxonomy."""
+        """Whether a node is a class of the old taxonomy."""
         return node < self.tax.num_nodes and bool(self.tax.is_leaf[node])
 
     def was_inner(self, node: int) -> bool:
-        """Whether it is an inner node of the old taxonomy."""
+        """Whether a node is an inner node of the old taxonomy."""
         return node < self.tax.num_nodes and not self.tax.is_leaf[node]
 
     def num_children(self, node: int) -> int:
         old = int(self.tax.num_children[node]) if node < self.tax.num_nodes else 0
-        return old - len(self._left.get(node, ())) + len(self._gained.get(node, ()))
+        return old - len(self._lost.get(node, ())) + len(self._gained.get(node, ()))
 
     def children(self, node: int) -> np.ndarray:
         return self.below(np.array([node]))[0]
 
     def below(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The children of all these nodes, and for each the position of its parent among them."""
+        """Return the children of several nodes, and for each child the position of its parent in `nodes`."""
         starts = self.tax.child_start
         at = np.flatnonzero(nodes < self.tax.num_nodes)
         first, counts = starts[nodes[at]], self.tax.num_children[nodes[at]]
         position = np.repeat(at, counts)
         offset = np.arange(len(position)) - np.repeat(np.cumsum(counts) - counts, counts)
         children = np.repeat(first, counts) + offset
-        if self._left:
+        if self._lost:
             stays = ~np.isin(children, np.fromiter((n for n in self._parents if n < self.tax.num_nodes), np.int64))
             children, position = children[stays], position[stays]
         _, places, _ = np.intersect1d(nodes, np.fromiter(self._gained, np.int64), return_indices=True)
@@ -76,7 +83,7 @@ class WorkingTree:
         return children, position
 
     def levels(self, node: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """The nodes below a node level by level, their parents' positions in the level above, and which are leaves."""
+        """Return the levels below a node: nodes, positions of their parents one level up, whether they are leaves."""
         found, nodes, above = [], *self.below(np.array([node]))
         while len(nodes):
             children, position = self.below(nodes)
@@ -86,12 +93,12 @@ class WorkingTree:
         return found
 
     def leaves_below(self, node: int) -> np.ndarray:
-        """The leaves at or below a node."""
+        """Return the leaves at or below a node."""
         parts = [nodes[leaf] for nodes, _, leaf in self.levels(node)]
         return np.concatenate(parts) if parts else np.array([node])
 
     def ancestors(self, node: int) -> Iterator[int]:
-        """The node itself, then the ones above it without the root."""
+        """Yield the node, then its ancestors without the root."""
         while node > 0:
             yield node
             node = self.parent(node)
@@ -100,27 +107,27 @@ class WorkingTree:
         return node == 0 or any(step == node for step in self.ancestors(other))
 
     def child(self, node: int, name: str) -> int | None:
-        """The child of this name."""
+        """Return the child with a name, or None."""
         found = self._by_edge.get((node, name))
         if found is not None or node >= self.tax.num_nodes:
             return found
         child = self.index.child(node, name)
         return None if child < 0 or child in self._parents or child in self._names else child
 
-    def told_path(self, node: int) -> str:
+    def quoted_path(self, node: int) -> str:
         steps = [self.name(step) for step in self.ancestors(node)]
         return repr(join_path(steps[::-1])) if node else "the root"
 
-    # ------------------------------------------------------------------ labels
+    # Labels
 
     def find(self, label: Label) -> int:
-        """The node that a label means, by the rules of `Taxonomy.find`; where two could be meant it asks."""
+        """Return the node of a label, as `Taxonomy.find`; a name that is also another node's path is an error."""
         if not isinstance(label, str):
             if not isinstance(label, (tuple, list)) or not all(isinstance(name, str) for name in label):
-                raise Refused(f"a label is a string or a tuple of names from the root down, not {label!r}")
+                raise EditError(f"a label is a string or a tuple of names from the root down, not {label!r}")
             node, hint = self._walk(label)
             if node is None:
-                raise Refused(f"no node has the path {tuple(label)!r}{hint}")
+                raise EditError(f"no node has the path {tuple(label)!r}{hint}")
             return node
         named, path = self._named(label), path_of_label(label)
         node, hint = self._walk(path)
@@ -128,11 +135,11 @@ class WorkingTree:
         best = named[0] if len(named) == 1 else node if is_top_class else None
         if best is not None:
             if node is not None and best != node and len(path) > 1:
-                raise Refused(f"{label!r} is the name of one node and the path of another; give a tuple of names")
+                raise EditError(f"{label!r} is the name of one node and the path of another; give a tuple of names")
             return best
         if named:
             more = ", …" if len(named) > _LISTED else ""
-            raise Refused(
+            raise EditError(
                 f"{label!r} names several nodes; use a path: {', '.join(map(self._label, named[:_LISTED]))}{more}"
             )
         if node is not None:
@@ -141,43 +148,43 @@ class WorkingTree:
             return 0
         if len(path) == 1:
             hint = did_you_mean(label, [*self.index.names, *self._by_name])
-        raise Refused(f"the taxonomy has no node {label!r}{hint}")
+        raise EditError(f"the taxonomy has no node {label!r}{hint}")
 
     def _label(self, node: int) -> str:
-        return self.told_path(node) if self.parent(node) else repr("/" + join_path([self.name(node)]))
+        return self.quoted_path(node) if self.parent(node) else repr("/" + join_path([self.name(node)]))
 
     def _named(self, name: str) -> list[int]:
-        """The nodes of this name, less the root and nodes that a stop leaf stands for; of very many, only the first."""
+        """Return the nodes that a name may mean, as in `LabelIndex`; of very many, only the first."""
         candidates = [n for n in self.index.named(name).tolist() if n not in self._names]
         candidates += self._by_name.get(name, ())
         hidden = {0, *(self.parent(node) for node in candidates if node in self.stops)}
         found: list[int] = []
         for node in candidates:
-            if node not in hidden and self._is_there(node):
+            if node not in hidden and self._exists(node):
                 found.append(node)
                 if len(found) > _LISTED:
                     break
         return found
 
-    def _is_there(self, node: int) -> bool:
+    def _exists(self, node: int) -> bool:
         while node > 0:
             node = self.parent(node)
         return node != _GONE
 
     def _walk(self, path: Sequence[str]) -> tuple[int | None, str]:
-        """The node at a path of names, or None and where the path leaves the tree."""
+        """Return the node at a path of names, or None and a hint where the path leaves the tree."""
         node = 0
         for name in path:
             child = self.child(node, name)
             if child is None:
                 names = [self.name(other) for other in self.children(node)[:100_000].tolist()]
                 if not names:
-                    return None, f"; {self.told_path(node)} is a leaf"
-                return None, f"; {self.told_path(node)} has no child {name!r}{did_you_mean(name, names)}"
+                    return None, f"; {self.quoted_path(node)} is a leaf"
+                return None, f"; {self.quoted_path(node)} has no child {name!r}{did_you_mean(name, names)}"
             node = child
         return node, ""
 
-    # ------------------------------------------------------------------ changes
+    # Changes
 
     def create(self, name: str) -> int:
         node = self._size
@@ -196,7 +203,7 @@ class WorkingTree:
         if node in self._gained.get(parent, ()):
             del self._gained[parent][node]
         else:
-            self._left.setdefault(parent, set()).add(node)
+            self._lost.setdefault(parent, set()).add(node)
         self._by_edge.pop((parent, self.name(node)), None)
         self._parents[node] = _GONE
 
@@ -209,14 +216,14 @@ class WorkingTree:
         if node:
             self._by_edge[parent, name] = node
 
-    # ------------------------------------------------------------------- result
+    # Result
 
     def changed_groups(self) -> set[int]:
-        """The nodes that have lost or got children."""
-        return {parent for changed in (self._left, self._gained) for parent, nodes in changed.items() if nodes}
+        """Return the nodes that have lost or gained children."""
+        return {parent for changed in (self._lost, self._gained) for parent, nodes in changed.items() if nodes}
 
     def parents(self) -> np.ndarray:
-        """The parent of every node, old and new; what was removed is its own parent."""
+        """Return the parent of every node, old and new; a removed node is its own parent."""
         found = np.append(self.tax.parent, np.empty(self._size - self.tax.num_nodes, np.int64))
         for node, parent in self._parents.items():
             found[node] = node if parent == _GONE else parent

@@ -1,0 +1,158 @@
+"""The list of edits that a user builds, and the result of applying it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from arbormax.errors import TaxonomyError
+from arbormax.taxonomy._draft import breadth_first
+from arbormax.taxonomy.edits.steps import Edit, Emptied, apply_edits
+from arbormax.taxonomy.edits.working import WorkingTree
+from arbormax.taxonomy.labels import Label, join_path
+from arbormax.taxonomy.tree import Taxonomy
+
+
+@dataclass(frozen=True, eq=False)
+class Edited:
+    """The result of edits: the new taxonomy and the new number of every old node and class.
+
+    Attributes:
+        taxonomy: the new taxonomy.
+        node_map: (N,) the new number of every old node, -1 if it was removed.
+        class_map: (C,) the new number of every old class, -1 if it is not a class any more.
+        touched: the nodes of the new taxonomy whose children changed.
+        changed: a summary in words.
+        head: the new head, if a head was edited.
+        model: the module or classifier whose head was replaced, if one was edited.
+        new_rows: the nodes whose rows in the head are new; all other rows were copied bit for bit.
+    """
+
+    taxonomy: Taxonomy
+    node_map: np.ndarray
+    class_map: np.ndarray
+    touched: np.ndarray
+    changed: str
+    head: Any = None
+    model: Any = None
+    new_rows: np.ndarray | None = None
+
+    def __repr__(self) -> str:
+        return f"<Edited: {self.taxonomy!r}>"
+
+
+class TaxonomyEdits:
+    """A list of edits; `done` applies all of them or, after an error, none.
+
+    Edits are applied in the order in which they are given. Each refers to the tree after the edits before it.
+
+    >>> tax = Taxonomy.from_nested({"mammal": ["cat", "cow"], "bird": [], "fish": []})
+    >>> edits = TaxonomyEdits(tax).add("dog", under="mammal").split("bird", ["owl", "duck"]).remove("fish")
+    >>> edits.done().taxonomy.classes
+    ('cat', 'cow', 'dog', 'owl', 'duck')
+    """
+
+    def __init__(self, taxonomy: Taxonomy) -> None:
+        self._taxonomy = taxonomy
+        self._edits: list[Edit] = []
+
+    def add(self, name: str, under: Label, *, share: float | None = None) -> Self:
+        """Add a class below a node; `under=()` is the root. `share` is its initial share of its parent's probability.
+
+        Later edits may give an added node children; use `split` for a class that existed before.
+        """
+        return self._append(Edit("add", name, under, share=share))
+
+    def remove(self, node: Label, *, emptied: Emptied = "error") -> Self:
+        """Remove a node and its descendants.
+
+        `emptied` decides about a parent that loses its last child: it becomes a `"class"`, or `"remove"` removes it.
+        """
+        return self._append(Edit("remove", node, emptied=emptied))
+
+    def move(
+        self,
+        node: Label,
+        under: Label,
+        *,
+        keep_row: bool = False,
+        share: float | None = None,
+        emptied: Emptied = "error",
+    ) -> Self:
+        """Move a node and its descendants to another parent; `keep_row` keeps the row of the node itself too."""
+        return self._append(Edit("move", node, under, share=share, keep_row=keep_row, emptied=emptied))
+
+    def split(self, leaf: Label, names: Iterable[str], *, shares: Iterable[float] | None = None) -> Self:
+        """Split a class into children, which start with equal shares of its probability or with `shares`."""
+        children = tuple(names) if not isinstance(names, str) else ()
+        given = None if shares is None else tuple(float(share) for share in shares)
+        return self._append(Edit("split", leaf, names=children, shares=given))
+
+    def rename(self, node: Label, name: str) -> Self:
+        """Rename a node."""
+        return self._append(Edit("rename", node, names=(name,)))
+
+    def done(self) -> Edited:
+        """Apply the edits; one error reports every edit that is impossible."""
+        return build(self._apply())[0]
+
+    def _append(self, edit: Edit) -> Self:
+        self._edits.append(edit)
+        return self
+
+    def _apply(self, further_problems: Sequence[str] = ()) -> WorkingTree:
+        tree = WorkingTree(self._taxonomy)
+        problems, fix = apply_edits(tree, self._edits)
+        problems += further_problems
+        if len(problems) == 1:
+            raise TaxonomyError(problems[0], problems, fix=fix)
+        if problems:
+            raise TaxonomyError(f"no edit was applied, because of {len(problems)} defects:", problems, fix=fix)
+        return tree
+
+
+def build(tree: WorkingTree) -> tuple[Edited, np.ndarray]:
+    """Return the edited taxonomy in breadth-first order, and the new number of every node of the working tree.
+
+    Siblings and classes keep their order; new ones come last.
+    """
+    tax, parents = tree.tax, tree.parents()
+    order = breadth_first(parents)
+    rank = np.full(len(parents), -1, np.int64)
+    rank[order] = np.arange(len(order))
+    parent = np.append(-1, rank[parents[order[1:]]])
+    is_leaf = np.zeros(len(parents), bool)
+    is_leaf[order] = np.bincount(parent[1:], minlength=len(order)) == 0
+    stays = is_leaf[tax.leaves] & (rank[tax.leaves] >= 0)
+    known = tax.leaves[stays]
+    new = [n for n in dict.fromkeys(tree.new_classes) if is_leaf[n] and not tree.was_class(n)]
+    names = tree.names()
+    source = np.concatenate((tax.source_index, np.full(len(parents) - tax.num_nodes, -1)))
+    stops = tax.stops[is_leaf[tax.stops]]
+    edited = Taxonomy(
+        tuple(map(names.__getitem__, order.tolist())),
+        parent,
+        rank[np.concatenate((known, np.array(new, np.int64)))],
+        source[order],
+        rank[stops],
+    )
+    class_map = np.full(tax.num_leaves, -1, np.int64)
+    class_map[stays] = np.arange(len(known))
+    touched = np.array(sorted(rank[p] for p in tree.changed_groups() if rank[p] >= 0 and not is_leaf[p]), np.int64)
+    changed = _summary(tree, edited, touched)
+    return Edited(edited, rank[: tax.num_nodes].copy(), class_map, touched, changed), rank
+
+
+def _summary(tree: WorkingTree, edited: Taxonomy, touched: np.ndarray) -> str:
+    tax, most = tree.tax, 50
+    groups = [repr(join_path(edited.path(p))) if p else "the root" for p in touched[:8].tolist()]
+    lines = [
+        f"{tax.num_leaves:,} classes, {tax.num_nodes:,} nodes → {edited.num_leaves:,} classes, {edited.num_nodes:,} nodes",
+        *(f"  {line}" for line in tree.log[:most]),
+        *([f"  … and {len(tree.log) - most:,} more edits"] if len(tree.log) > most else []),
+        f"changed sibling groups: {', '.join(groups) or 'none'}" + (", …" if len(touched) > 8 else ""),
+    ]
+    return "\n".join(lines)

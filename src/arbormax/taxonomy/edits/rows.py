@@ -1,0 +1,356 @@
+"""The rows of a head after its tree was edited: old rows are copied, new ones start from the prior of their parent.
+
+The prior of a parent is the log-sum-exp of the logits below it. A new row is its tangent at one point of the features,
+so the new class has its share of the probability at that point and at most that share elsewhere, because log-sum-exp is
+convex. docs/edits.md derives it. D features.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from arbormax.taxonomy.edits.plan import Edited
+from arbormax.taxonomy.edits.steps import Edit, EditListener
+from arbormax.taxonomy.edits.working import WorkingTree
+from arbormax.taxonomy.tree import Taxonomy
+
+Levels = list[tuple[np.ndarray, np.ndarray, np.ndarray]]  # nodes, positions of their parents one level up, leaves
+_CHUNK = 1 << 14  # rows that are read together
+
+
+class OldRows(Protocol):
+    """The rows of the head before the edits, as float64."""
+
+    in_features: int
+
+    def weight(self, rows: np.ndarray) -> np.ndarray:
+        """Return the (n, D) weights of these rows."""
+
+    def bias(self, rows: np.ndarray) -> np.ndarray:
+        """Return the (n,) biases of these rows; zeros for a head without a bias."""
+
+    def log_priors(self) -> np.ndarray | None:
+        """Return the (N - 1,) sibling log-priors, or None for a head without them."""
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """The rows of the new head: `target[i]` is old row `source[i]`, `fresh[j]` is `weight[j]` and `bias[j]`."""
+
+    source: np.ndarray
+    target: np.ndarray
+    fresh: np.ndarray
+    fresh_nodes: np.ndarray  # the nodes of the fresh rows
+    weight: np.ndarray | None = None
+    bias: np.ndarray | None = None
+    log_priors: np.ndarray | None = None
+
+
+class HeadRows(EditListener):
+    """Follows the edits of a tree and computes the rows of a head; `fresh` contains the rows that are not old ones.
+
+    A subclass describes one parametrisation, which a head names as its `edit_rows`.
+    """
+
+    splits_need_bias = True  # whether a split can keep the probability of the class only with a bias
+
+    def __init__(self, taxonomy: Taxonomy, old: OldRows, point: np.ndarray | None) -> None:
+        self.taxonomy, self.old, self.point = taxonomy, old, point
+        self.fresh: dict[int, tuple[np.ndarray, float]] = {}  # node: (D,) weight, bias
+
+    def rows_of(self, tax: Taxonomy, nodes: np.ndarray) -> np.ndarray:
+        """Return the rows of nodes."""
+        del tax
+        return nodes - 1
+
+    def nodes_of(self, tax: Taxonomy, rows: np.ndarray) -> np.ndarray:
+        """Return the nodes of rows."""
+        del tax
+        return rows + 1
+
+    def num_rows(self, tax: Taxonomy) -> int:
+        """Return the number of rows of a head."""
+        return tax.num_nodes - 1
+
+    # Reading
+
+    def total(self, nodes: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, float]:
+        """Return the sum of the rows of nodes, each times its factor: (D,) weight and bias."""
+        weight, bias = np.zeros(self.old.in_features), 0.0
+        is_fresh = self._is_fresh(nodes)
+        for node, factor in zip(nodes[is_fresh].tolist(), factors[is_fresh].tolist(), strict=True):
+            weight += factor * self.fresh[node][0]
+            bias += factor * self.fresh[node][1]
+        rows, factors = self.rows_of(self.taxonomy, nodes[~is_fresh]), factors[~is_fresh]
+        for start in range(0, len(rows), _CHUNK):
+            part, times = rows[start : start + _CHUNK], factors[start : start + _CHUNK]
+            weight += times @ self.old.weight(part)
+            bias += float(times @ self.old.bias(part))
+        return weight, bias
+
+    def scores(self, nodes: np.ndarray) -> np.ndarray:
+        """Return the (n,) logits of the rows of nodes at the point."""
+        found = np.empty(len(nodes))
+        is_fresh = self._is_fresh(nodes)
+        for position in np.flatnonzero(is_fresh).tolist():
+            weight, bias = self.fresh[int(nodes[position])]
+            found[position] = bias + self.at_point(weight)
+        rows = self.rows_of(self.taxonomy, nodes[~is_fresh])
+        logits = self.old.bias(rows)
+        if self.point is not None:
+            parts = [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]
+            logits = logits + np.concatenate([np.zeros(0), *(self.old.weight(part) @ self.point for part in parts)])
+        found[~is_fresh] = logits
+        return found
+
+    def at_point(self, weight: np.ndarray) -> float:
+        return 0.0 if self.point is None else float(weight @ self.point)
+
+    def _is_fresh(self, nodes: np.ndarray) -> np.ndarray:
+        return np.isin(nodes, np.fromiter(self.fresh, np.int64, len(self.fresh)))
+
+    def tangent(self, levels: Levels) -> tuple[np.ndarray, float, int]:
+        """Return the tangent at the point of the log-sum-exp of the leaves' logits, and the number of leaves.
+
+        A leaf's logit is the sum of the rows on its path; d log Σ exp / d row is the probability below that row.
+        """
+        logits = [np.zeros(1)]
+        for nodes, above, _ in levels:
+            logits.append(logits[-1][above] + self.scores(nodes))
+        found = np.concatenate([z[leaf] for z, (_, _, leaf) in zip(logits[1:], levels, strict=True)])
+        top = _log_sum_exp(found)
+        below = np.zeros(0)
+        weight = np.zeros(self.old.in_features)
+        for level in range(len(levels) - 1, -1, -1):
+            nodes, _, leaf = levels[level]
+            share = np.where(leaf, np.exp(logits[level + 1] - top), 0.0)
+            if level + 1 < len(levels):
+                share = share + np.bincount(levels[level + 1][1], weights=below, minlength=len(nodes))
+            weight, below = weight + self.total(nodes, share)[0], share
+        return weight, top - self.at_point(weight), len(found)
+
+    # Writing
+
+    def levels_below(self, tree: WorkingTree, parent: int) -> Levels:
+        """Return the rows that compete below a parent, as levels whose rows are summed."""
+        raise NotImplementedError
+
+    def start(self, node: int, levels: Levels, share: float | None) -> None:
+        """Give a node the tangent of these levels, shifted by the log-odds of its share."""
+        weight, bias, count = self.tangent(levels)
+        self.fresh[node] = weight, bias + _log_odds(share, count)
+
+    def start_at_zero(self, node: int, bias: float = 0.0) -> None:
+        self.fresh[node] = np.zeros(self.old.in_features), bias
+
+    def added(self, tree: WorkingTree, node: int, parent: int, share: float | None) -> None:
+        if tree.num_children(parent):
+            self.start(node, self.levels_below(tree, parent), share)
+        else:
+            self.start_at_zero(node)
+
+    def start_as_class(self, tree: WorkingTree, node: int) -> None:
+        """Give a node that became a class the row of an added one."""
+        above = tree.parent(node)
+        levels = _without(self.levels_below(tree, above), node)
+        while above and not levels:
+            above = tree.parent(above)
+            levels = _without(self.levels_below(tree, above), node)
+        self.start(node, levels, None)
+
+    # Result
+
+    def copied(self, edited: Edited) -> tuple[np.ndarray, np.ndarray]:
+        """Return the old rows that are copied, and the new rows that they become."""
+        stays = edited.node_map.copy()
+        stays[0] = -1
+        stays[[node for node in self.fresh if node < len(stays)]] = -1
+        old = np.flatnonzero(stays >= 0)
+        return self.rows_of(self.taxonomy, old), self.rows_of(edited.taxonomy, stays[old])
+
+    def layout(self, edited: Edited) -> NewRows:
+        """Return which rows are copied and which are fresh, without their values."""
+        source, target = self.copied(edited)
+        is_fresh = np.ones(self.num_rows(edited.taxonomy), bool)
+        is_fresh[target] = False
+        fresh = np.flatnonzero(is_fresh)
+        return NewRows(source, target, fresh, self.nodes_of(edited.taxonomy, fresh))
+
+    def finish(self, edited: Edited, rank: np.ndarray) -> NewRows:
+        """Return the rows of the new head."""
+        layout = self.layout(edited)
+        started = {int(rank[node]): row for node, row in self.fresh.items() if rank[node] >= 0}
+        rows = [started[node] for node in layout.fresh_nodes.tolist()]
+        return NewRows(
+            layout.source,
+            layout.target,
+            layout.fresh,
+            layout.fresh_nodes,
+            np.array([weight for weight, _ in rows]).reshape(-1, self.old.in_features),
+            np.array([bias for _, bias in rows]),
+            self.new_priors(edited, rank, layout),
+        )
+
+    def new_priors(self, edited: Edited, rank: np.ndarray, layout: NewRows) -> np.ndarray | None:
+        """Return the sibling log-priors of the new head, if it has any."""
+        del edited, rank, layout
+        return None
+
+
+class SiblingRows(HeadRows):
+    """One softmax per parent: a new row competes with its siblings only."""
+
+    splits_need_bias = False
+
+    def __init__(self, taxonomy: Taxonomy, old: OldRows, point: np.ndarray | None) -> None:
+        super().__init__(taxonomy, old, point)
+        self.priors = old.log_priors()
+        self.fresh_priors: dict[int, float] = {}
+
+    def levels_below(self, tree: WorkingTree, parent: int) -> Levels:
+        nodes = tree.children(parent)
+        return [(nodes, np.zeros(len(nodes), np.int64), np.ones(len(nodes), bool))]
+
+    def added(self, tree: WorkingTree, node: int, parent: int, share: float | None) -> None:
+        super().added(tree, node, parent, share)
+        if self.priors is None:
+            return
+        known = [self.prior(sibling) for sibling in tree.children(parent).tolist()]
+        self.fresh_priors[node] = _log_sum_exp(np.array(known)) + _log_odds(share, len(known)) if known else 0.0
+
+    def split(self, _tree: WorkingTree, _node: int, children: list[int], shares: tuple[float, ...] | None) -> None:
+        biases = _log_shares(shares) if shares is not None else [0.0] * len(children)  # only their differences matter
+        for child, bias in zip(children, biases, strict=True):
+            self.start_at_zero(child, bias)
+        self.fresh_priors |= dict(zip(children, biases, strict=True))
+
+    def moved(self, tree: WorkingTree, node: int, _old: int, new: int, edit: Edit) -> None:
+        before = self.fresh.get(node)
+        self.added(tree, node, new, edit.share)
+        if edit.keep_row:
+            del self.fresh[node]
+            if before is not None:
+                self.fresh[node] = before
+
+    def prior(self, node: int) -> float:
+        assert self.priors is not None
+        return self.fresh_priors[node] if node in self.fresh_priors else float(self.priors[node - 1])
+
+    def new_priors(self, edited: Edited, rank: np.ndarray, layout: NewRows) -> np.ndarray | None:
+        if self.priors is None:
+            return None
+        values = np.zeros(self.num_rows(edited.taxonomy))
+        values[layout.target] = self.priors[layout.source]
+        for node, prior in self.fresh_priors.items():
+            if rank[node] > 0:
+                values[rank[node] - 1] = prior
+        for parent in edited.touched.tolist():  # the priors of a group sum to one again
+            group = edited.taxonomy.children(parent) - 1
+            values[group] -= _log_sum_exp(values[group])
+        return values
+
+
+class ClassRows(HeadRows):
+    """One row per class: a new row competes with the classes below its parent; inner nodes have no rows."""
+
+    def rows_of(self, tax: Taxonomy, nodes: np.ndarray) -> np.ndarray:
+        rows: np.ndarray = tax.class_of[nodes]
+        return rows
+
+    def nodes_of(self, tax: Taxonomy, rows: np.ndarray) -> np.ndarray:
+        nodes: np.ndarray = tax.leaves[rows]
+        return nodes
+
+    def num_rows(self, tax: Taxonomy) -> int:
+        return tax.num_leaves
+
+    def levels_below(self, tree: WorkingTree, parent: int) -> Levels:
+        nodes = tree.leaves_below(parent)
+        return [(nodes, np.zeros(len(nodes), np.int64), np.ones(len(nodes), bool))]
+
+    def row(self, node: int) -> tuple[np.ndarray, float]:
+        return self.total(np.array([node]), np.ones(1))
+
+    def added(self, tree: WorkingTree, node: int, parent: int, share: float | None) -> None:
+        if tree.num_children(parent):
+            self.start(node, self.levels_below(tree, parent), share)
+        else:  # the parent was added as a class, and its only child takes over its row
+            self.fresh[node] = self.row(parent)
+
+    def split(self, _tree: WorkingTree, node: int, children: list[int], shares: tuple[float, ...] | None) -> None:
+        weight, bias = self.row(node)
+        for child, offset in zip(children, _log_shares(shares or (1.0,) * len(children)), strict=True):
+            self.fresh[child] = weight, bias + offset
+
+    def emptied(self, tree: WorkingTree, parent: int, removed: int | None) -> None:
+        if removed is not None:
+            self.fresh[parent] = self.tangent(self.levels_below(tree, removed))[:2]
+        else:
+            self.start_as_class(tree, parent)
+
+    def copied(self, edited: Edited) -> tuple[np.ndarray, np.ndarray]:
+        stays = np.flatnonzero(edited.class_map >= 0)
+        return stays, edited.class_map[stays]
+
+
+class PathRows(HeadRows):
+    """A class's logit is the sum of the rows on its path: a new row competes with those sums below its parent."""
+
+    def levels_below(self, tree: WorkingTree, parent: int) -> Levels:
+        return tree.levels(parent)
+
+    def split(self, _tree: WorkingTree, _node: int, children: list[int], shares: tuple[float, ...] | None) -> None:
+        for child, bias in zip(children, _log_shares(shares or (1.0,) * len(children)), strict=True):
+            self.start_at_zero(child, bias)
+
+    def moved(self, tree: WorkingTree, node: int, old: int, new: int, edit: Edit) -> None:
+        if edit.keep_row:
+            return
+        # add the rows of the old ancestors and subtract those of the new ones, so that no logit changes
+        signs = dict.fromkeys(tree.ancestors(old), 1.0)
+        for n in tree.ancestors(new):
+            signs[n] = signs.get(n, 0.0) - 1.0
+        signs[node] = 1.0
+        counted = {n: sign for n, sign in signs.items() if sign}
+        self.fresh[node] = self.total(np.array(list(counted), np.int64), np.array(list(counted.values())))
+
+    def emptied(self, tree: WorkingTree, parent: int, removed: int | None) -> None:
+        if removed is None:
+            self.start_as_class(tree, parent)
+            return
+        weight, bias = self.total(np.array([parent]), np.ones(1))
+        alone = np.array([removed]), np.zeros(1, np.int64), np.array([not tree.num_children(removed)])
+        more, offset, _ = self.tangent([alone, *tree.levels(removed)])
+        self.fresh[parent] = weight + more, bias + offset
+
+
+def _log_sum_exp(values: np.ndarray) -> float:
+    top = float(values.max())
+    return top + math.log(np.exp(values - top).sum())
+
+
+def _log_odds(share: float | None, others: int) -> float:
+    """Return the log-odds of a share against all others; by default the share of one among equals."""
+    return -math.log(others) if share is None else math.log(share) - math.log1p(-share)
+
+
+def _log_shares(shares: tuple[float, ...]) -> list[float]:
+    total = sum(shares)
+    return [math.log(share / total) for share in shares]
+
+
+def _without(levels: Levels, node: int) -> Levels:
+    """Return the levels without a leaf of the first one."""
+    nodes, above, leaf = levels[0]
+    stays = nodes != node
+    first = nodes[stays], above[stays], leaf[stays]
+    if not stays.any():
+        return []
+    if len(levels) == 1:
+        return [first]
+    below, parents, is_leaf = levels[1]
+    return [first, (below, (np.cumsum(stays) - 1)[parents], is_leaf), *levels[2:]]
