@@ -35,7 +35,9 @@ def demo(
 
     Example: `arbormax demo`
     """
+    from arbormax.cli.trees import path_tree
     from arbormax.data import load
+    from arbormax.taxonomy.render import printable
 
     with output.progress_bar(f"reading {DATASET}"):
         data = load(DATASET)
@@ -66,9 +68,7 @@ def demo(
     )
     for example in examples:
         output.print_result("")
-        output.print_result(
-            output.path_tree(output.printable(example["text"]), example["path"], example["probabilities"])
-        )
+        output.print_result(path_tree(printable(example["text"]), example["path"], example["probabilities"]))
         verdict = (
             "correct" if example["label"] == example["truth"] else f"true class: {' > '.join(example['truth_path'])}"
         )

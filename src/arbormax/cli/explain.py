@@ -16,7 +16,7 @@ from arbormax.errors import InputError
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from arbormax.cli.drawn import Branch
+    from arbormax.taxonomy.render import Branch
 
 _WORDS = 4  # that are told for a step, and as many against it
 _TITLE, _WORD = 200, 30  # characters of the text above a tree, and of a word
@@ -47,16 +47,16 @@ def explain(
     decoding = Decoding.choose(decoder, tau)
     found = explain_text(load_model(model, resolve_device(device)), text, decoding=decoding, siblings=siblings)
     if svg is not None:
-        from arbormax.cli.drawn import write_drawing
+        from arbormax.cli.trees import write_drawing
         from arbormax.report import prediction_svg
 
         write_drawing(svg, prediction_svg(found, _short(text, _TITLE)))
     if json:
         output.print_json({"text": text, **found})
         return
-    from arbormax.cli.drawn import grown
+    from arbormax.cli.trees import tree_text
 
-    output.print_result(grown(_branches(text, found)))
+    output.print_result(tree_text(_branches(text, found)))
     if not found["path"]:
         output.print_result("not sure enough of any class: the answer is the root of the tree")
     if any(step["words"] for step in found["steps"]):
@@ -67,32 +67,29 @@ def explain(
 
 def _branches(text: str, found: dict[str, Any]) -> Branch:
     """The relevant part of the tree, with the words below each step."""
-    from rich.text import Text
-
-    from arbormax.cli.drawn import Branch
     from arbormax.report.prediction import percent
+    from arbormax.taxonomy.render import Branch, printable
 
     steps = {step["node"]: step for step in found["steps"]}
-    made: dict[int, Branch] = {}
+    branches: dict[int, Branch] = {}
     for node in found["nodes"]:
-        line = Text(f"▸ {output.printable(node['name'])}" if node["on_path"] else f"  {output.printable(node['name'])}")
         if node["parent"] is None:
-            made[node["node"]] = Branch(Text(_short(text, _TITLE), style="bold"))
+            branches[node["node"]] = Branch(_short(text, _TITLE), style="bold")
             continue
-        if node["on_path"]:
-            line.stylize("bold")
+        name, style = printable(node["name"]), "bold" if node["on_path"] else ""
+        line = f"▸ {name}" if node["on_path"] else f"  {name}"
         if node["node"] == found["node"]:
-            line.append(" ◂ the answer", style="bold green")
-        branch = Branch(line, node["probability"])
-        if (step := steps.get(node["node"])) and (told := _words(found["tokens"], step["words"])):
-            branch.more.append(told)
-        made[node["node"]] = branch
-        made[node["parent"]].below.append(branch)
+            line, style = f"{line} ◂ the answer", "bold green"
+        branch = Branch(line, style=style, share=node["probability"])
+        if (step := steps.get(node["node"])) and (words := _words(found["tokens"], step["words"])):
+            branch.more.append(words)
+        branches[node["node"]] = branch
+        branches[node["parent"]].children.append(branch)
     for node in found["nodes"]:
-        if node["hidden"] and (branch := made[node["node"]]).below:
+        if node["hidden"] and (branch := branches[node["node"]]).children:
             rest = f"  … {node['hidden']:,} more ({percent(node['hidden_probability'])})"
-            branch.below.append(Branch(Text(rest, style="dim")))
-    return made[0]
+            branch.children.append(Branch("", rest))
+    return branches[0]
 
 
 def _words(tokens: list[dict[str, Any]], values: list[float]) -> Text | None:
@@ -112,7 +109,9 @@ def _words(tokens: list[dict[str, Any]], values: list[float]) -> Text | None:
 
 
 def _short(text: str, most: int) -> str:
-    return output.printable(text if len(text) <= most else f"{text[:most]}…")
+    from arbormax.taxonomy.render import printable
+
+    return printable(text if len(text) <= most else f"{text[:most]}…")
 
 
 def _signed(value: float, largest: float) -> str:

@@ -80,22 +80,6 @@ def measure_table(values: Mapping[str, Any], title: str | None = None) -> Render
     return table(("measure", "value"), rows, title)
 
 
-def path_tree(title: str, names: Sequence[str], probabilities: Sequence[float]) -> RenderableType:
-    """A path from the root downwards, with the probability of each step."""
-    from rich.text import Text
-    from rich.tree import Tree
-
-    tree = branch = Tree(Text(title, style="bold"))
-    for name, probability in zip(names, probabilities, strict=True):
-        branch = branch.add(Text(printable(name)).append(f"  {probability:.3f}", style="cyan"))
-    return tree
-
-
-def printable(name: str) -> str:
-    """A name with control characters escaped."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
-
-
 def taxonomy_size(tax: Taxonomy) -> dict[str, Any]:
     """The size of a taxonomy, for JSON output."""
     return {"classes": tax.num_leaves, "nodes": tax.num_nodes, "depth": tax.depth, "fingerprint": tax.fingerprint}

@@ -187,9 +187,12 @@ def _print_written(out: Path | None, count: int, bad_rows: Any) -> None:
 
 
 def _print_prediction(text: str, prediction: Prediction) -> None:
-    output.print_result(output.path_tree(output.printable(text), prediction.path, prediction.probabilities))
+    from arbormax.cli.trees import path_tree
+    from arbormax.taxonomy.render import printable
+
+    output.print_result(path_tree(printable(text), prediction.path, prediction.probabilities))
     if not prediction.path:
         output.print_result("No class is probable enough: the prediction is the root of the taxonomy.")
     if prediction.alternatives:
-        rows = [(output.printable(label), f"{probability:.3f}") for label, probability in prediction.alternatives]
+        rows = [(printable(label), f"{probability:.3f}") for label, probability in prediction.alternatives]
         output.print_result(output.table(("most probable classes", "probability"), rows))

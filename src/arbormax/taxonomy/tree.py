@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from arbormax.errors import LabelError
-from arbormax.taxonomy import _build, _interop, _render, formats
+from arbormax.taxonomy import _build, _interop, formats
 from arbormax.taxonomy._draft import InnerClasses, assemble
 from arbormax.taxonomy.labels import Label, LabelIndex
 from arbormax.taxonomy.queries import TreeQueries
+from arbormax.taxonomy.render import draw, outline
 
 if TYPE_CHECKING:
     import anytree
@@ -268,7 +269,9 @@ class Taxonomy(TreeQueries):
 
         `counts` is a number per class, such as its training items; the sums are shown at every node.
         """
-        return _render.render(self, counts, max_lines, max_children)
+        totals = None if counts is None else self.sum_up(counts)
+        root = outline(self, totals=totals, max_lines=max_lines, max_children=max_children)
+        return "\n".join(guides + branch.text for branch, guides, _ in draw(root))
 
     # Identity
 

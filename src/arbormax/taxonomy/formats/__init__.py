@@ -44,7 +44,7 @@ def read_file(path: str | os.PathLike[str], format: str | None, options: Mapping
     for option in ("encoding", "root"):
         if not isinstance(options.get(option, ""), str):
             raise OptionError(f"expected a string, found {options[option]!r}", argument=option)
-    chosen = _choose(file, format)
+    chosen = _choose(file, format, fix={"format": "csv"})
     known = ("encoding", *chosen.options)
     if unknown := [option for option in options if option not in known]:
         raise OptionError(
@@ -79,7 +79,7 @@ def read_dict(content: Mapping[str, Any]) -> Draft:
     return draft
 
 
-def _choose(file: Path, name: str | None) -> Format:
+def _choose(file: Path, name: str | None, fix: dict[str, object] | None = None) -> Format:
     """Return the format with a name or, without one, of the file's suffix."""
     if file.is_dir():
         raise IsADirectoryError(errno.EISDIR, "expected a file, found a folder", str(file))
@@ -95,7 +95,7 @@ def _choose(file: Path, name: str | None) -> Format:
         raise TaxonomyError(
             f"{file.name}: {found}{did_you_mean(file.suffix, by_suffix)} (available: {', '.join(by_suffix)}); rename "
             f"the file, or name its format, one of {', '.join(FORMATS)}",
-            fix={"format": "csv"},
+            fix=fix,
         )
     return formats[0] if len(formats) == 1 else _combine(formats)
 
