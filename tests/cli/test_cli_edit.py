@@ -60,9 +60,9 @@ def test_the_choice_for_an_emptied_parent_is_told_as_an_option(refused, here):
 
 
 def test_edits_that_cannot_be_read_are_refused(refused, here):
-    assert "nothing to edit" in refused("taxonomy", "edit", "tree.txt", "--out", "new.json")
+    assert "no edits" in refused("taxonomy", "edit", "tree.txt", "--out", "new.json")
     assert "expected NODE=PARENT" in refused("taxonomy", "edit", "tree.txt", "--move", "hats", "--out", "new.json")
-    assert "there is no folder no" in refused(
+    assert "the folder does not exist" in refused(
         "taxonomy", "edit", "tree.txt", "--remove", "hats", "--out", "no/new.json"
     )
 
@@ -110,8 +110,8 @@ def test_a_model_is_replaced_only_when_asked(run, refused, model, tmp_path):
     assert "caps" in run("taxonomy", "show", mine).out
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
-    assert "holds no model" in refused(*words[:-1], tmp_path / "full", "--overwrite")
-    assert "belong to files" in refused(*words, "--layout", "paths")
+    assert "contains other files and no model" in refused(*words[:-1], tmp_path / "full", "--overwrite")
+    assert "are for files" in refused(*words, "--layout", "paths")
 
 
 def test_help_has_an_example(run):

@@ -36,11 +36,11 @@ def test_modules_without_one_head_and_unknown_heads_are_refused():
     class Mine(am.FlatSoftmax):
         pass
 
-    with pytest.raises(InputError, match="not of Mine"):
+    with pytest.raises(InputError, match="Mine cannot be edited"):
         am.edit(Mine(D, TREE))
     with pytest.raises(InputError, match="one that is not fitted"):
         am.edit(am.TextClassifier())
-    with pytest.raises(InputError, match=f"one finite feature of size {D}"):
+    with pytest.raises(InputError, match=f"expected {D} finite numbers"):
         am.edit(am.FlatSoftmax(D, TREE)).done(at=[1.0])
 
 

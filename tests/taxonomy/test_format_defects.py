@@ -74,11 +74,7 @@ DEFECTS = {
         ("t.txt", "a/x\na\n", "the class 'a' has other classes below it (line 2)"),
     ],
     "no class at all": [
-        *(
-            (f"t{suffix}", text, "the taxonomy is empty")
-            for suffix in [*SUFFIXES, ".tree"]
-            for text in ("", "\n \n")
-        ),
+        *((f"t{suffix}", text, "the taxonomy is empty") for suffix in [*SUFFIXES, ".tree"] for text in ("", "\n \n")),
         ("t.csv", "parent,child\n", "the taxonomy is empty"),
         ("t.csv", "level1\n", "the taxonomy is empty"),
         ("t.json", "{}", "the taxonomy is empty"),

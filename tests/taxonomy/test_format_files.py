@@ -15,7 +15,11 @@ from arbormax.taxonomy.formats import FORMATS
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("t.csv", {"lay": "edges"}, r"lay: unknown option of CSV; did you mean 'layout'\? \(available: encoding, layout,"),
+        (
+            "t.csv",
+            {"lay": "edges"},
+            r"lay: unknown option of CSV; did you mean 'layout'\? \(available: encoding, layout,",
+        ),
         ("t.json", {"sep": "/"}, r"sep: unknown option of JSON \(available: encoding\)"),
         ("t.txt", {"format": "jsn"}, r"unknown format 'jsn'; did you mean 'json'\? \(available: json, yaml"),
         ("t.csv", {"layout": "tree"}, "layout: expected 'edges' or 'paths', found 'tree'"),

@@ -209,7 +209,9 @@ def test_defects_of_yaml_are_told_together_with_their_lines(problems):
         "'a' is repeated below the root (line 1 and line 5); siblings must have different names",
         "'x' is repeated below 'a' (line 2 and line 3); siblings must have different names",
     )
-    assert "a taxonomy file contains one document, found a second one (line 2)" in problems("t.yaml", "- a\n---\n- b\n")[0]
+    assert (
+        "a taxonomy file contains one document, found a second one (line 2)" in problems("t.yaml", "- a\n---\n- b\n")[0]
+    )
     assert problems("t.yaml", "a: [b\nc: d")[0].startswith("invalid YAML: ")
     assert "line 2, column" in problems("t.yaml", "a: [b\nc: d")[0]
     assert "more than 1000 levels" in problems("t.yaml", "[" * 5000)[0]

@@ -184,7 +184,10 @@ def test_a_class_that_is_an_inner_node_is_an_error_or_gets_a_leaf_of_its_own():
         (lambda: Taxonomy.from_edges([]), ["is empty"]),
         (lambda: Taxonomy.from_parents([]), ["is empty"]),
         (lambda: Taxonomy.from_parents([-1]), ["is empty"]),
-        (lambda: Taxonomy.from_parents([-1, 7, -5]), ["is 7, but nodes are numbered from 0 to 2 (parents[1])", "is -5"]),
+        (
+            lambda: Taxonomy.from_parents([-1, 7, -5]),
+            ["is 7, but nodes are numbered from 0 to 2 (parents[1])", "is -5"],
+        ),
         (lambda: Taxonomy.from_parents([-1, 2, 1]), ["cycle: '1' → '2' → '1'"]),
         (lambda: Taxonomy.from_parents([-1, 1, 0]), ["cycle: '1' → '1'"]),
         (lambda: Taxonomy.from_parents([-1, 0, 0], ["r", "a", "a"]), ["'a' is repeated below the root"]),

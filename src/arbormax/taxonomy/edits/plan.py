@@ -150,7 +150,7 @@ def _summary(tree: WorkingTree, edited: Taxonomy, touched: np.ndarray) -> str:
     tax, most = tree.tax, 50
     groups = [repr(join_path(edited.path(p))) if p else "the root" for p in touched[:8].tolist()]
     lines = [
-        f"{tax.num_leaves:,} classes, {tax.num_nodes:,} nodes → {edited.num_leaves:,} classes, {edited.num_nodes:,} nodes",
+        " → ".join(f"{each.num_leaves:,} classes, {each.num_nodes:,} nodes" for each in (tax, edited)),
         *(f"  {line}" for line in tree.log[:most]),
         *([f"  … and {len(tree.log) - most:,} more edits"] if len(tree.log) > most else []),
         f"changed sibling groups: {', '.join(groups) or 'none'}" + (", …" if len(touched) > 8 else ""),

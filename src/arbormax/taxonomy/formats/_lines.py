@@ -60,7 +60,7 @@ def _separator(rows: list[tuple[int, str]], draft: Draft) -> str:
         raise draft.fail(
             f"the paths contain both {one!r} (line {first[one]}) and {other!r} (line {first[other]}); choose the one "
             f"that separates names{escapes}",
-            sep=one,
+            sep=" > " if " > " in (one, other) else one,
         )
     return next(iter(first), "/")
 
