@@ -38,7 +38,7 @@ class LogitGradients(NamedTuple):
     """The gradients of logits that are stored for `backward_rows`."""
 
     cells: Any  # (K,) where the cells of each level begin
-    values: Any  # (halves, B, cells) out
+    grads: Any  # (halves, B, cells) out; not `values`, which is an attribute of every tuple of Triton
 
 
 class Parts(NamedTuple):
@@ -156,7 +156,7 @@ def _backward_features(
         rest = tl.load(stored_ptr + (items.to(tl.int64) + item) * levels + level, mask=is_item, other=0.0)
         is_only_tile = tl.load(slot + 6) > 0
         cell = tl.load(logits.cells + level)
-        kept_ptr = logits.values + item[:, None] * cells + cell
+        kept_ptr = logits.grads + item[:, None] * cells + cell
         half = items.to(tl.int64) * cells
         high = tl.zeros((TILE, WIDTH), dtype=FACTOR)
         low = tl.zeros((TILE, WIDTH), dtype=FACTOR)
@@ -284,7 +284,7 @@ def _backward_rows(
                 item = tl.load(plan.order + at, mask=is_item, other=0).to(tl.int64)
                 h = _load_rows(h_ptr, item, is_item, d, D, BLOCK_D, FACTOR)
                 # Cells beyond the group hold other values; a mask in the load would split it into single reads.
-                kept_ptr = logits.values + item[None, :] * cells + cell + column[:, None]
+                kept_ptr = logits.grads + item[None, :] * cells + cell + column[:, None]
                 high = tl.where(is_row[:, None], tl.load(kept_ptr, mask=is_item[None, :], other=0.0), 0.0)
                 sums += high.to(tl.float32)
                 if IS_HALF:
