@@ -1,11 +1,11 @@
-"""Intervals about zero, row by row: a forest plot."""
+"""A forest plot: intervals around zero, one per row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from axes import Axis, across, number, padded, tick_step, told
+from axes import Axis, check_number, format_tick, horizontal_axis, padded_range, tick_step
 
 from arbormax.errors import InputError
 from arbormax.report import svg
@@ -15,7 +15,7 @@ _PLOT, _LABEL = 340, 260  # pixels of the plot, and of a label at most
 
 
 class Interval(NamedTuple):
-    """A row: a dot at `mean` on a bar from `low` to `high`; rows of one `group` stand together below its name."""
+    """A row: a dot at `mean` on a bar from `low` to `high`; rows of one `group` are listed below its name."""
 
     label: str
     group: str
@@ -25,7 +25,7 @@ class Interval(NamedTuple):
 
 
 def intervals_svg(rows: Iterable[Interval], title: str = "", *, x: str = "points") -> str:
-    """Intervals about a zero line as an SVG file's text; a dot is hollow where its interval holds zero.
+    """The text of an SVG file with intervals around a zero line; a dot is hollow if its interval contains zero.
 
     >>> intervals_svg([Interval("hierarchical", "TREC", 1.2, 0.3, 2.1)]).startswith("<svg")
     True
@@ -36,7 +36,7 @@ def intervals_svg(rows: Iterable[Interval], title: str = "", *, x: str = "points
     groups: dict[str, list[Interval]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
-    low, high = padded([0.0, *(end for row in rows for end in row[2:])], 0.04)
+    low, high = padded_range([0.0, *(end for row in rows for end in row[2:])], 0.04)
     step = tick_step(low, high, 5) / 10
     values = [_value(row, step) for row in rows]
     column = "mean [low, high]"
@@ -44,7 +44,7 @@ def intervals_svg(rows: Iterable[Interval], title: str = "", *, x: str = "points
     names = [svg.text_width(svg.shorten(svg.clean(row.label), svg.SIZE, _LABEL)) + indent for row in rows]
     heads = [svg.text_width(svg.shorten(svg.clean(group), svg.SIZE, _LABEL, bold=True), bold=True) for group in groups]
     left = svg.MARGIN + max(*names, *heads) + 20
-    axis = across(low, high, left, left + _PLOT, sign=True)
+    axis = horizontal_axis(low, high, left, left + _PLOT, sign=True)
     beside = axis.stop + 20 + max(svg.text_width(shown, svg.SMALL) for shown in (*values, column))
     width = beside + svg.MARGIN
     parts, top = svg.heading(title, width)
@@ -63,21 +63,21 @@ def intervals_svg(rows: Iterable[Interval], title: str = "", *, x: str = "points
     parts += [*_frame(axis, top, y, x), *body]
     bottom = y + 42
     if any(row.low <= 0 <= row.high for row in rows):
-        parts.append(svg.text(svg.MARGIN, bottom + 10, "hollow dot: the interval holds zero", "muted small"))
+        parts.append(svg.text(svg.MARGIN, bottom + 10, "hollow dot: the interval contains zero", "muted small"))
         bottom += 16
     return svg.document(width, bottom + svg.MARGIN - 4, title or f"Intervals, {x}", parts)
 
 
 def _check(row: Interval) -> Interval:
     what = f"interval {row.label!r} of {row.group!r}" if row.group else f"interval {row.label!r}"
-    mean, low, high = (number(value, what) for value in row[2:])
+    mean, low, high = (check_number(value, what) for value in row[2:])
     if low > high:
-        raise InputError(f"{what}: low, {low:g}, lies above high, {high:g}")
+        raise InputError(f"{what}: low, {low:g}, is above high, {high:g}")
     return Interval(row.label, row.group, mean, low, high)
 
 
 def _value(row: Interval, step: float) -> str:
-    mean, low, high = (told(value, step, sign=True) for value in row[2:])
+    mean, low, high = (format_tick(value, step, sign=True) for value in row[2:])
     return f"{mean} [{low}, {high}]"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from axes import Axis, across, number, numbers, padded, powers, upwards
+from axes import Axis, check_number, check_numbers, horizontal_axis, log_axis, padded_range, vertical_axis
 
 from arbormax.errors import InputError, OptionError
 from arbormax.report import svg
@@ -41,9 +41,9 @@ def curves_svg(
     y: str = "validation macro-F1",
     log: bool = False,
 ) -> str:
-    """Curves in one plot as an SVG file's text, told apart by colour and by dashes; `x` and `y` name the axes.
+    """Curves in one plot as the text of an SVG file, distinguished by colour and dashes; `x` and `y` name the axes.
 
-    With `log` both axes go by powers of ten.
+    With `log` both axes are logarithmic.
 
     >>> curves_svg({"flat": Curve([1, 2, 3], [0.5, 0.7, 0.8], mark=3)}).startswith("<svg")
     True
@@ -62,7 +62,7 @@ def panels_svg(
 ) -> str:
     """Several plots side by side as an SVG file's text, each with its own scales; a name looks the same in all."""
     if columns < 1:
-        raise OptionError(f"columns is at least 1, found {columns}")
+        raise OptionError(f"expected at least 1, found {columns}", argument="columns")
     empty = [name for name, series in panels.items() if not series]
     if empty or not panels:
         raise InputError(f"no curves to draw in the panels {empty}" if empty else "no curves to draw: panels is empty")
@@ -80,13 +80,13 @@ def _draw(
 ) -> str:
     names = list(dict.fromkeys(name for series in panels.values() for name in series))
     if len(names) > _MOST:
-        raise InputError(f"{len(names)} curves cannot be told apart, at most {_MOST} can; draw them in several figures")
+        raise InputError(f"{len(names)} curves cannot be distinguished, only {_MOST} can: draw them in several figures")
     looks = {name: look for look, name in enumerate(names)}
     checked = [{name: _check(panel, name, curve) for name, curve in series.items()} for panel, series in panels.items()]
     if log:
         checked = [{name: _logarithms(name, curve) for name, curve in series.items()} for series in checked]
     wide, tall = size
-    # the axes are laid out at 0 first: the room for the labels beside them has to be known before their place is
+    # the axes start at 0 first, because the width of their labels decides where they go
     axes = [_axes(list(series.values()), wide, tall, log) for series in checked]
     room = 22 + max(svg.text_width(label, svg.SMALL) for _, up in axes for label in up.labels)
     cell_wide, head = room + wide + 26, 26 if any(panels) else 6
@@ -113,26 +113,26 @@ def _draw(
 def _check(panel: str, name: str, curve: Curve) -> _Checked:
     """A curve as arrays, once it can be drawn."""
     what = f"curve {name!r} of panel {panel!r}" if panel else f"curve {name!r}"
-    x, mean = numbers(curve.x, f"{what}, x"), numbers(curve.mean, f"{what}, mean")
+    x, mean = check_numbers(curve.x, f"{what}, x"), check_numbers(curve.mean, f"{what}, mean")
     if x.ndim != 1 or not len(x):
         raise InputError(f"{what}: expected a list of at least one x, found shape {x.shape}")
     if (np.diff(x) <= 0).any():
-        raise InputError(f"{what}: expected x to rise from each point to the next; sort the points and merge equal x")
+        raise InputError(f"{what}: expected increasing x: sort the points and merge equal x")
     if (curve.low is None) != (curve.high is None):
-        raise InputError(f"{what}: a band has a low and a high end, found only one of them")
+        raise InputError(f"{what}: a band needs both low and high, found only one of them")
     band = None
     if curve.low is not None and curve.high is not None:
-        band = numbers(curve.low, f"{what}, low"), numbers(curve.high, f"{what}, high")
+        band = check_numbers(curve.low, f"{what}, low"), check_numbers(curve.high, f"{what}, high")
     for part, values in zip(("mean", "low", "high"), (mean, *(band or ())), strict=False):
         if values.shape != x.shape:
             raise InputError(f"{what}: expected as many values in {part} as in x, {len(x)}; found shape {values.shape}")
     if band and (band[0] > band[1]).any():
-        raise InputError(f"{what}: low lies above high at x = {x[np.argmax(band[0] > band[1])]:g}")
+        raise InputError(f"{what}: low is above high at x = {x[np.argmax(band[0] > band[1])]:g}")
     mark = None
     if curve.mark is not None:
-        at = number(curve.mark, f"{what}, mark")
+        at = check_number(curve.mark, f"{what}, mark")
         if not x[0] <= at <= x[-1]:
-            raise InputError(f"{what}: the mark {at:g} lies outside its x, {x[0]:g} to {x[-1]:g}")
+            raise InputError(f"{what}: the mark {at:g} is outside its x, {x[0]:g} to {x[-1]:g}")
         mark = at, float(np.interp(at, x, mean))
     return _Checked(x, mean, band, mark)
 
@@ -140,7 +140,7 @@ def _check(panel: str, name: str, curve: Curve) -> _Checked:
 def _logarithms(name: str, curve: _Checked) -> _Checked:
     arrays = (curve.x, curve.mean, *(curve.band or ()))
     if min(float(values.min()) for values in arrays) <= 0:
-        raise InputError(f"curve {name!r}: logarithmic axes take numbers above 0 alone")
+        raise InputError(f"curve {name!r}: logarithmic axes need numbers above 0")
     x, mean, *band = (np.log10(values) for values in arrays)
     mark = None if curve.mark is None else (float(np.log10(curve.mark[0])), float(np.log10(curve.mark[1])))
     return _Checked(x, mean, (band[0], band[1]) if band else None, mark)
@@ -150,9 +150,9 @@ def _axes(curves: list[_Checked], wide: float, tall: float, log: bool) -> tuple[
     xs = np.concatenate([curve.x for curve in curves])
     ys = np.concatenate([values for curve in curves for values in (curve.mean, *(curve.band or ()))])
     if log:
-        return powers(*padded(xs, 0.02), 0, wide), powers(*padded(ys, 0.05), tall, 0)
-    along = across(*padded(xs, 0.02), 0, wide, whole=bool((xs == np.round(xs)).all()))
-    return along, upwards(*padded(ys, 0.05), tall, 0)
+        return log_axis(*padded_range(xs, 0.02), 0, wide), log_axis(*padded_range(ys, 0.05), tall, 0)
+    along = horizontal_axis(*padded_range(xs, 0.02), 0, wide, whole=bool((xs == np.round(xs)).all()))
+    return along, vertical_axis(*padded_range(ys, 0.05), tall, 0)
 
 
 def _legend(names: list[str], top: float, width: float) -> tuple[list[str], float]:
@@ -196,7 +196,7 @@ def _frame(along: Axis, up: Axis, x: str, y: str, room: float) -> list[str]:
     if x:
         parts.append(svg.text(wide / 2, tall + 34, x, "middle", limit=wide))
     if y:
-        parts.append(svg.text(4 - room, tall / 2, y, "middle", limit=tall, turned=True))
+        parts.append(svg.text(4 - room, tall / 2, y, "middle", limit=tall, rotated=True))
     return parts
 
 

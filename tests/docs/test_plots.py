@@ -98,13 +98,13 @@ def test_panels_share_one_legend_and_the_look_of_a_name():
     [
         (Curve([], []), "at least one x"),
         (Curve([1, 2], [0.1]), "as many values in mean as in x, 2"),
-        (Curve([1, 2], [0.1, float("nan")]), "mean: found nan at place 1"),
-        (Curve([1, float("inf")], [0.1, 0.2]), "x: found inf at place 1"),
-        (Curve([1, 1], [0.1, 0.2]), "expected x to rise"),
+        (Curve([1, 2], [0.1, float("nan")]), "mean: found nan at position 1"),
+        (Curve([1, float("inf")], [0.1, 0.2]), "x: found inf at position 1"),
+        (Curve([1, 1], [0.1, 0.2]), "expected increasing x"),
         (Curve([1, 2], [0.1, 0.2], low=[0.0, 0.1]), "only one of them"),
         (Curve([1, 2], [0.1, 0.2], [0.0], [0.3]), "as many values in low"),
-        (Curve([1, 2], [0.1, 0.2], [0.0, 0.4], [0.3, 0.3]), "low lies above high at x = 2"),
-        (Curve([1, 2], [0.1, 0.2], mark=5), "the mark 5 lies outside its x, 1 to 2"),
+        (Curve([1, 2], [0.1, 0.2], [0.0, 0.4], [0.3, 0.3]), "low is above high at x = 2"),
+        (Curve([1, 2], [0.1, 0.2], mark=5), "the mark 5 is outside its x, 1 to 2"),
         (Curve(["one"], [0.1]), "expected numbers"),
     ],
 )
@@ -124,7 +124,7 @@ def test_nothing_to_draw_is_an_error():
         panels_svg({"TREC": {"flat": RISING}, "R8": {}})
     with pytest.raises(InputError, match="rows is empty"):
         intervals_svg([])
-    with pytest.raises(OptionError, match="columns is at least 1"):
+    with pytest.raises(OptionError, match="columns: expected at least 1"):
         panels_svg({"TREC": {"flat": RISING}}, columns=0)
 
 
@@ -145,7 +145,7 @@ def test_an_interval_that_holds_zero_has_a_hollow_dot():
 
 
 def test_a_bad_interval_is_named_with_its_fault():
-    with pytest.raises(InputError, match="interval 'a' of 'G': low, 2, lies above high, 1"):
+    with pytest.raises(InputError, match="interval 'a' of 'G': low, 2, is above high, 1"):
         intervals_svg([Interval("a", "G", 1.5, 2.0, 1.0)])
     with pytest.raises(InputError, match="interval 'a': found nan"):
         intervals_svg([Interval("a", "", float("nan"), 0.0, 1.0)])

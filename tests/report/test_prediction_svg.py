@@ -109,7 +109,7 @@ def test_markup_in_a_name_is_text():
 
 @pytest.mark.parametrize("wrong", [{}, {"nodes": []}, {**explanation(), "nodes": []}, {**explanation(), "nodes": [1]}])
 def test_what_is_no_explanation_is_refused(wrong):
-    with pytest.raises(InputError, match="no explanation"):
+    with pytest.raises(InputError, match="expected an explanation"):
         prediction_svg(wrong)
 
 

@@ -126,7 +126,7 @@ def test_a_long_title_is_wrapped():
 
 
 def test_max_leaves_has_to_be_positive():
-    with pytest.raises(OptionError, match="max_leaves is at least 1, found 0"):
+    with pytest.raises(OptionError, match="max_leaves: expected at least 1, found 0"):
         tree_svg(tree("r8"), max_leaves=0)
 
 

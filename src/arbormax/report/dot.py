@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from arbormax.report import svg
-from arbormax.report.tree_lines import marks_of
+from arbormax.report.tree_lines import tree_lines
 from arbormax.taxonomy import Taxonomy
 
 
@@ -32,7 +32,7 @@ def tree_dot(
     }
     <BLANKLINE>
     """
-    marks = marks_of(taxonomy, max_leaves, depth, max_children)
+    marks = tree_lines(taxonomy, max_leaves, depth, max_children)
     heading = f", label={_quoted(svg.clean(title))}, labelloc=t" if title else ""
     lines = [
         "digraph taxonomy {",

@@ -14,6 +14,7 @@ from typing import Any
 
 from arbormax._files import write_file
 from arbormax.errors import InputError, MissingDependencyError, OptionError
+from arbormax.metrics import MEASURES
 from arbormax.report import overview
 from arbormax.report.differences import compare_runs
 from arbormax.report.figure_data import difference_rows, run_figures
@@ -43,6 +44,7 @@ def report_html(runs: Sequence[Path | str], *, title: str | None = None, max_nod
     data = {
         "runs": [run_figures(run, max_nodes) for run in found],
         "differences": difference_rows(differences.rows),
+        "titles": {name: MEASURES[name].title for name in MEASURES},  # of the learning curves
     }
     name = title or overview.default_title(found)
     return _document(name, overview.body(name, found, differences), data)

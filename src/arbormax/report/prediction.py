@@ -1,4 +1,4 @@
-"""One prediction as a picture: the path through the tree, what else was possible, and the probability of every step."""
+"""A drawing of one prediction: the path through the tree, its alternatives, and the probability of every step."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from arbormax.errors import InputError
 from arbormax.report import svg
 
-_ROW, _GAP = 24, 10  # height of a line, and the room between the children of different parents
-_BEND, _RUN, _PAD = 40, 84, 6  # of an edge: its curved part, its straight part with the probability, the room beside it
-_WIDEST = 260  # pixels of a name
-_NOTE = "On a line: the probability given the step before. Behind a name: the probability in all."
+_ROW, _GAP = 24, 10  # height of a row, and the gap between the children of different parents
+_BEND, _RUN, _PAD = 40, 84, 6  # of an edge: the curve, the straight part with the probability, the padding
+_MAX_WIDTH = 260  # of a name, in pixels
+_NOTE = "On a line: the probability given the parent. After a name: the total probability."
 
 
 @dataclass
@@ -24,27 +24,29 @@ class _Mark:
     depth: int
     conditional: float
     on_path: bool
-    sure: bool = True  # whether the answer goes as far
+    answered: bool = True  # whether the answer reaches this depth
     folded: bool = False
     y: float = 0.0
     below: list[_Mark] = field(default_factory=list)
 
     @property
     def width(self) -> float:
-        name = svg.shorten(self.name, svg.SIZE, _WIDEST, bold=self.on_path)
+        name = svg.shorten(self.name, svg.SIZE, _MAX_WIDTH, bold=self.on_path)
         return svg.text_width(name, bold=self.on_path) + (svg.text_width(self.note, svg.SMALL) + 5 if self.note else 0)
 
 
 def prediction_svg(explanation: Mapping[str, Any], title: str = "") -> str:
-    """What `arbormax.model.explain` gives, as an SVG file's text.
+    """An explanation of `arbormax.model.explain` as the text of an SVG file.
 
-    The path is thick and bold, dashed beyond the answer; children that are not listed are one line.
+    The path is thick and bold, and dashed beyond the answer. Children that the explanation omits share one line.
     """
     try:
         marks = _marks(explanation)
         label = title or f"Prediction: {svg.clean(str(explanation['label'])) or 'the root'}"
     except (KeyError, TypeError, IndexError) as error:
-        raise InputError(f"this is no explanation as arbormax.model.explain gives it: {error!r}") from error
+        raise InputError(
+            f"expected an explanation of arbormax.model.explain: {error!r}", argument="explanation"
+        ) from error
     columns = _columns(marks)
     width = max(
         svg.text_width(_NOTE, svg.SMALL) + 2 * svg.MARGIN,
@@ -53,16 +55,16 @@ def prediction_svg(explanation: Mapping[str, Any], title: str = "") -> str:
     parts, top = svg.heading(title, width)
     bottom = _place(marks[0], top)
     edges = [(mark, child) for mark in marks for child in mark.below]
-    edges.sort(key=lambda edge: edge[1].on_path)  # the path lies above the others
+    edges.sort(key=lambda edge: edge[1].on_path)  # the path is drawn on top
     parts += [_edge(parent, child, columns) for parent, child in edges]
-    parts += [_chance(child, columns) for _, child in edges if not child.folded]
-    parts += [svg.text(columns[m.depth], m.y + 4, m.name, _css(m), note=m.note, limit=_WIDEST) for m in marks]
+    parts += [_probability(child, columns) for _, child in edges if not child.folded]
+    parts += [svg.text(columns[m.depth], m.y + 4, m.name, _css(m), note=m.note, limit=_MAX_WIDTH) for m in marks]
     parts.append(svg.text(svg.MARGIN, bottom + 20, _NOTE, "muted small", size=svg.SMALL))
     return svg.document(width, bottom + 20 + svg.MARGIN, label, parts)
 
 
 def percent(probability: float) -> str:
-    """A probability for people; what is not quite nothing or all does not look as if it were.
+    """A probability in percent; 0 % and 100 % stand for exact values only.
 
     >>> [percent(p) for p in (0, 0.0001, 0.004, 0.875, 0.99999, 1)]
     ['0 %', '< 0.1 %', '0.4 %', '87.5 %', '> 99.9 %', '100 %']
@@ -75,38 +77,38 @@ def percent(probability: float) -> str:
 
 
 def _marks(explanation: Mapping[str, Any]) -> list[_Mark]:
-    """What is drawn, parents before their children."""
+    """The marks of the drawing, parents before their children."""
     stopped, answer = int(explanation["stopped_at"]), explanation["node"]
-    made: dict[int, _Mark] = {}
+    by_node: dict[int, _Mark] = {}
     marks: list[_Mark] = []
     for node in explanation["nodes"]:
-        depth, chance = int(node["depth"]), float(node["probability"])
-        notes = [percent(chance)] * (depth > 1) + ["the answer"] * (node["node"] == answer)
+        depth, probability = int(node["depth"]), float(node["probability"])
+        notes = [percent(probability)] * (depth > 1) + ["the answer"] * (node["node"] == answer)
         mark = _Mark(
             name=svg.clean(str(node["name"])) or "(unnamed)",
             note=" · ".join(notes),
             depth=depth,
             conditional=float(node["conditional"]),
             on_path=bool(node["on_path"]),
-            sure=depth <= stopped,
+            answered=depth <= stopped,
         )
         if node["parent"] is not None:
-            made[node["parent"]].below.append(mark)
-        made[node["node"]] = mark
+            by_node[node["parent"]].below.append(mark)
+        by_node[node["node"]] = mark
         marks.append(mark)
     for node in explanation["nodes"]:
-        mark = made[node["node"]]
+        mark = by_node[node["node"]]
         if mark.below and node["hidden"]:
-            told = f"… {node['hidden']:,} more ({percent(float(node['hidden_probability']))})"
-            marks.append(_Mark(told, "", mark.depth + 1, 0.0, False, folded=True))
+            label = f"… {node['hidden']:,} more ({percent(float(node['hidden_probability']))})"
+            marks.append(_Mark(label, "", mark.depth + 1, 0.0, False, folded=True))
             mark.below.append(marks[-1])
     if not marks:
-        raise IndexError("it has no nodes")
+        raise IndexError("no nodes")
     return marks
 
 
 def _columns(marks: list[_Mark]) -> list[float]:
-    """The x of the names of each level; only nodes with something below take room from the next one."""
+    """The x of the names of each level; only nodes with children push the next column to the right."""
     columns = [float(svg.MARGIN)]
     for depth in range(max(mark.depth for mark in marks)):
         widest = max((mark.width for mark in marks if mark.below and mark.depth == depth), default=0.0)
@@ -115,7 +117,7 @@ def _columns(marks: list[_Mark]) -> list[float]:
 
 
 def _place(root: _Mark, top: float) -> float:
-    """Give every mark its y, a parent's in the middle of its children's; gives back the lower end."""
+    """Set the y of every mark, parents in the middle of their children; returns the lower end."""
     order, stack = [], [root]
     while stack:
         order.append(stack.pop())
@@ -135,26 +137,26 @@ def _place(root: _Mark, top: float) -> float:
 
 
 def _edge(parent: _Mark, child: _Mark, columns: list[float]) -> str:
-    """The line to a child, as thick as its probability given the parent."""
+    """The line to a child; its width shows the probability given the parent."""
     start = columns[parent.depth] + parent.width + _PAD
     straight, end = columns[child.depth] - _RUN - 2 * _PAD, columns[child.depth] - _PAD
     high, low, bend = svg.num(parent.y), svg.num(child.y), svg.num(straight - _BEND / 2)
-    way = f"M{svg.num(start)} {high}H{svg.num(straight - _BEND)}C{bend} {high} {bend} {low} {svg.num(straight)} {low}"
-    look = "line c0" if child.on_path else "rule"
-    dashes = ' stroke-dasharray="6 4"' if child.on_path and not child.sure else ""
+    path = f"M{svg.num(start)} {high}H{svg.num(straight - _BEND)}C{bend} {high} {bend} {low} {svg.num(straight)} {low}"
+    style = "line c0" if child.on_path else "rule"
+    dashes = ' stroke-dasharray="6 4"' if child.on_path and not child.answered else ""
     thick = svg.num(1 + 4 * child.conditional)
-    return f'<path class="{look}" style="stroke-width:{thick}px"{dashes} d="{way}H{svg.num(end)}"/>'
+    return f'<path class="{style}" style="stroke-width:{thick}px"{dashes} d="{path}H{svg.num(end)}"/>'
 
 
-def _chance(child: _Mark, columns: list[float]) -> str:
-    """The probability in the straight part of a line, on the colour of the paper."""
-    told = percent(child.conditional)
+def _probability(child: _Mark, columns: list[float]) -> str:
+    """The probability on the straight part of a line, with the colour of the background behind it."""
+    label = percent(child.conditional)
     middle = columns[child.depth] - _PAD - (_RUN + _PAD) / 2
-    wide = svg.text_width(told, svg.SMALL, bold=child.on_path)
+    wide = svg.text_width(label, svg.SMALL, bold=child.on_path)
     paper = f'<rect class="paper" x="{svg.num(middle - wide / 2 - 2)}" y="{svg.num(child.y - 8)}"'
     css = "small middle" + ("" if child.on_path else " muted")
     return f'{paper} width="{svg.num(wide + 4)}" height="16"/>' + svg.text(
-        middle, child.y + 4, told, css, size=svg.SMALL
+        middle, child.y + 4, label, css, size=svg.SMALL
     )
 
 

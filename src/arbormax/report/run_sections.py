@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from arbormax.metrics import MEASURES
 from arbormax.report.figure_data import fork_costs
-from arbormax.report.markup import collapsible, count, figure, share, table, text
+from arbormax.report.markup import collapsible, count, figure, heading, share, table, text
 from arbormax.report.runs import Run
 
 _WORST_PAIRS, _MORE_PAIRS, _FORKS = 12, 28, 25  # pairs with examples, further pairs, and rows of the table of forks
@@ -257,7 +258,7 @@ def _learning(run: Run, place: int) -> str:
         [str(epoch), *(f"{row[name]:.4f}" if name in row else "–" for name in names)]
         for epoch, row in enumerate(run.curve, start=1)
     ]
-    columns = ["Epoch", *(text(name.replace("_", " ")) for name in names)]
+    columns = ["Epoch", *(heading(name) if name in MEASURES else text(name.replace("_", " ")) for name in names)]
     best = run.training.get("best_epoch")
     kept = (
         f" The model has the weights of epoch {best}, which a line marks in the figures."

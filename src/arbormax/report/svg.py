@@ -1,4 +1,4 @@
-"""What all drawings share: the document with its style sheet, text that fits, and short numbers."""
+"""Helpers of all drawings: the document with its style sheet, text that fits, and short numbers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ SIZE, SMALL, LARGE = 12, 11, 15  # of text, in pixels; the style sheet has the s
 MARGIN = 16
 COLOURS = 7
 
-# Okabe and Ito's colours, which the colour-blind can tell apart. Yellow is left out on white, where it vanishes, and
-# two of the others change places on black. All rules are below .arbormax, so that a page can hold the drawing inline.
+# The colours of Okabe and Ito, which colour-blind readers can distinguish, without yellow on white. All rules start
+# with .arbormax, so that a page can contain the drawing inline.
 _LIGHT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#1f2328", "#e69f00", "#56b4e9")
 _DARK = ("#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e6edf3", "#f0e442", "#0072b2")
 _RULES = """\
@@ -58,18 +58,18 @@ _STYLE = "\n".join(
 
 
 def document(width: float, height: float, label: str, parts: Iterable[str]) -> str:
-    """The whole SVG file around its parts; `label` is what a screen reader says."""
-    told, wide, tall = escape(clean(label)), num(width), num(height)
+    """The SVG file with these parts; `label` is the text for screen readers."""
+    name, wide, tall = escape(clean(label)), num(width), num(height)
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="arbormax" role="img" aria-label="{told}"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="arbormax" role="img" aria-label="{name}"'
         f' width="{wide}" height="{tall}" viewBox="0 0 {wide} {tall}">'
     )
     paper = f'<rect class="paper" width="{wide}" height="{tall}"/>'
-    return "\n".join([head, f"<title>{told}</title>", _STYLE, paper, *parts, "</svg>", ""])
+    return "\n".join([head, f"<title>{name}</title>", _STYLE, paper, *parts, "</svg>", ""])
 
 
 def heading(title: str, width: float) -> tuple[list[str], float]:
-    """The title in as many lines as it needs, and the y below it."""
+    """The title, wrapped into lines, and the y below it."""
     lines: list[str] = []
     for word in clean(title).split():
         longer = f"{lines[-1]} {word}" if lines else word
@@ -93,20 +93,20 @@ def text(
     note: str = "",
     size: int = SIZE,
     limit: float = float("inf"),
-    turned: bool = False,
+    rotated: bool = False,
 ) -> str:
-    """A text element; what is wider than `limit` is cut and stands whole in a tooltip. `note` follows in grey."""
+    """A text element, cut to `limit` pixels with the whole text in a tooltip; `note` follows in grey."""
     whole = clean(content)
     shown = shorten(whole, size, limit, bold="strong" in css or "title" in css)
     full = f"<title>{escape(whole)}</title>" if shown != whole else ""
     after = f'<tspan class="muted small" dx="5">{escape(note)}</tspan>' if note else ""
     style = f' class="{css}"' if css else ""
-    turn = f' transform="rotate(-90 {num(x)} {num(y)})"' if turned else ""
+    turn = f' transform="rotate(-90 {num(x)} {num(y)})"' if rotated else ""
     return f'<text x="{num(x)}" y="{num(y)}"{style}{turn}>{full}{escape(shown)}{after}</text>'
 
 
 def num(value: float) -> str:
-    """A coordinate with one decimal at most.
+    """A coordinate with at most one decimal.
 
     >>> num(12.04), num(-0.01), num(3.25)
     ('12', '0', '3.2')
@@ -115,13 +115,13 @@ def num(value: float) -> str:
 
 
 def clean(content: str) -> str:
-    """Text without what XML forbids or what would turn the line around; line breaks and tabs become spaces."""
-    kept = (" " if char.isspace() else char for char in content if char.isspace() or not _unfit(char))
+    """Text without characters that XML forbids or that change the writing direction; line breaks become spaces."""
+    kept = (" " if char.isspace() else char for char in content if char.isspace() or not _is_forbidden(char))
     return " ".join("".join(kept).split())
 
 
-def _unfit(char: str) -> bool:
-    # Cc control, Cs lone surrogates; U+xFFFE and U+xFFFF are no characters; the rest steers the writing direction
+def _is_forbidden(char: str) -> bool:
+    # Cc control, Cs lone surrogates; U+xFFFE and U+xFFFF are no characters; the rest changes the writing direction
     return (
         unicodedata.category(char) in ("Cc", "Cs")
         or ord(char) & 0xFFFE == 0xFFFE
@@ -130,7 +130,7 @@ def _unfit(char: str) -> bool:
 
 
 def shorten(content: str, size: int, limit: float, *, bold: bool = False) -> str:
-    """Text cut so that it and an ellipsis are no wider than `limit` pixels, or the text itself where it fits."""
+    """The text, cut with an ellipsis if it is wider than `limit` pixels."""
     if text_width(content, size, bold=bold) <= limit:
         return content
     widths = list(accumulate(text_width(char, size, bold=bold) for char in content))
@@ -138,7 +138,7 @@ def shorten(content: str, size: int, limit: float, *, bold: bool = False) -> str
 
 
 def text_width(content: str, size: int = SIZE, *, bold: bool = False) -> float:
-    """About how wide text is in pixels, on the safe side: the fonts of readers differ."""
+    """The width of the text in pixels, estimated generously because fonts differ."""
     return sum(map(_em, content)) * size * (1.14 if bold else 1.0)
 
 

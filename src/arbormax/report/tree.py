@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from arbormax.report import svg
-from arbormax.report.tree_lines import WIDEST, Mark, leaves_told, marks_of
+from arbormax.report.tree_lines import MAX_WIDTH, Mark, count_leaves, tree_lines
 from arbormax.taxonomy import Taxonomy
 
 _ROW, _GAP = 18, 8  # height of a line, and the room between leaves of different parents
@@ -27,7 +27,7 @@ def tree_svg(
     >>> drawing.startswith("<svg"), "graphics</text>" in drawing
     (True, True)
     """
-    marks = marks_of(taxonomy, max_leaves, depth, max_children)
+    marks = tree_lines(taxonomy, max_leaves, depth, max_children)
     columns = _columns(marks)
     width = max(300.0, max(columns[mark.depth] + mark.width for mark in marks) + svg.MARGIN)
     parts, top = svg.heading(title, width)
@@ -35,9 +35,10 @@ def tree_svg(
     lines = [_branches(mark, marks, columns) for mark in marks if mark.below]
     parts.append(f'<path class="rule" d="{"".join(lines)}"/>')
     parts += [
-        svg.text(columns[mark.depth], mark.y + 4, mark.name, mark.css, note=mark.note, limit=WIDEST) for mark in marks
+        svg.text(columns[mark.depth], mark.y + 4, mark.name, mark.css, note=mark.note, limit=MAX_WIDTH)
+        for mark in marks
     ]
-    label = title or f"Class tree of {leaves_told(taxonomy.num_leaves)}, depth {taxonomy.depth}"
+    label = title or f"Class tree of {count_leaves(taxonomy.num_leaves)}, depth {taxonomy.depth}"
     return svg.document(width, bottom + svg.MARGIN, label, parts)
 
 

@@ -1,4 +1,4 @@
-"""The lines of a drawn tree: all of a small one, of a large one the parts that have room."""
+"""The lines of a drawn tree: every node of a small tree, the folded form of a large one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arbormax.errors import OptionError
 from arbormax.report import svg
 from arbormax.taxonomy import Taxonomy
 
-WIDEST = 260  # pixels of a name
+MAX_WIDTH = 260  # of a name, in pixels
 
 
 @dataclass
@@ -28,23 +28,23 @@ class Mark:
     @property
     def width(self) -> float:
         bold = "strong" in self.css
-        name = svg.shorten(self.name, svg.SIZE, WIDEST, bold=bold)
+        name = svg.shorten(self.name, svg.SIZE, MAX_WIDTH, bold=bold)
         return svg.text_width(name, bold=bold) + (svg.text_width(self.note, svg.SMALL) + 5 if self.note else 0)
 
 
-def marks_of(tax: Taxonomy, max_leaves: int, depth: int | None = None, max_children: int | None = None) -> list[Mark]:
-    """What is drawn, from top to bottom, parents before their children; at most `max_leaves` have none below.
+def tree_lines(tax: Taxonomy, max_leaves: int, depth: int | None = None, max_children: int | None = None) -> list[Mark]:
+    """The marks of the drawing from top to bottom, parents before their children.
 
-    The largest subtrees are folded until no more lines than that are left. Nothing is drawn below `depth` levels, nor
-    more than `max_children` of one node.
+    At most `max_leaves` marks have no children: the largest subtrees are folded. Nothing is drawn below `depth` levels,
+    and at most `max_children` children of one node.
     """
     for name, limit in (("max_leaves", max_leaves), ("depth", depth), ("max_children", max_children)):
         if limit is not None and limit < 1:
-            raise OptionError(f"{name} is at least 1, found {limit}")
+            raise OptionError(f"expected at least 1, found {limit}", argument=name)
     return _marks(tax, _opened(tax, max_leaves, _visible(tax, depth, max_children)))
 
 
-def leaves_told(count: int) -> str:
+def count_leaves(count: int) -> str:
     return f"{count:,} {'leaf' if count == 1 else 'leaves'}"
 
 
@@ -57,7 +57,7 @@ def _visible(tax: Taxonomy, depth: int | None, max_children: int | None) -> np.n
 
 
 def _lines(tax: Taxonomy, visible: np.ndarray) -> np.ndarray:
-    """(N,) how many lines it takes to draw all of that below each node."""
+    """(N,) the number of lines that the whole subtree of each node takes."""
     lines = np.ones(tax.num_nodes, dtype=np.int64)
     for node in np.flatnonzero(visible)[::-1]:
         first = tax.child_start[node]
@@ -66,7 +66,7 @@ def _lines(tax: Taxonomy, visible: np.ndarray) -> np.ndarray:
 
 
 def _opened(tax: Taxonomy, rows: int, visible: np.ndarray) -> dict[int, int]:
-    """How many children of which nodes are drawn so that there are at most `rows` lines."""
+    """The number of children to draw for each opened node, so that there are at most `rows` lines."""
     lines = tax.leaf_counts if np.array_equal(visible, tax.num_children) else _lines(tax, visible)
     opened: dict[int, int] = {}
     stack = [(0, rows)]
@@ -75,7 +75,7 @@ def _opened(tax: Taxonomy, rows: int, visible: np.ndarray) -> dict[int, int]:
         count = int(visible[node])
         if not count or (budget == 1 and lines[node] > 1):
             continue
-        is_cut = count < tax.num_children[node]  # then there is a line for the others
+        is_cut = count < tax.num_children[node]  # one line stands for the other children
         if count + is_cut > budget:
             count, is_cut = budget - 1, True
         opened[node] = count
@@ -86,7 +86,7 @@ def _opened(tax: Taxonomy, rows: int, visible: np.ndarray) -> dict[int, int]:
 
 
 def _share(wants: np.ndarray, rows: int) -> list[int]:
-    """Lines for each of several subtrees: the small ones get what they want, the others share the rest evenly."""
+    """The lines of each subtree: small ones get all that they want, the others share the rest evenly."""
     if wants.sum() <= rows:
         return [int(want) for want in wants]
     cap = bisect_right(range(1, rows + 1), rows, key=lambda level: int(np.minimum(wants, level).sum()))
@@ -97,7 +97,7 @@ def _share(wants: np.ndarray, rows: int) -> list[int]:
 
 def _marks(tax: Taxonomy, opened: dict[int, int]) -> list[Mark]:
     marks: list[Mark] = []
-    stack: list[tuple[int, int, int]] = [(0, -1, 0)]  # node, its parent's place, and leaves that a fold stands for
+    stack: list[tuple[int, int, int]] = [(0, -1, 0)]  # node, position of its parent, and number of folded leaves
     while stack:
         node, above, folded = stack.pop()
         if above >= 0:
@@ -111,7 +111,7 @@ def _marks(tax: Taxonomy, opened: dict[int, int]) -> list[Mark]:
             marks.append(Mark(name, "", "leaf", depth))
             continue
         leaves = int(tax.leaf_counts[node])
-        note = leaves_told(leaves) if node == 0 else f"{leaves:,}"
+        note = count_leaves(leaves) if node == 0 else f"{leaves:,}"
         marks.append(Mark(name, note if node in opened else f"{note} …", "strong", depth))
         if node in opened:
             first, stop = int(tax.child_start[node]), int(tax.child_start[node + 1])

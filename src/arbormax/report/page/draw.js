@@ -1,24 +1,24 @@
-// Each drawing of the report: a function from a run's numbers to what Plotly draws.
+// The figures of the report: each function turns the numbers of a run into data and layout for Plotly.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const colours = () => ["--c0", "--c1", "--c2", "--c3", "--c4", "--c5"].map(css);
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
-const SIGNS = ["circle", "square", "diamond", "triangle-up", "cross", "x"];
+const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "x"];
 const SCALE = [
   [0, 34, 78], [18, 53, 112], [59, 73, 108], [87, 93, 109], [112, 113, 115], [138, 134, 120],
   [165, 156, 116], [195, 179, 105], [225, 204, 85], [254, 232, 56],
-]; // cividis, which looks alike with and without colour vision
+]; // cividis, which is readable with and without colour vision
 const rgb = (name) => `rgb(${css(name).slice(1).match(/../g).map((part) => parseInt(part, 16)).join(",")})`;
 const percent = (share, digits = 1) => (Number.isFinite(share) ? `${(100 * share).toFixed(digits)}\u202f%` : "–");
 const whole = (number) => number.toLocaleString("en-US");
-const counted = (number, one, many = `${one}s`) => `${whole(number)} ${number === 1 ? one : many}`;
+const plural = (number, one, many = `${one}s`) => `${whole(number)} ${number === 1 ? one : many}`;
 const narrow = () => window.innerWidth < 640;
 
-// Plotly reads a few tags in names: as entities they are names again
+// Plotly interprets some tags in names, so names are escaped
 const safe = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
-const wrapped = (text, width = 48) => {
+const wrap = (text, width = 48) => {
   const lines = [""];
   for (const word of text.split(" ")) {
     if (lines.at(-1) && lines.at(-1).length + word.length > width) lines.push("");
@@ -27,7 +27,7 @@ const wrapped = (text, width = 48) => {
   return lines.map(safe).join("<br>");
 };
 
-function mixed(share) {
+function colourAt(share) {
   const at = Math.min(Math.max(share, 0), 1) * (SCALE.length - 1);
   const low = Math.min(Math.floor(at), SCALE.length - 2);
   const part = SCALE[low].map((from, place) => Math.round(from + (at - low) * (SCALE[low + 1][place] - from)));
@@ -37,7 +37,7 @@ const inkOn = (colour) => {
   const [r, g, b] = colour.match(/\d+/g).map(Number);
   return 0.3 * r + 0.59 * g + 0.11 * b > 110 ? "#10151d" : "#ffffff";
 };
-const COLORSCALE = SCALE.map((_, place) => [place / (SCALE.length - 1), mixed(place / (SCALE.length - 1))]);
+const COLORSCALE = SCALE.map((_, place) => [place / (SCALE.length - 1), colourAt(place / (SCALE.length - 1))]);
 
 function layout(more = {}) {
   const axis = {
@@ -63,17 +63,17 @@ const measures = {
   support: { name: "test texts", of: (t, i) => t.support[i] },
 };
 
-// the share of texts that got the right class
-const rightOf = (run) => 1 - run.severity.reduce((a, b) => a + b, 0) / run.tree.support[0];
+// the share of texts with the right class
+const accuracyOf = (run) => 1 - run.severity.reduce((a, b) => a + b, 0) / run.tree.support[0];
 
 function colourOf(tree, by, place) {
-  const value = place ? measures[by].of(tree, place) : NaN; // everything is below the root: that tells nothing
+  const value = place ? measures[by].of(tree, place) : NaN; // everything is below the root, so it has no colour
   if (Number.isNaN(value) || (by === "support" && !value)) return place ? rgb("--none") : rgb("--soft");
-  return mixed(by === "support" ? Math.log1p(value) / Math.log1p(tree.support[0]) : value);
+  return colourAt(by === "support" ? Math.log1p(value) / Math.log1p(tree.support[0]) : value);
 }
 
-// on a phone there is room for the children with most mistakes only
-function fitting(matrix, most = narrow() ? 7 : Infinity) {
+// a phone shows only the children with most mistakes
+function fitMatrix(matrix, most = narrow() ? 7 : Infinity) {
   const { names, cells } = matrix;
   if (names.length <= most) return matrix;
   const mistakes = names.map((_, at) => cells.reduce((sum, row, y) => sum + (y === at ? 0 : row[at] + cells[at][y]), 0));
@@ -83,21 +83,21 @@ function fitting(matrix, most = narrow() ? 7 : Infinity) {
   return { ...matrix, names: kept.map((at) => names[at]), cells: part, outside: matrix.outside + sum(cells) - sum(part) };
 }
 
-const drawings = {
+const figures = {
   icicle(run, state) {
     const t = run.tree, many = t.name.length > 400, wordy = t.name.some((name) => name.length > 16);
     const places = t.name.map((_, place) => place);
     const fill = places.map((i) => colourOf(t, state.colour, i));
-    const told = places.map((i) => (!i ? `${percent(rightOf(run))} right` : state.colour === "support" ? whole(t.support[i]) : percent(measures[state.colour].of(t, i), 0)));
+    const values = places.map((i) => (!i ? `accuracy ${percent(accuracyOf(run))}` : state.colour === "support" ? whole(t.support[i]) : percent(measures[state.colour].of(t, i), 0)));
     const size = state.size === "support" && t.support[0] ? t.support : t.classes;
     return {
       data: [{
-        type: "icicle", ids: places.map(String), labels: t.name.map((name) => (narrow() ? wrapped(cut(name, 40), 20) : safe(cut(name, 36)))),
+        type: "icicle", ids: places.map(String), labels: t.name.map((name) => (narrow() ? wrap(cut(name, 40), 20) : safe(cut(name, 36)))),
         parents: t.parent.map((place) => (place < 0 ? "" : String(place))), values: size, branchvalues: "total",
-        level: String(state.level), maxdepth: narrow() && wordy ? 2 : narrow() || many ? 3 : 5, text: told, texttemplate: "%{label}  %{text}",
+        level: String(state.level), maxdepth: narrow() && wordy ? 2 : narrow() || many ? 3 : 5, text: values, texttemplate: "%{label}  %{text}",
         customdata: places.map((i) => [
-          wrapped(t.name[i]), counted(t.support[i], "test text"), percent(measures.accuracy.of(t, i)), percent(measures.f1.of(t, i)),
-          counted(t.classes[i], "class", "classes"), t.hidden[i] && t.parent[i] >= 0 ? `<br>${counted(t.hidden[i], "class", "classes")} folded` : "",
+          wrap(t.name[i]), plural(t.support[i], "test text"), percent(measures.accuracy.of(t, i)), percent(measures.f1.of(t, i)),
+          plural(t.classes[i], "class", "classes"), t.hidden[i] && t.parent[i] >= 0 ? `<br>${plural(t.hidden[i], "class", "classes")} folded` : "",
         ]),
         hovertemplate: "<b>%{customdata[0]}</b><br>%{customdata[1]}, %{customdata[4]}<br>" +
           "accuracy %{customdata[2]}, F1 %{customdata[3]}%{customdata[5]}<extra></extra>",
@@ -109,7 +109,7 @@ const drawings = {
   },
 
   matrix(run, state) {
-    const m = fitting(run.matrices[state.fork]);
+    const m = fitMatrix(run.matrices[state.fork]);
     const share = m.cells.map((row) => { const sum = row.reduce((a, b) => a + b, 0); return row.map((n) => (n ? n / sum : null)); });
     const ticks = m.names.map((_, place) => place), labels = m.names.map((name) => safe(cut(name, narrow() ? 12 : 26)));
     const axis = { tickvals: ticks, ticktext: labels, showgrid: false, zeroline: false };
@@ -117,14 +117,14 @@ const drawings = {
       data: [{
         type: "heatmap", x: ticks, y: ticks, z: share, zmin: 0, zmax: 1, colorscale: COLORSCALE, xgap: 2, ygap: 2,
         text: m.cells.map((row) => row.map((n) => (n ? whole(n) : ""))), texttemplate: "%{text}", textfont: { size: 12 },
-        customdata: m.cells.map((row, y) => row.map((n, x) => [wrapped(m.names[y]), wrapped(m.names[x]), counted(n, "text")])),
-        hovertemplate: "truly %{customdata[0]}<br>taken for %{customdata[1]}<br>%{customdata[2]}, %{z:.1%} of the row<extra></extra>",
-        colorbar: { tickformat: ".0%", thickness: 10, outlinewidth: 0, title: { text: "of the row", side: "right" } },
+        customdata: m.cells.map((row, y) => row.map((n, x) => [wrap(m.names[y]), wrap(m.names[x]), plural(n, "text")])),
+        hovertemplate: "true: %{customdata[0]}<br>predicted: %{customdata[1]}<br>%{customdata[2]}, %{z:.1%} of the row<extra></extra>",
+        colorbar: { tickformat: ".0%", thickness: 10, outlinewidth: 0, title: { text: "share of the row", side: "right" } },
         showscale: !narrow(),
       }],
       layout: layout({
-        xaxis: { ...axis, title: { text: "taken for" }, tickangle: -35 },
-        yaxis: { ...axis, title: { text: "truly" }, autorange: "reversed" },
+        xaxis: { ...axis, title: { text: "predicted" }, tickangle: -35 },
+        yaxis: { ...axis, title: { text: "true" }, autorange: "reversed" },
       }),
     };
   },
@@ -146,9 +146,9 @@ const drawings = {
       data: [{
         type: "bar", x: run.severity.map((_, at) => at + 1), y: run.severity, marker: { color: css("--c1") },
         text: run.severity.map((n) => (sum ? percent(n / sum, 0) : "")), textposition: "outside", cliponaxis: false,
-        hovertemplate: "%{y:,} mistakes meet the truth %{x} up<extra></extra>",
+        hovertemplate: "%{y:,} mistakes of severity %{x}<extra></extra>",
       }],
-      layout: layout({ xaxis: { dtick: 1, title: { text: "levels up to where they meet" } }, yaxis: { title: { text: "mistakes" }, rangemode: "tozero" }, bargap: 0.35, margin: { l: 8, r: 12, t: 24, b: 8 } }),
+      layout: layout({ xaxis: { dtick: 1, title: { text: "severity" } }, yaxis: { title: { text: "mistakes" }, rangemode: "tozero" }, bargap: 0.35, margin: { l: 8, r: 12, t: 24, b: 8 } }),
     };
   },
 
@@ -157,14 +157,14 @@ const drawings = {
     const lines = run.calibration.map((level, at) => ({
       type: "scatter", mode: "lines+markers", name: `level ${at + 1}`, x: level.x, y: level.y,
       line: { color: c[at % c.length], dash: DASHES[at % DASHES.length], width: 2 },
-      marker: { symbol: SIGNS[at % SIGNS.length], size: level.n.map((n) => 6 + 10 * Math.sqrt(n / most)), color: c[at % c.length], line: { color: css("--card"), width: 1 } },
-      customdata: level.n.map((n) => counted(n, "text")), hovertemplate: `level ${at + 1}: %{customdata}<br>%{x:.1%} sure, %{y:.1%} right<extra></extra>`,
+      marker: { symbol: SYMBOLS[at % SYMBOLS.length], size: level.n.map((n) => 6 + 10 * Math.sqrt(n / most)), color: c[at % c.length], line: { color: css("--card"), width: 1 } },
+      customdata: level.n.map((n) => plural(n, "text")), hovertemplate: `level ${at + 1}: %{customdata}<br>probability %{x:.1%}, accuracy %{y:.1%}<extra></extra>`,
     }));
     const diagonal = { type: "scatter", mode: "lines", x: [0, 1], y: [0, 1], line: { color: css("--muted"), width: 1, dash: "dot" }, hoverinfo: "skip", showlegend: false };
     const axis = { range: [-0.02, 1.04], tickformat: ".0%" };
     return {
       data: [diagonal, ...lines],
-      layout: layout({ xaxis: { ...axis, title: { text: "how sure it was" } }, yaxis: { ...axis, title: { text: "how often right" } } }),
+      layout: layout({ xaxis: { ...axis, title: { text: "predicted probability" } }, yaxis: { ...axis, title: { text: "accuracy" } } }),
     };
   },
 
@@ -182,7 +182,7 @@ const drawings = {
       traces.push({
         type: "scatter", mode: "lines", name: depth > 2 ? (level === depth - 1 ? `level ${level}` : `level ${level} or deeper`) : "answers",
         x: kept.map((p) => p.x), y: kept.map((p) => p.y), line: { color: colour, width: 2.5, dash: DASHES[(level - 1) % DASHES.length] },
-        customdata: kept.map((p) => p.tau), hovertemplate: "at certainty %{customdata:.2f}: %{x:.1%} answered, %{y:.1%} of them wrong<extra></extra>",
+        customdata: kept.map((p) => p.tau), hovertemplate: "threshold %{customdata:.2f}: %{x:.1%} answered, %{y:.1%} of them wrong<extra></extra>",
       });
       if (at[state.tau]) { rings.x.push(at[state.tau].x); rings.y.push(at[state.tau].y); rings.colour.push(colour); }
     }
@@ -194,7 +194,7 @@ const drawings = {
       data: traces,
       layout: layout({
         xaxis: { range: [0, 1.03], tickformat: ".0%", title: { text: "texts answered" } },
-        yaxis: { rangemode: "tozero", tickformat: ".0%", title: { text: "of these answers wrong" } },
+        yaxis: { rangemode: "tozero", tickformat: ".0%", title: { text: "share of wrong answers" } },
       }),
     };
   },
@@ -210,7 +210,7 @@ const drawings = {
       data: [{
         type: "scatter", mode: "markers", x: rows.map((row) => row.mean), y: rows.map((_, place) => place),
         error_x: { type: "data", symmetric: false, array: rows.map((row) => row.high - row.mean), arrayminus: rows.map((row) => row.mean - row.low), color: css("--muted"), thickness: 2, width: 5 },
-        marker: { size: 11, color: rows.map((row) => (row.low > 0 ? c[0] : row.high < 0 ? c[1] : css("--muted"))), symbol: clear.map((sure) => (sure ? "circle" : "circle-open")), line: { width: 2 } },
+        marker: { size: 11, color: rows.map((row) => (row.low > 0 ? c[0] : row.high < 0 ? c[1] : css("--muted"))), symbol: clear.map((isClear) => (isClear ? "circle" : "circle-open")), line: { width: 2 } },
         hovertemplate: "%{x:+.1f} points<extra></extra>",
       }],
       layout: layout({
@@ -227,9 +227,9 @@ function curve(run, names, format) {
   const mark = Number.isInteger(run.best) ? [{ type: "line", x0: run.best, x1: run.best, yref: "paper", y0: 0, y1: 1, line: { color: css("--muted"), width: 1, dash: "dot" } }] : [];
   return {
     data: names.map((name, at) => ({
-      type: "scatter", mode: "lines+markers", name: safe(name.replaceAll("_", " ").replace("macro f1", "macro-F1").replace(/^hf$/, "hierarchical F")),
+      type: "scatter", mode: "lines+markers", name: safe(data.titles[name] || name.replaceAll("_", " ")),
       x: epochs, y: run.curve.map((row) => row[name] ?? null), line: { color: c[at % c.length], dash: DASHES[at % DASHES.length], width: 2 },
-      marker: { symbol: SIGNS[at % SIGNS.length], size: 7 }, hovertemplate: `epoch %{x}: %{y:${format}}<extra></extra>`,
+      marker: { symbol: SYMBOLS[at % SYMBOLS.length], size: 7 }, hovertemplate: `epoch %{x}: %{y:${format}}<extra></extra>`,
     })),
     layout: layout({ xaxis: { title: { text: "epoch" }, tickformat: "d", nticks: 8 }, shapes: mark, showlegend: names.length > 1 }),
   };
