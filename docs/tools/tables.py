@@ -35,9 +35,24 @@ def fill_tables(text: str) -> str:
 
 def table(kind: str) -> str:
     """A Markdown table of the names in a registry, with their summaries."""
+    if kind == "formats":
+        return formats_table()
     registry = REGISTRIES[kind]
     rows = [f"| `{name}` | {registry.summary(name)} |" for name in registry]
     return "\n".join([f"| {registry.kind} | |", "|---|---|", *rows, ""])
+
+
+def formats_table() -> str:
+    """A Markdown table of the taxonomy formats, with their suffixes and options."""
+
+    def code(words: tuple[str, ...]) -> str:
+        return ", ".join(f"`{word}`" for word in words)
+
+    rows = [
+        f"| `{name}` | {code(FORMATS[name].suffixes)} | {FORMATS.summary(name)} | {code(FORMATS[name].options)} |"
+        for name in FORMATS
+    ]
+    return "\n".join(["| format | suffix | content | options |", "|---|---|---|---|", *rows, ""])
 
 
 def main() -> None:

@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "Format"]
 
 FORMATS: Registry[Format] = Registry("format")
-FORMATS.add("json", "arbormax.taxonomy.formats._json:JSON", "nested mappings and lists, or all that `save` writes")
+FORMATS.add(
+    "json",
+    "arbormax.taxonomy.formats._json:JSON",
+    "nested mappings and lists; `save` writes a layout that stores everything",
+)
 FORMATS.add("yaml", "arbormax.taxonomy.formats._yaml:YAML", "nested mappings and lists")
 FORMATS.add("csv", "arbormax.taxonomy.formats._table:CSV", "one edge or one path per row, separated by commas")
 FORMATS.add("tsv", "arbormax.taxonomy.formats._table:TSV", "one edge or one path per row, separated by tabs")
