@@ -3,7 +3,7 @@
     python examples/images.py                    # scikit-learn's digits: 8x8 pixels, nothing to download
     python examples/images.py --data fashion     # Fashion-MNIST in a tree of three levels
 
-The files of Fashion-MNIST are read from `fashion-mnist` in ARBORMAX_DATA, by default the cache folder. Missing files are
+The files of Fashion-MNIST are read from `fashion-mnist` in ARBORMAX_DATA, by default the cache folder. Missing ones are
 downloaded: 31 MB, MIT licence, from github.com/zalandoresearch/fashion-mnist.
 """
 

@@ -117,7 +117,7 @@ RUN = (
     "search",
     "explain",
     "report",
-)  # the others keep running, or need a network
+)  # the others run on or need a network
 
 
 @pytest.mark.slow
