@@ -38,10 +38,11 @@ class ArbormaxError(Exception):
     ) -> None:
         self.parts = tuple(parts)
         if len(self.parts) == 1:
-            message, argument, fix = self.parts[0].message, self.parts[0].argument, self.parts[0].fix
-        self.message = message
-        self.argument = argument
-        self.fix = dict(fix or {})
+            only = self.parts[0]
+            message, argument, fix = only.message, only.argument, only.fix
+        self.message: str = message
+        self.argument: str | None = argument
+        self.fix: dict[str, object] = dict(fix or {})
         super().__init__(self.render())
 
     def render(

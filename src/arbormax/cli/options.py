@@ -152,7 +152,7 @@ def setting_parameters() -> list[inspect.Parameter]:
             if name in _REGISTRIES
             else typer.Option(*_flag(name, kind), help=f"{text[0].upper()}{text[1:]}.", **about)
         )
-        annotation = Annotated[kind | None, option]
+        annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
     return parameters
 
