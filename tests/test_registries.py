@@ -118,8 +118,8 @@ def test_the_command_line_trains_measures_and_predicts_with_the_toys(program, te
     found = json.loads((trained / "metrics.json").read_text())
     assert 0 <= found["test"]["toy_measure"] <= 1
     assert "toy_measure" in json.loads(program("evaluate", trained, texts, "--json"))
-    (row,) = program("predict", trained, "--message", "owlish", "--decoder", "toy-decoder", "--json").splitlines()
-    assert len(json.loads(row)["path"]) == 1
+    row = json.loads(program("predict", trained, "--message", "owlish", "--decoder", "toy-decoder", "--json"))
+    assert len(row["path"]) == 1
 
 
 def test_the_schema_of_the_service_lists_the_toys():

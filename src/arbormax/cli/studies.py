@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -26,7 +26,7 @@ Folder = Annotated[
 ]
 Folds = Annotated[int, typer.Option(min=2, help="Number of folds.")]
 EpochsFrom = Annotated[
-    Literal["inner", "fold"],
+    str,
     typer.Option(
         metavar="inner|fold",
         help="Texts for early stopping: held out from the training texts, or the fold itself, which is optimistic.",
@@ -65,7 +65,7 @@ def crossval(
             hardware=hardware,
             folder=out,
             progress=progress,
-            epochs_from=epochs_from,
+            epochs_from=epochs_from,  # type: ignore[arg-type]  # checked there
         )
     if out is not None:
         _write_results(out, to_plain(result.to_dict()))
@@ -151,7 +151,7 @@ def compare(
             progress=progress,
             resamples=resamples,
             level=level,
-            epochs_from=epochs_from,
+            epochs_from=epochs_from,  # type: ignore[arg-type]  # checked there
         )
     if out is not None:
         command = errors.command_line(ctx)

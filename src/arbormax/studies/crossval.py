@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ import torch
 from arbormax import metrics
 from arbormax.data.examples import Examples
 from arbormax.data.folds import assign_folds
-from arbormax.errors import OptionError
+from arbormax.errors import OptionError, did_you_mean
 from arbormax.model.settings import TrainConfig
 from arbormax.studies.evaluate import evaluate
 from arbormax.studies.result_folder import Measured, ResultFolder
@@ -81,8 +81,9 @@ def crossval(
 
     With `folder`, each finished fold is saved there, and a restarted call runs only the missing folds.
     """
-    if epochs_from not in ("inner", "fold"):
-        raise OptionError(f"expected 'inner' or 'fold', found {epochs_from!r}", argument="epochs_from")
+    if epochs_from not in (known := get_args(EpochsFrom)):
+        hint = did_you_mean(str(epochs_from), known)
+        raise OptionError(f"expected 'inner' or 'fold', found {epochs_from!r}{hint}", argument="epochs_from")
     config = config.resolved(len(examples))
     check_examples(examples, taxonomy, "train")
     if epochs_from == "fold" and config.validation == 0:
