@@ -380,7 +380,7 @@ def test_a_folder_of_another_kind_is_told(clf, tmp_path):
     with pytest.raises(am.errors.ArbormaxError, match=r"load it with TextClassifier\.load"):
         am.HierarchicalClassifier.load(tmp_path / "texts")
     clf.save(tmp_path / "rows")
-    with pytest.raises(am.errors.InputError, match="takes rows of numbers"):
+    with pytest.raises(am.errors.InputError, match="takes feature matrices"):
         am.TextClassifier.load(tmp_path / "rows").predict(TEXTS)
     (tmp_path / "rows" / "classifier.json").write_text("{}", "utf-8")
     with pytest.raises(am.errors.ArbormaxError, match="is not the record of a classifier"):

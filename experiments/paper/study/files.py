@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arbormax.data.datasets import MissingDataError, data_root, load_split
-from arbormax.data.datasets.trees import deep_r52, tree
+from arbormax.data.datasets.trees import tree
 from arbormax.data.examples import Examples
 from arbormax.data.folds import hold_out
 from arbormax.errors import OptionError
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
+from study.deep_tree import deep_r52
 
 if TYPE_CHECKING:
     from study.choice import Choice

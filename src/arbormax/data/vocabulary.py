@@ -70,17 +70,28 @@ class Vocabulary:
         )
 
     def save(self, path: Path) -> None:
-        """Write one word per line; words contain no line breaks."""
-        # texts may contain lone surrogates, which must not make saving fail after training
-        path.write_bytes("".join(f"{word}\n" for word in self.words[len(_SPECIAL) :]).encode("utf-8", "surrogatepass"))
+        save_words(path, self.words[len(_SPECIAL) :])
 
     @classmethod
     def load(cls, path: Path, tokens: Tokeniser = "words") -> Vocabulary:
         """The vocabulary that `save` wrote."""
-        try:
-            text = path.read_bytes().decode("utf-8", "surrogatepass")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path} is not a vocabulary: expected UTF-8 text, one word per line ({error})") from error
-        if text and not text.endswith("\n"):
-            raise InputError(f"{path} is incomplete: its last line has no end")
-        return cls(text.split("\n")[:-1], tokens)
+        return cls(load_words(path), tokens)
+
+
+def save_words(path: Path, words: Iterable[str]) -> None:
+    """Write one word per line; words contain no line breaks."""
+    # texts may contain lone surrogates, which must not make saving fail after training
+    path.write_bytes("".join(f"{word}\n" for word in words).encode("utf-8", "surrogatepass"))
+
+
+def load_words(path: Path) -> list[str]:
+    """The words that `save_words` wrote, which must be unique."""
+    try:
+        *words, rest = path.read_bytes().decode("utf-8", "surrogatepass").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a vocabulary: expected UTF-8 text, one word per line ({error})") from error
+    if rest:
+        raise InputError(f"{path} is incomplete: its last line has no end")
+    if len(set(words)) != len(words):
+        raise InputError(f"{path} contains a word twice: expected {len(words):,} distinct lines")
+    return words

@@ -20,7 +20,7 @@ from arbormax.data.examples import Matrix
 from arbormax.data.ragged import Ragged
 from arbormax.encoders.base import Encoder, EncoderOptions
 from arbormax.errors import InputError
-from arbormax.functional.linear import linear
+from arbormax.functional.linear import linear, sparse_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,15 +107,7 @@ class FeaturesEncoder(Encoder):
         return h_BD
 
     def _sparse(self, lengths_B: Tensor, columns_T: Tensor, values_T: Tensor) -> Tensor:
-        rows_B = torch.arange(len(lengths_B), device=lengths_B.device)
-        rows_T = rows_B.repeat_interleave(lengths_B, output_size=len(columns_T))
-        sparse_BD = torch.sparse_coo_tensor(
-            torch.stack([rows_T, columns_T]),
-            values_T * self.factor[columns_T],
-            (len(lengths_B), len(self.factor)),
-            is_coalesced=True,  # the columns of a row are sorted and unique
-            check_invariants=False,
-        )
+        sparse_BD = sparse_rows(lengths_B, columns_T, values_T * self.factor[columns_T], len(self.factor))
         # a model of dense rows needs the means of all columns, including those that a sparse row omits
         return sparse_BD.to_dense() - self.mean * self.factor if self.mean.any() else sparse_BD
 

@@ -17,9 +17,11 @@ from torch import Tensor
 from arbormax.data.batching import Inputs
 from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
+from arbormax.data.vocabulary import load_words, save_words
 from arbormax.encoders._gates import term_gates
 from arbormax.encoders.base import Encoder, EncoderOptions
 from arbormax.errors import InputError, MissingDependencyError
+from arbormax.functional.linear import sparse_rows
 
 _FILE = "vocabulary.txt"
 
@@ -101,15 +103,7 @@ class TfidfEncoder(Encoder):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         lengths_B, columns_T, weights_T = inputs
-        rows_B = torch.arange(len(lengths_B), device=lengths_B.device)
-        rows_T = rows_B.repeat_interleave(lengths_B, output_size=len(columns_T))
-        return torch.sparse_coo_tensor(
-            torch.stack([rows_T, columns_T]),
-            weights_T,
-            (len(lengths_B), self.out_features),
-            is_coalesced=True,  # the columns of a row are sorted and unique
-            check_invariants=False,
-        )
+        return sparse_rows(lengths_B, columns_T, weights_T, self.out_features)
 
     def spans(self, text: str) -> list[Span]:
         assert isinstance(self.options, TfidfOptions)
@@ -132,23 +126,12 @@ class TfidfEncoder(Encoder):
         return self.forward(lengths_B, columns_T, weights_T * gates_T)
 
     def save(self, folder: Path) -> None:
-        text = "".join(f"{term}\n" for term in self.terms)  # words contain no line breaks
-        (folder / _FILE).write_bytes(text.encode("utf-8", "surrogatepass"))
+        save_words(folder / _FILE, self.terms)
 
     @classmethod
     def load(cls, folder: Path, options: EncoderOptions) -> Self:
         assert isinstance(options, TfidfOptions)
-        path = folder / _FILE
-        try:
-            text = path.read_bytes().decode("utf-8", "surrogatepass")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path} is not a vocabulary: expected UTF-8 text, one term per line ({error})") from error
-        terms = text.split("\n")
-        if terms.pop():
-            raise InputError(f"{path} is incomplete: its last line has no end")
-        if len(set(terms)) != len(terms):
-            raise InputError(f"{path} contains a term twice: expected {len(terms):,} distinct lines")
-        return cls(terms, options)
+        return cls(load_words(folder / _FILE), options)
 
 
 def _counter(options: TfidfOptions, **settings: Any) -> Any:
