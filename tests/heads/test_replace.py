@@ -195,7 +195,7 @@ def test_a_width_that_is_not_the_number_of_classes_is_refused(name):
 
 
 def test_an_unknown_name_gets_a_did_you_mean():
-    with pytest.raises(InputError, match=r"no nn\.Linear is named 'clasifier'; did you mean 'classifier'"):
+    with pytest.raises(InputError, match=r"no nn\.Linear has the name 'clasifier'; did you mean 'classifier'"):
         am.replace_head(Branches(classifier=nn.Linear(D, C)), TREE, name="clasifier")
 
 
@@ -246,5 +246,5 @@ def test_an_unknown_option_gets_a_did_you_mean():
 
 def test_a_model_that_has_a_head_already_says_so():
     model = am.replace_head(nn.Sequential(nn.Linear(D, C)), TREE)
-    with pytest.raises(InputError, match="it has a head of arbormax already"):
+    with pytest.raises(InputError, match="it already has a head of arbormax"):
         am.replace_head(model, TREE)

@@ -127,7 +127,7 @@ def test_what_a_timm_model_tells_goes_on_working():
 def test_a_timm_model_with_other_or_no_classes_says_how_to_mend_it():
     with pytest.raises(InputError, match=rf"'head' has 1000 outputs.*call model\.reset_classifier\({C}\) first"):
         am.replace_head(Timm(1000), TREE)
-    with pytest.raises(InputError, match=r"Timm has no classifier; give it one with model\.reset_classifier"):
+    with pytest.raises(InputError, match=r"Timm has no classifier; call model\.reset_classifier"):
         am.replace_head(Timm(0), TREE)
     model = Timm(1000)
     model.reset_classifier(C)

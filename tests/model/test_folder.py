@@ -118,12 +118,12 @@ def test_there_is_no_model_where_there_is_none(tmp_path):
     with pytest.raises(ModelFolderError, match=r"is not a model: it has no config\.json"):
         load_model(tmp_path)
     (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(ModelFolderError, match="an unfinished training: resume it"):
+    with pytest.raises(ModelFolderError, match="an unfinished training, which can be resumed"):
         load_model(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(ModelFolderError, match="is not a model"):
         load_model(tmp_path / "file")
-    with pytest.raises(OptionError, match="is a file: a model is saved as a folder"):
+    with pytest.raises(OptionError, match="is a file; a model is saved as a folder"):
         save_model(made(), tmp_path / "file")
 
 
@@ -133,7 +133,7 @@ NAMES = ["taxonomy.json", "model.safetensors", "vocabulary.txt", "ngrams.npz"]
 @pytest.mark.parametrize("name", NAMES)
 def test_a_missing_file_is_told(folder, name):
     (folder / name).unlink()
-    with pytest.raises(ModelFolderError, match=f"is not whole: {name} is missing"):
+    with pytest.raises(ModelFolderError, match=f"is incomplete: {name} is missing"):
         load_model(folder)
 
 
@@ -169,7 +169,7 @@ def test_files_of_another_model_are_told(folder, tmp_path):
         with pytest.raises(ModelFolderError, match="of another model"):
             load_model(broken)
         rewrite(broken)
-        with pytest.raises(ModelFolderError, match="do not fit its config"):
+        with pytest.raises(ModelFolderError, match="do not match its config"):
             load_model(broken)
 
 
@@ -179,7 +179,7 @@ def test_weights_that_lack_one_or_have_one_too_many_are_told(folder):
     for changed in ({k: v for k, v in weights.items() if k != "head.bias"}, {**weights, "more": torch.zeros(1)}):
         save_file(changed, path)
         rewrite(folder)
-        with pytest.raises(ModelFolderError, match="do not fit its config"):
+        with pytest.raises(ModelFolderError, match="do not match its config"):
             load_model(folder)
 
 
@@ -204,7 +204,7 @@ def test_a_config_with_a_part_of_another_kind_is_told(folder, key, value):
 
 def test_a_newer_format_is_refused_with_advice(folder):
     rewrite(folder, format_version=2, arbormax="9.0")
-    with pytest.raises(ModelFolderError, match=r"has format 2, written by arbormax 9\.0; .*update it"):
+    with pytest.raises(ModelFolderError, match=r"has format 2, written by arbormax 9\.0; .*upgrade arbormax"):
         load_model(folder)
 
 
@@ -218,23 +218,23 @@ def test_a_file_outside_of_the_folder_is_refused(folder, name):
 
 
 @pytest.mark.parametrize(
-    ("where", "change", "told"),
+    ("where", "change", "message"),
     [
         ("config", {"encoder": "bagg"}, "did you mean 'bag'"),
         ("config", {"head": "tree"}, "head"),
         ("config", {"wings": 2}, "wings"),
         ("encoder_options", {"dim": -1}, "dim"),
         ("encoder_options", {"wings": 2}, "wings"),
-        ("encoder_options", {"dim": 3}, "do not fit"),
+        ("encoder_options", {"dim": 3}, "do not match"),
     ],
 )
-def test_settings_that_are_unknown_are_told(folder, where, change, told):
+def test_unknown_settings_are_errors(folder, where, change, message):
     rewrite(folder, **{where: {**record_of(folder)[where], **change}})
-    with pytest.raises(ModelFolderError, match=told):
+    with pytest.raises(ModelFolderError, match=message):
         load_model(folder)
 
 
-def test_measures_that_are_broken_are_told(folder):
+def test_broken_measures_are_an_error(folder):
     for content in ("{", "[]"):
         (folder / "metrics.json").write_text(content)
         with pytest.raises(ModelFolderError, match=r"metrics\.json"):

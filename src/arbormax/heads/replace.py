@@ -1,4 +1,4 @@
-"""Swap a network's last linear layer for a head."""
+"""Replace the last linear layer of a network with a head."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def replace_head(
     keep_rows: bool = True,
     **options: Any,
 ) -> nn.Module:
-    """The model with its last `nn.Linear`, which must have one output per class, swapped for a head.
+    """Replace the last `nn.Linear` of a model, which must have one output per class, with a head.
 
-    The model is changed in place and given back; a model that is itself a Linear gives the head. The old layer's rows
-    become the leaves' rows, matched by class order, and inner nodes start at zero, unless `keep_rows=False`.
+    The model is changed in place and returned; for a bare `nn.Linear`, the head is returned. The rows of the old layer
+    become the rows of the leaves, matched by class order, and inner nodes start at zero, unless `keep_rows=False`.
 
     Args:
-        model: any module; a bare `nn.Linear` too.
-        tax: the taxonomy, its classes in the order of the layer's outputs.
+        model: any module, also a bare `nn.Linear`.
+        tax: the taxonomy, with its classes in the order of the layer's outputs.
         head: the name of a head in `arbormax.heads.HEADS`.
-        name: which layer to swap, as `model.named_modules()` calls it, where the last one cannot be told; a model
-            with `get_classifier`, as timm's have, tells it.
-        keep_rows: whether the leaves start from the old layer's rows.
-        options: for the head, such as `init="paper"`.
+        name: the layer to replace, as named by `model.named_modules()`; by default the layer of `get_classifier`, as
+            in timm, or the last linear layer.
+        keep_rows: whether the leaves start from the rows of the old layer.
+        options: options of the head, such as `init="paper"`.
 
     >>> import arbormax as am
     >>> tax = am.Taxonomy.from_nested({"animal": ["cat", "dog"], "plant": ["oak"]})
@@ -49,7 +49,7 @@ def replace_head(
     for option in options:
         if option not in _OPTIONS:
             hint = did_you_mean(option, (*_OPTIONS, "head", "name", "keep_rows"))
-            raise OptionError(f"replace_head has no option {option!r}{hint}; a head takes {', '.join(_OPTIONS)}")
+            raise OptionError(f"replace_head has no option {option!r}{hint}")
     if keep_rows:
         options.setdefault("init", "zeros")
     name, old = _choose(model, check_taxonomy(tax), name)
@@ -57,12 +57,12 @@ def replace_head(
         old.in_features, tax, bias=old.bias is not None, device=old.weight.device, dtype=old.weight.dtype, **options
     )
     if keep_rows:
-        _carry_rows(old, new)
+        _copy_rows(old, new)
     new.train(old.training)
     if old is model:
         return new
-    for parent in model.modules():  # every place that holds the layer
-        # not named_children, which shows a layer that is held twice only once
+    for parent in model.modules():  # every module that contains the layer
+        # named_children would list a layer that occurs twice only once
         for child_name, child in list(parent._modules.items()):  # noqa: SLF001
             if child is old:
                 setattr(parent, child_name, new)
@@ -70,7 +70,7 @@ def replace_head(
 
 
 def _choose(model: nn.Module, tax: Taxonomy, name: str | None) -> tuple[str, nn.Linear]:
-    """The layer to swap: the one that is named, or the last Linear if that is beyond doubt."""
+    """The layer to replace: the named one, or the last linear layer if it is unambiguous."""
     linears = {
         path: module
         for path, module in model.named_modules()
@@ -78,61 +78,62 @@ def _choose(model: nn.Module, tax: Taxonomy, name: str | None) -> tuple[str, nn.
     }
     if not linears:
         has_head = any(isinstance(module, TreeHead) for module in model.modules())
-        mend = "; it has a head of arbormax already" if has_head else ""
-        raise InputError(f"{type(model).__name__} has no nn.Linear to replace{mend}")
+        hint = "; it already has a head of arbormax" if has_head else ""
+        raise InputError(f"{type(model).__name__} has no nn.Linear to replace{hint}", argument="model")
     listed = ", ".join(
         f"{path or '(the model itself)'!r} ({layer.out_features} outputs)" for path, layer in linears.items()
     )
     if name is not None:
         if name not in linears:
             raise InputError(
-                f"no nn.Linear is named {name!r}{did_you_mean(name, linears)}; the linear layers: {listed}"
+                f"no nn.Linear has the name {name!r}{did_you_mean(name, linears)}; the linear layers: {listed}",
+                argument="name",
             )
-    elif (told := _told(model, linears)) is not None:
-        name = told
+    elif (found := _declared_classifier(model, linears)) is not None:
+        name = found
     else:
         fitting = [path for path, layer in linears.items() if layer.out_features == tax.num_leaves]
         name = list(linears)[-1]
         if len(fitting) > 1 and not _runs_in_order(model):
             candidates = ", ".join(map(repr, fitting))
             raise InputError(
-                f"{len(fitting)} linear layers have one output for each of {tax.num_leaves} classes: {candidates}; "
-                "say which is the last with name="
+                f"{len(fitting)} linear layers have one output for each of {tax.num_leaves} classes: {candidates}",
+                fix={"name": tuple(fitting)},
             )
         if fitting and name not in fitting:
             raise InputError(
-                f"the last nn.Linear, {name!r}, has {linears[name].out_features} outputs, not the taxonomy's "
-                f"{tax.num_leaves} classes; the linear layers: {listed}; if {fitting[-1]!r} is the classifier, say "
-                f"name={fitting[-1]!r}"
+                f"the last nn.Linear, {name!r}, has {linears[name].out_features} outputs, but the taxonomy has "
+                f"{tax.num_leaves} classes; the linear layers: {listed}",
+                fix={"name": fitting[-1]},
             )
     layer = linears[name]
     if isinstance(layer.weight, nn.UninitializedParameter):
-        raise InputError(f"{name!r} is lazy and has no size yet; run the model once first")
+        raise InputError(f"the layer {name!r} is lazy and has no size yet; run the model once first")
     if layer.out_features != tax.num_leaves:
-        mend = f"; call model.reset_classifier({tax.num_leaves}) first" if hasattr(model, "reset_classifier") else ""
+        hint = f"; call model.reset_classifier({tax.num_leaves}) first" if hasattr(model, "reset_classifier") else ""
         raise InputError(
-            f"the layer {name!r} has {layer.out_features} outputs, but the taxonomy has {tax.num_leaves} classes{mend}"
+            f"the layer {name!r} has {layer.out_features} outputs, but the taxonomy has {tax.num_leaves} classes{hint}"
             f"; the linear layers: {listed}"
         )
     return name, layer
 
 
-def _told(model: nn.Module, linears: dict[str, nn.Linear]) -> str | None:
-    """The classifier as the model itself tells it, in the manner of timm."""
-    if not callable(ask := getattr(model, "get_classifier", None)):
+def _declared_classifier(model: nn.Module, linears: dict[str, nn.Linear]) -> str | None:
+    """The name of the layer that `get_classifier` returns, a method of the models of timm."""
+    if not callable(get_classifier := getattr(model, "get_classifier", None)):
         return None
-    told = ask()
-    if isinstance(told, nn.Identity):
-        raise InputError(f"{type(model).__name__} has no classifier; give it one with model.reset_classifier(classes)")
-    return next((path for path, layer in linears.items() if layer is told), None)
+    classifier = get_classifier()
+    if isinstance(classifier, nn.Identity):
+        raise InputError(f"{type(model).__name__} has no classifier; call model.reset_classifier(classes) first")
+    return next((path for path, layer in linears.items() if layer is classifier), None)
 
 
 def _runs_in_order(model: nn.Module) -> bool:
-    """Whether the order in which layers are held is surely the order in which they run."""
+    """Whether the layers run in the order in which they are registered."""
     return all(isinstance(module, nn.Sequential) for module in model.modules() if any(True for _ in module.children()))
 
 
-def _carry_rows(old: nn.Linear, new: TreeHead) -> None:
+def _copy_rows(old: nn.Linear, new: TreeHead) -> None:
     rows = torch.arange(new.out_features)
     if new.weight.shape[0] != new.out_features:
         rows = torch.from_numpy(new.taxonomy.leaves - 1)

@@ -1,10 +1,10 @@
-"""A model as a folder: JSON, safetensors and text, nothing that could execute.
+"""Save and load a model as a folder of JSON, safetensors and text, without executable content.
 
 config.json         settings, versions, and the size and digest of every other file
 taxonomy.json       the tree
 model.safetensors   all weights
-vocabulary.txt …    what the encoder keeps beside its weights
-metrics.json        how it went
+vocabulary.txt …    what the encoder needs news its weights
+metrics.json        measures and the course of training
 README.md           the model card
 """
 
@@ -44,27 +44,27 @@ _CONFIG, _TREE, _WEIGHTS, _METRICS, _CARD = (
 
 
 class ModelFolderError(ArbormaxError, ValueError):
-    """A folder that does not hold a whole model."""
+    """The folder does not contain a complete model."""
 
 
 def save_model(model: Model, folder: Path | str, metrics: dict[str, Any] | None = None) -> Path:
-    """Write the model: all files aside first, then each in its place, the config with their digests last."""
+    """Write the model: first all files to a temporary folder, then each to its place, config.json last."""
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
-        raise OptionError(f"{folder} is a file: a model is saved as a folder")
+        raise OptionError(f"{folder} is a file; a model is saved as a folder", argument="folder")
     folder.mkdir(parents=True, exist_ok=True)
     metrics = metrics or {}
-    with tempfile.TemporaryDirectory(prefix=".arbormax-", dir=folder) as aside:
-        beside = Path(aside)
-        model.encoder.save(beside)
-        model.taxonomy.save(beside / _TREE)
-        # copies: on a GPU the weights of an LSTM are parts of one piece of memory, which a file cannot tell apart
-        save_file({name: value.cpu().clone() for name, value in model.state_dict().items()}, beside / _WEIGHTS)
-        (beside / _WEIGHTS).chmod((beside / _TREE).stat().st_mode)  # safetensors lets the owner alone read it
-        (beside / _METRICS).write_text(format_metrics(metrics), "utf-8")
+    with tempfile.TemporaryDirectory(prefix=".arbormax-", dir=folder) as temporary:
+        new = Path(temporary)
+        model.encoder.save(new)
+        model.taxonomy.save(new / _TREE)
+        # copies, because the weights of an LSTM share memory on a GPU, which safetensors rejects
+        save_file({name: value.cpu().clone() for name, value in model.state_dict().items()}, new / _WEIGHTS)
+        (new / _WEIGHTS).chmod((new / _TREE).stat().st_mode)  # safetensors makes it readable by the owner only
+        (new / _METRICS).write_text(format_metrics(metrics), "utf-8")
         kind: Kind = "text" if model.encoder.takes_texts else "features"
-        (beside / _CARD).write_text(model_card(model, metrics, kind), "utf-8")
-        names = sorted(str(p.relative_to(beside).as_posix()) for p in beside.rglob("*") if p.is_file())
+        (new / _CARD).write_text(model_card(model, metrics, kind), "utf-8")
+        names = sorted(str(p.relative_to(new).as_posix()) for p in new.rglob("*") if p.is_file())
         record = {
             "format": FORMAT,
             "format_version": VERSION,
@@ -72,11 +72,11 @@ def save_model(model: Model, folder: Path | str, metrics: dict[str, Any] | None 
             "torch": torch.__version__,
             "config": model.config.model_dump(mode="json"),
             "encoder_options": model.encoder.options.model_dump(mode="json"),
-            "files": {name: _digest(beside / name) for name in names if name not in (_METRICS, _CARD)},
+            "files": {name: _digest(new / name) for name in names if name not in (_METRICS, _CARD)},
         }
         for name in names:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(beside / name, folder / name)
+            os.replace(new / name, folder / name)
     write_file(folder / _CONFIG, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
     return folder
 
@@ -88,53 +88,55 @@ def load_model(folder: Path | str, device: torch.device | str = "cpu") -> Model:
     for name, digest in record["files"].items():
         _check_file(folder, name, digest)
     try:
-        kind = _kind_of(record["config"].get("encoder"), folder)
+        kind = _find_encoder(record["config"].get("encoder"), folder)
         config = TrainConfig.model_validate(record["config"])
         options = kind.Options.model_validate(record["encoder_options"])
     except (ValidationError, OptionError) as error:
-        raise ModelFolderError(f"{folder / _CONFIG} has settings that this version does not know: {error}") from error
+        raise ModelFolderError(f"{folder / _CONFIG} contains unknown settings: {error}") from error
     try:
         taxonomy = Taxonomy.load(folder / _TREE)
         with seeded(0):
             model = Model(kind.load(folder, options), taxonomy, config)
         model.load_state_dict(load_file(folder / _WEIGHTS))
     except (ArbormaxError, SafetensorError, RuntimeError, OSError, ValueError, LookupError, MemoryError) as error:
-        raise ModelFolderError(f"{folder} holds files that do not fit its {_CONFIG}: {error}") from error
+        raise ModelFolderError(f"the files in {folder} do not match its {_CONFIG}: {error}") from error
     return model.to(device).eval()
 
 
-def _kind_of(name: Any, folder: Path) -> type[Encoder]:
+def _find_encoder(name: Any, folder: Path) -> type[Encoder]:
     try:
         return encoder_kind(name)
     except OptionError as error:
         raise ModelFolderError(
-            f"{folder} has the encoder {name!r}, which is none of ours: first import the module that registers it "
-            f"(on the command line: --import MODULE). {error}"
+            f"{folder} has the encoder {name!r}, which is not registered; first import the module that registers it "
+            f"({error.message})"
         ) from error
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """The checked content of a model's config.json."""
+    """The validated content of config.json."""
     path = folder / _CONFIG
     if not path.is_file():
         what = "no such folder" if not folder.exists() else f"it has no {_CONFIG}"
-        unfinished = "; it holds an unfinished training: resume it" if (folder / "checkpoints").is_dir() else ""
+        unfinished = (
+            "; it contains an unfinished training, which can be resumed" if (folder / "checkpoints").is_dir() else ""
+        )
         raise ModelFolderError(f"{folder} is not a model: {what}{unfinished}")
     try:
         record = json.loads(path.read_text("utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ModelFolderError(f"{path} is not whole JSON: {error}") from error
+        raise ModelFolderError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise ModelFolderError(f'{path} is not of a model of arbormax: expected "format": {FORMAT!r}')
+        raise ModelFolderError(f'{path} does not belong to a model of arbormax: expected "format": {FORMAT!r}')
     version = record.get("format_version")
     if not isinstance(version, int) or version > VERSION:
         writer = record.get("arbormax")
         raise ModelFolderError(
-            f"{path} has format {version}, written by arbormax {writer}; arbormax {__version__} reads formats "
-            f"up to {VERSION}: update it"
+            f"{path} has format {version}, written by arbormax {writer}; arbormax {__version__} reads formats up to "
+            f"{VERSION}; upgrade arbormax"
         )
     if not (isinstance(record.get("config"), dict) and isinstance(record.get("encoder_options"), dict)):
-        raise ModelFolderError(f"{path} does not hold the settings of the model")
+        raise ModelFolderError(f"{path} does not contain the settings of the model")
     if not (isinstance(record.get("files"), dict) and _WEIGHTS in record["files"] and _TREE in record["files"]):
         raise ModelFolderError(f"{path} does not list the files of the model")
     return record
@@ -148,9 +150,9 @@ def read_metrics(folder: Path | str) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text("utf-8"))
     except ValueError as error:
-        raise ModelFolderError(f"{path} is not whole JSON: {error}") from error
+        raise ModelFolderError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(values, dict):
-        raise ModelFolderError(f"{path} does not hold measures by name")
+        raise ModelFolderError(f"{path} does not contain an object of measures")
     return values
 
 
@@ -169,7 +171,7 @@ def format_metrics(metrics: Mapping[str, Any]) -> str:
 
 
 def remove_state(folder: Path | str) -> None:
-    """Forget the state of a run that is finished."""
+    """Delete the state of a finished training."""
     shutil.rmtree(Path(folder) / "checkpoints", ignore_errors=True)
 
 
@@ -183,8 +185,8 @@ def _check_file(folder: Path, name: str, digest: str) -> None:
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise ModelFolderError(f"{folder / _CONFIG} lists the file {name!r}, which is not in the folder")
     if not path.is_file():
-        raise ModelFolderError(f"{folder} is not whole: {name} is missing")
+        raise ModelFolderError(f"{folder} is incomplete: {name} is missing")
     if _digest(path) != digest:
         raise ModelFolderError(
-            f"{path} is not the file that was saved with this model (cut short, changed, or of another model)"
+            f"{path} is not the file that was saved with this model (truncated, changed, or of another model)"
         )

@@ -144,7 +144,8 @@ class TrainConfig(BaseModel):
     @property
     def options(self) -> EncoderOptions:
         """The options of the encoder, validated."""
-        return validate(ENCODERS[self.encoder].Options, self.encoder_options, f"encoder {self.encoder!r}", "encoder_options")
+        kind = ENCODERS[self.encoder].Options
+        return validate(kind, self.encoder_options, f"encoder {self.encoder!r}", "encoder_options")
 
     @property
     def loss_options(self) -> dict[str, Any]:
