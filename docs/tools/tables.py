@@ -37,6 +37,8 @@ def table(kind: str) -> str:
     """A Markdown table of the names in a registry, with their summaries."""
     if kind == "formats":
         return formats_table()
+    if kind == "measures":
+        return measure_table()
     registry = REGISTRIES[kind]
     rows = [f"| `{name}` | {registry.summary(name)} |" for name in registry]
     return "\n".join([f"| {registry.kind} | |", "|---|---|", *rows, ""])
@@ -53,6 +55,15 @@ def formats_table() -> str:
         for name in FORMATS
     ]
     return "\n".join(["| format | suffix | content | options |", "|---|---|---|---|", *rows, ""])
+
+
+def measure_table() -> str:
+    """A Markdown table of the measures, with unit and direction."""
+    rows = [
+        f"| `{name}` | {MEASURES[name].unit} | {MEASURES[name].better or ''} | {MEASURES.summary(name)} |"
+        for name in MEASURES
+    ]
+    return "\n".join(["| measure | unit | better | definition |", "|---|---|---|---|", *rows, ""])
 
 
 def main() -> None:

@@ -77,7 +77,7 @@ def test_a_picture_can_be_cut_below_a_level_or_after_some_children():
     assert names(root)[:5] == ["root", "ABBR", "ABBR:abb", "ABBR:exp", "ENTY"]
     assert names(root)[7:] == ["… and 20 more", "… and 26 more"]
     for wrong in ({"depth": 0}, {"max_children": 0}):
-        with pytest.raises(OptionError, match=f"{next(iter(wrong))} is at least 1"):
+        with pytest.raises(OptionError, match=f"{next(iter(wrong))}: expected at least 1"):
             tree_svg(tree("trec"), **wrong)
 
 

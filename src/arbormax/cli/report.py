@@ -1,4 +1,4 @@
-"""`arbormax report`: one HTML file that shows how good a model is, and where it goes wrong."""
+"""`arbormax report`: one HTML file about one or several runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arbormax.cli import output
 
 NoTexts = Annotated[
     bool,
-    typer.Option("--no-texts", help="Keep example texts out of the JSON, and so out of `arbormax report`."),
+    typer.Option("--no-texts", help="Write no example texts to the JSON file, so that `arbormax report` shows none."),
 ]
 
 
@@ -20,21 +20,21 @@ def report(
         list[Path],
         typer.Argument(
             metavar="RUN",
-            help="Model folders, files of `evaluate --out`, or a folder of `compare --out`; several are compared.",
+            help="Model folders, files of `evaluate --out`, or a folder of `compare --out`. Several runs are compared.",
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The HTML file; report.html beside the first run by default.")
+        Path | None, typer.Option(metavar="FILE", help="HTML file to write [default: report.html next to the first run].")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the report.")] = None,
-    max_nodes: Annotated[int, typer.Option(min=10, help="Nodes of the tree that are drawn; the others are folded.")] = (
+    max_nodes: Annotated[int, typer.Option(min=10, help="Maximum number of nodes to draw; the others are folded.")] = (
         4000
     ),
 ) -> None:
-    """Write one HTML file to look at: the tree, confusions, calibration, what is answered at which certainty.
+    """Write an HTML report: measures, tree, confusions, calibration, thresholds and learning curves.
 
-    It holds everything it needs, opens from disk, loads nothing from elsewhere and is made without torch. With a flat
-    and a hierarchical run on the same texts it tells how sure their difference is.
+    The file is self-contained and loads nothing from other addresses. Runs that were evaluated on the same texts are
+    compared with paired bootstrap intervals.
 
     Example: `arbormax report runs/trec-bag-hierarchical runs/trec-bag-flat --out report.html`
     """
@@ -42,4 +42,4 @@ def report(
 
     with output.progress_bar("writing the report", unit="runs"):
         written = write_report(runs, out, title=title, max_nodes=max_nodes)
-    output.print_result(f"The report is in {written} ({written.stat().st_size / 1e6:.1f} MB): open it in a browser.")
+    output.print_result(f"Report written to {written} ({written.stat().st_size / 1e6:.1f} MB).")

@@ -118,7 +118,7 @@ _add(
         shown="headline",
         meaning="every class counts the same, however rare",
     ),
-    "mean F1 of the classes in truth or prediction, as in scikit-learn, over the items whose truth is a leaf",
+    "mean F1 of the classes in truth or prediction, over items whose truth is a leaf",
 )
 _add(
     Measure(
@@ -129,7 +129,7 @@ _add(
         lambda sums: macro_mean(sums["hits"], sums["predicted"], _seen(sums)),
         shown="table",
     ),
-    "mean precision of the same classes; an inner prediction is a miss and no class's false positive",
+    "mean precision of these classes; an inner prediction is no false positive",
 )
 _add(
     Measure(
@@ -140,7 +140,7 @@ _add(
         lambda sums: macro_mean(sums["hits"], sums["support"], _seen(sums)),
         shown="table",
     ),
-    "mean recall of the same classes",
+    "mean recall of these classes",
 )
 _add(
     Measure(
@@ -151,7 +151,7 @@ _add(
         lambda sums: ratio(sums["shared_depth"], sums["pred_depth"]),
         shown="detail",
     ),
-    "Σ\\|A(ŷ)∩A(y)\\| / Σ\\|A(ŷ)\\|, where A(y) is y and its ancestors without the root",
+    "nodes that both paths share, divided by the nodes of the predicted paths",
 )
 _add(
     Measure(
@@ -162,7 +162,7 @@ _add(
         lambda sums: ratio(sums["shared_depth"], sums["true_depth"]),
         shown="detail",
     ),
-    "Σ\\|A(ŷ)∩A(y)\\| / Σ\\|A(y)\\|",
+    "nodes that both paths share, divided by the nodes of the true paths",
 )
 _add(
     Measure(
@@ -185,7 +185,7 @@ _add(
         lambda sums: macro_mean(sums["class_shared_depth"], sums["class_pred_depth"], sums["support"] > 0),
         shown="detail",
     ),
-    "mean of `hp` over the true classes, over the items whose truth is a leaf",
+    "mean of `hp` over the true classes, over items whose truth is a leaf",
 )
 _add(
     Measure(
@@ -213,7 +213,7 @@ _add(
 )
 _add(
     Measure("level_accuracy", "accuracy per level", "share", "higher", _level_accuracy, per="level", shown="detail"),
-    "for each level 1 to depth, the share of equal ancestors among the items whose truth reaches the level",
+    "for each level, the share of right nodes among the items that reach it",
 )
 _add(
     Measure(
@@ -225,7 +225,7 @@ _add(
         shown="headline",
         meaning="levels from a mistake up to the lowest node above it and the truth; lower is better",
     ),
-    "mean height of the lowest common ancestor of truth and prediction over the errors, 0 without errors",
+    "mean height of the lowest common ancestor with the truth, over the errors",
 )
 _add(
     Measure(
@@ -260,7 +260,7 @@ _add(
     Measure(
         "leaf_count", "items with a leaf truth", "count", None, lambda sums: sums["support"].sum(-1), shown="detail"
     ),
-    "number of items whose truth is a leaf, over which the macro measures are computed",
+    "number of items whose truth is a leaf, the basis of the macro measures",
 )
 _add(
     Measure(
@@ -284,7 +284,7 @@ _add(
         per="level",
         shown="detail",
     ),
-    "for each level 1 to depth, the expected calibration error of the level's most probable node",
+    "for each level, the expected calibration error of the most probable node",
 )
 _add(
     Measure(
@@ -296,7 +296,7 @@ _add(
         source="log_probs",
         shown="table",
     ),
-    "area below the curve of correctness against specificity over all thresholds (Valmadre 2022)",
+    "area below correctness against specificity (Valmadre 2022)",
 )
 _add(
     Measure(
@@ -309,5 +309,5 @@ _add(
         per="k",
         shown="detail",
     ),
-    "`hierarchical_distance@k`: mean height of the lowest common ancestor of the truth and each of the k best classes",
+    "`…@k`: mean height of the common ancestors with the k best classes",
 )
