@@ -6,7 +6,6 @@ Nothing here uses the network; `arbormax.data.fetch` downloads.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from arbormax.data.datasets.base import (
     SPLITS,
@@ -67,9 +66,3 @@ def available(root: Path | str | None = None) -> list[Status]:
 
 def _source(name: str) -> DatasetSource:
     return DATASETS[DATASETS.check(name, argument="name")]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "NAMES":
-        return DATASETS.names
-    raise AttributeError(f"module 'arbormax.data.datasets' has no attribute {name!r}")
