@@ -36,7 +36,7 @@ KEY = "a-key-for-tests"
         (b'{"text": "a", "tau": 2}', 422, "#/tau"),
         (b'{"text": "a", "tau": NaN}', 422, "#/tau"),
         (b'{"text": "a", "decoder": "beam"}', 422, "#/decoder"),
-        (b'{"text": "a", "decoder": "leaf", "tau": 0.5}', 422, "#"),
+        (b'{"text": "a", "decoder": "leaf", "tau": 0.5}', 422, "#/tau"),
         (b"[" * 100_000, 400, None),
     ],
 )

@@ -44,7 +44,7 @@ def add_routes(router: APIRouter, service: Service) -> None:
         """The class of one or several texts, with its path, the probability of each step, and alternatives."""
         body = await _read_body(request, predict_body)
         texts = body.all_texts()
-        work = service.batcher.predict(texts, _checked(body.decoding(body.top_k), taxonomy))
+        work = service.batcher.predict(texts, _decoding(service, body, body.top_k))
         return JSONResponse({"predictions": await _run(service, request, work, texts)})
 
     @router.post("/v1/explain", tags=["model"], **_document(schemas.ExplainResponse, explain_body))
@@ -53,7 +53,7 @@ def add_routes(router: APIRouter, service: Service) -> None:
         body = await _read_body(request, explain_body)
         if body.node is not None and body.node >= taxonomy.num_nodes:
             raise _unknown_node(taxonomy)
-        work = service.batcher.call(partial(service.explain, body, _checked(body.decoding(), taxonomy)))
+        work = service.batcher.call(partial(service.explain, body, _decoding(service, body)))
         return JSONResponse(await _run(service, request, work, [body.text]))
 
     @router.get("/v1/taxonomy", tags=["taxonomy"], **_document(schemas.TaxonomyPage | schemas.TaxonomyMatches))
@@ -144,13 +144,12 @@ async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -
         disconnect.cancel()
 
 
-def _checked(decoding: Decoding, taxonomy: Taxonomy) -> Decoding:
-    """The decoding if the decoder accepts the values of its options."""
+def _decoding(service: Service, body: schemas.DecodingRequest, top_k: int = 0) -> Decoding:
+    """The decoder that the request selects."""
     try:
-        decoding.check(taxonomy)
+        return service.decoding(body.decoder, body.options(), top_k)
     except OptionError as error:
         raise argument_problem(error) from None
-    return decoding
 
 
 def _unknown_node(taxonomy: Taxonomy) -> Problem:

@@ -16,11 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from arbormax.decode import DECODERS
 from arbormax.encoders import ENCODERS
 from arbormax.heads import HEADS
-from arbormax.model.predict import Decoding
 from arbormax.serve.settings import Settings
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Node = Annotated[int, Field(ge=0, description="number of a node of the taxonomy; 0 is the root")]
+REQUIRED = inspect.Parameter.empty
+_PLAIN_TYPES = (bool, int, float, str)
 _DEFAULT_TOP_K, _MAX_TOP_K = 5, 100
 TEXT = "Which city has the oldest railroad in the world ?"
 
@@ -29,50 +30,37 @@ TEXT = "Which city has the oldest railroad in the world ?"
 class DecoderOption:
     """One keyword parameter of a decoder."""
 
-    name: str
-    type: Any  # bool, int, float or str; Any for everything else
-    default: Any  # inspect.Parameter.empty if the option is required
+    type: type
+    default: Any  # `REQUIRED` if the decoder has no default value
 
 
 def decoder_options() -> dict[str, dict[str, DecoderOption]]:
-    """The options of every registered decoder: its parameters after the log-probabilities and the taxonomy."""
-    found = {}
-    for decoder in DECODERS:
-        function = DECODERS[decoder]
-        hints = get_type_hints(function)
-        found[decoder] = {
-            name: DecoderOption(name, hints[name] if hints.get(name) in (bool, int, float, str) else Any, each.default)
-            for name, each in list(inspect.signature(function).parameters.items())[2:]
-        }
-    return found
+    """The decoders of the service with their options: parameters after the log-probabilities and the taxonomy.
+
+    Only options that are plain values can be sent as JSON; a decoder that requires another one is not available.
+    """
+    decoders = {}
+    for name in DECODERS:
+        function = DECODERS[name]
+        types = get_type_hints(function)
+        parameters = list(inspect.signature(function).parameters.values())[2:]
+        plain = [each for each in parameters if types.get(each.name) in _PLAIN_TYPES]
+        if all(each in plain or each.default is not REQUIRED for each in parameters):
+            decoders[name] = {each.name: DecoderOption(types[each.name], each.default) for each in plain}
+    return decoders
 
 
 class DecodingRequest(BaseModel):
     """The fields that select a decoder; `_with_decoders` adds one field for each option of a decoder."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    decoders: ClassVar[dict[str, dict[str, DecoderOption]]] = {}
+    option_names: ClassVar[tuple[str, ...]] = ()
 
     decoder: str | None = None
 
-    @model_validator(mode="after")
-    def _check_decoding(self) -> Self:
-        self.decoding()
-        return self
-
-    def decoding(self, top_k: int = 0) -> Decoding:
-        """The decoder of this request; options without a decoder select the first decoder that accepts them."""
-        names = dict.fromkeys(name for options in self.decoders.values() for name in options)
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        accepting = (name for name, options in self.decoders.items() if given.keys() <= options.keys())
-        decoder = self.decoder or next(accepting, None)
-        if decoder is None:
-            raise ValueError(f"no decoder accepts {', '.join(given)} together")
-        options = self.decoders[decoder]
-        missing = [name for name, option in options.items() if option.default is inspect.Parameter.empty]
-        if missing := [name for name in missing if name not in given]:
-            raise ValueError(f"the decoder {decoder} requires {', '.join(missing)}")
-        return Decoding(decoder, given, top_k)
+    def options(self) -> tuple[tuple[str, Any], ...]:
+        """The options that the request contains."""
+        return tuple((name, value) for name in self.option_names if (value := getattr(self, name)) is not None)
 
 
 class PredictRequest(DecodingRequest):
@@ -143,15 +131,16 @@ def _with_decoders(base: type[M], **fields: Any) -> type[M]:
     decoders = decoder_options()
     summaries = "; ".join(f"{name}: {DECODERS.summary(name)}" for name in decoders)
     fields["decoder"] = (_literal(decoders) | None, Field(None, description=summaries))
-    for name in dict.fromkeys(name for options in decoders.values() for name in options):
+    names = tuple(dict.fromkeys(name for options in decoders.values() for name in options))
+    for name in names:
         accepting = {decoder: options[name] for decoder, options in decoders.items() if name in options}
-        kind = next(iter(accepting.values())).type
+        kind: Any = next(iter(accepting.values())).type
         kind = Annotated[float, Field(allow_inf_nan=False)] if kind is float else kind
         description = f"option of the decoder {' and '.join(accepting)}"
         fields[name] = (kind | None, Field(None, description=description))
-    made = create_model(base.__name__, __base__=base, **fields)
-    made.decoders = decoders
-    return made
+    model = create_model(base.__name__, __base__=base, **fields)
+    model.option_names = names
+    return model
 
 
 def _literal(names: Iterable[str]) -> Any:

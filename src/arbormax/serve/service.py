@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from arbormax._version import __version__
 from arbormax.decode import DECODERS
+from arbormax.errors import OptionError
 from arbormax.model.explain import explain
 from arbormax.model.network import Model
 from arbormax.model.predict import Decoding, NodeNames, Prediction, decode_batches, render
 from arbormax.serve.batching import Batcher
 from arbormax.serve.metrics import Metrics
-from arbormax.serve.schemas import ExplainRequest, decoder_options
+from arbormax.serve.schemas import REQUIRED, ExplainRequest, decoder_options
 from arbormax.serve.settings import Settings
 from arbormax.serve.taxonomy import TreeIndex
 
@@ -34,8 +35,23 @@ class Service:
             on_batch=self.metrics.record_batch,
         )
         self._decoders = decoder_options()
+        self.decoding = lru_cache(maxsize=1024)(self._decoding)
         taxonomy = model.taxonomy
         self._class_nodes = dict(zip(taxonomy.classes, taxonomy.leaves.tolist(), strict=True))
+
+    def _decoding(self, decoder: str | None, options: tuple[tuple[str, Any], ...], top_k: int) -> Decoding:
+        """A decoder with valid options; without a name, the first decoder that accepts the options."""
+        given = dict(options)
+        accepting = (name for name, known in self._decoders.items() if given.keys() <= known.keys())
+        name = decoder or next(accepting, None)
+        if name is None:
+            raise OptionError(f"no decoder accepts {' and '.join(given)} together")
+        for option, parameter in self._decoders[name].items():
+            if parameter.default is REQUIRED and option not in given:
+                raise OptionError(f"the decoder {name} requires a value", argument=option)
+        decoding = Decoding(name, given, top_k)
+        decoding.check(self.model.taxonomy)
+        return decoding
 
     def predict(self, texts: Sequence[str], decodings: Sequence[Decoding]) -> list[dict[str, Any]]:
         """One row per text; texts with equal decodings are predicted together."""
@@ -92,8 +108,7 @@ class Service:
                     "name": decoder,
                     "summary": DECODERS.summary(decoder),
                     "options": {
-                        name: None if option.default is inspect.Parameter.empty else option.default
-                        for name, option in options.items()
+                        name: None if option.default is REQUIRED else option.default for name, option in options.items()
                     },
                 }
                 for decoder, options in self._decoders.items()
