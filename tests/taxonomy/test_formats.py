@@ -179,8 +179,8 @@ def test_nested_defects_of_json_are_told_together_with_their_lines(problems):
         "a name is a string, found true (line 5)",
         "a name is a string, found 1.5 (line 6)",
         "empty name (line 4)",
-        "'a' is repeated below the root (line 2 and line 4); siblings must have different names",
         "'x' is repeated below 'a' (line 2 and line 3); siblings must have different names",
+        "'a' is repeated below the root (line 2 and line 4); siblings must have different names",
     )
     assert "mapping or a list, found only 'a' (line 1)" in problems("t.json", '"a"')[0]
 
@@ -206,8 +206,8 @@ def test_defects_of_yaml_are_told_together_with_their_lines(problems):
         "a key is a name, found a list or a mapping (line 8)",
         "the tag 'tag:yaml.org,2002:int' is not supported (line 10)",
         "empty name (line 4)",
-        "'a' is repeated below the root (line 1 and line 5); siblings must have different names",
         "'x' is repeated below 'a' (line 2 and line 3); siblings must have different names",
+        "'a' is repeated below the root (line 1 and line 5); siblings must have different names",
     )
     assert (
         "a taxonomy file contains one document, found a second one (line 2)" in problems("t.yaml", "- a\n---\n- b\n")[0]

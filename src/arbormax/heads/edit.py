@@ -94,7 +94,7 @@ class Edits(TaxonomyEdits):
         tree = WorkingTree(self._taxonomy)
         apply_edits(tree, self._edits, None if head.weight.is_meta else rows)
         edited, rank = build(tree)
-        filled = rows.layout(edited) if head.weight.is_meta else rows.finish(edited, rank)
+        filled = rows.finish(edited, rank)
         new = _new_head(head, edited.taxonomy, filled)
         if self._owner is not None:
             _replace(self._owner, head, new)
@@ -156,8 +156,6 @@ def _new_head(old: TreeHead, tax: Taxonomy, rows: NewRows) -> TreeHead:
     new.train(old.training)
     for name, parameter in new.named_parameters():
         parameter.requires_grad_(old.get_parameter(name).requires_grad)
-    if rows.weight is None or rows.bias is None:  # on the meta device there are no values
-        return new
     pairs = [(new.weight, old.weight, rows.weight)]
     if new.bias is not None and old.bias is not None:
         pairs.append((new.bias, old.bias, rows.bias))

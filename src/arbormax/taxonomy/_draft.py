@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import numpy as np
 
 from arbormax.errors import LabelError, OptionError, TaxonomyError
-from arbormax.taxonomy.labels import Label, join_path, listing, name_ids
+from arbormax.taxonomy.labels import Label, join_path, listing
 
 if TYPE_CHECKING:
     from arbormax.taxonomy.tree import Taxonomy
@@ -113,16 +113,14 @@ def _check_nodes(draft: Draft, parents: np.ndarray) -> None:
         parents[node] = -1
     if len(set(draft.names)) == len(draft.names):
         return
-    ids, name_id = name_ids(draft.names)
-    siblings = (parents + 1) * len(ids) + name_id
-    order = np.argsort(siblings, kind="stable")
-    again = np.flatnonzero(siblings[order[1:]] == siblings[order[:-1]])
-    for first, second in zip(order[again].tolist(), order[again + 1].tolist(), strict=True):
-        if draft.names[first].strip():  # an empty name was reported above
+    seen: dict[tuple[int, str], int] = {}
+    for node, edge in enumerate(zip(parents.tolist(), draft.names, strict=True)):
+        if edge in seen and edge[1].strip():  # an empty name was reported above
             draft.problems.append(
-                f"{draft.names[first]!r} is repeated below {draft.below(int(parents[first]))}"
-                f"{draft.at(first, second)}; siblings must have different names"
+                f"{edge[1]!r} is repeated below {draft.below(edge[0])}{draft.at(seen[edge], node)}; siblings must have "
+                "different names"
             )
+        seen[edge] = node
 
 
 def _check_cycles(draft: Draft, parents: np.ndarray, reached: np.ndarray) -> None:

@@ -68,12 +68,6 @@ def path_of_label(label: str) -> list[str]:
     return path[1:] if len(path) > 1 and not path[0] else path
 
 
-def name_ids(names: Sequence[str]) -> tuple[dict[str, int], np.ndarray]:
-    """Number the distinct names; returns the number of each name and of each node's name."""
-    ids: dict[str, int] = {}
-    return ids, np.fromiter((ids.setdefault(name, len(ids)) for name in names), np.int64, len(names))
-
-
 def _is_path(label: object) -> bool:
     return isinstance(label, (tuple, list)) and all(isinstance(name, str) for name in label)
 
@@ -87,29 +81,22 @@ class LabelIndex:
 
     def __init__(self, taxonomy: Taxonomy) -> None:
         self._tax = taxonomy
-        self._ids, self._name_of = name_ids(taxonomy.names)
-        self._by_name = np.argsort(self._name_of, kind="stable")
-        self._name_start = np.searchsorted(self._name_of[self._by_name], np.arange(len(self._ids) + 1))
-        edges = taxonomy.parent[1:] * len(self._ids) + self._name_of[1:]
-        self._edge_order = np.argsort(edges, kind="stable") + 1
-        self._edges = edges[self._edge_order - 1]
-        above = taxonomy.parent[taxonomy.stops]
-        same_name = self._name_of[above] == self._name_of[taxonomy.stops]
-        self._counts = np.ones(taxonomy.num_nodes, bool)  # whether a node is one of those that its name may mean
-        self._counts[[0, *above[same_name].tolist()]] = False
-
-    @property
-    def names(self) -> Iterable[str]:
-        """Every distinct name."""
-        return self._ids.keys()
+        names, stops = taxonomy.names, taxonomy.stops.tolist()
+        inner = taxonomy.parent[stops].tolist()
+        hidden = {0, *(node for node, stop in zip(inner, stops, strict=True) if names[node] == names[stop])}
+        self._meant: dict[str, list[int]] = {}  # the nodes that a name may mean
+        for node, name in enumerate(names):
+            if node not in hidden:
+                self._meant.setdefault(name, []).append(node)
+        edges = zip(taxonomy.parent.tolist(), names, strict=True)
+        self._children = {edge: node for node, edge in enumerate(edges)}
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
         """One distinct label per class: the leaf's name, or its '/'-path where another node has that name too."""
         tax = self._tax
-        is_shared = np.bincount(self._name_of[self._counts], minlength=len(self._ids)) > 1
         labels = [
-            join_path(tax.path(leaf)) if is_shared[self._name_of[leaf]] else tax.names[leaf]
+            tax.names[leaf] if len(self._meant[tax.names[leaf]]) == 1 else join_path(tax.path(leaf))
             for leaf in tax.leaves.tolist()
         ]
         # A name that contains a '/' may equal the path of another leaf. The loop ends because paths are distinct and
@@ -135,32 +122,11 @@ class LabelIndex:
         name, path = tax.names[node], tax.path(node)
         return name if self.seek(name) == node else join_path(path) if len(path) > 1 else f"/{join_path(path)}"
 
-    def named(self, name: str) -> np.ndarray:
-        """Every node of a name."""
-        number = self._ids.get(name)
-        if number is None:
-            return np.empty(0, np.int64)
-        return self._by_name[self._name_start[number] : self._name_start[number + 1]]
-
-    def _meant(self, name: str) -> np.ndarray:
-        """The nodes that a name may mean."""
-        named = self.named(name)
-        return named[self._counts[named]]
-
-    def child(self, node: int, name: str) -> int:
-        """The child of a node that has this name, or -1."""
-        number = self._ids.get(name)
-        if number is None:
-            return -1
-        key = node * len(self._ids) + number
-        at = int(np.searchsorted(self._edges, key))
-        return int(self._edge_order[at]) if at < len(self._edges) and self._edges[at] == key else -1
-
     def walk(self, path: Sequence[str]) -> int:
         """The node at a path of names, or -1."""
         node = 0
         for name in path:
-            node = self.child(node, name)
+            node = self._children.get((node, name), -1)
             if node < 0:
                 break
         return node
@@ -172,9 +138,8 @@ class LabelIndex:
         number = self._class_of_label.get(label)
         if number is not None:
             return int(self._tax.leaves[number])
-        named = self._meant(label)
-        if len(named):
-            return int(named[0]) if len(named) == 1 else -1
+        if named := self._meant.get(label):
+            return named[0] if len(named) == 1 else -1
         node = self.walk(path_of_label(label))
         return 0 if node < 0 and label == self._tax.names[0] else node
 
@@ -192,15 +157,15 @@ class LabelIndex:
                 return f"no node has the path {tuple(label)!r}{self._hint_for_path(label) if hints else ''}"
             kind = type(label).__name__
             return f"a label is a string or a tuple of names from the root down, not {label!r} ({kind})"
-        named = self._meant(label)
+        named = self._meant.get(label, [])
         if len(named) > 1:
-            paths = [self.label(node) for node in named[:_LISTED].tolist()]
+            paths = [self.label(node) for node in named[:_LISTED]]
             more = f", … and {len(named) - _LISTED} more" if len(named) > _LISTED else ""
             return f"{label!r} names {len(named)} nodes; use one of their paths: {', '.join(paths)}{more}"
         hint = ""
         if hints:
             path = path_of_label(label)
-            hint = self._hint_for_path(path) if len(path) > 1 else did_you_mean(label, self._ids)
+            hint = self._hint_for_path(path) if len(path) > 1 else did_you_mean(label, self._meant)
         return f"the taxonomy has no node {label!r}{hint}"
 
     def _hint_for_path(self, path: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from arbormax.errors import TaxonomyError
 from arbormax.taxonomy._draft import breadth_first
 from arbormax.taxonomy.edits.steps import Edit, Emptied, apply_edits
-from arbormax.taxonomy.edits.working import WorkingTree
+from arbormax.taxonomy.edits.working import REMOVED, WorkingTree
 from arbormax.taxonomy.labels import Label, join_path
 from arbormax.taxonomy.tree import Taxonomy
 
@@ -119,7 +119,8 @@ def build(tree: WorkingTree) -> tuple[Edited, np.ndarray]:
 
     Siblings and classes keep their order; new ones come last.
     """
-    tax, parents = tree.tax, tree.parents()
+    tax, names = tree.tax, tree.names
+    parents = np.array([node if parent == REMOVED else parent for node, parent in enumerate(tree.parents)], np.int64)
     order = breadth_first(parents)
     rank = np.full(len(parents), -1, np.int64)
     rank[order] = np.arange(len(order))
@@ -129,7 +130,6 @@ def build(tree: WorkingTree) -> tuple[Edited, np.ndarray]:
     stays = is_leaf[tax.leaves] & (rank[tax.leaves] >= 0)
     known = tax.leaves[stays]
     new = [n for n in dict.fromkeys(tree.new_classes) if is_leaf[n] and not tree.was_class(n)]
-    names = tree.names()
     source = np.concatenate((tax.source_index, np.full(len(parents) - tax.num_nodes, -1)))
     stops = tax.stops[is_leaf[tax.stops]]
     edited = Taxonomy(
@@ -141,7 +141,7 @@ def build(tree: WorkingTree) -> tuple[Edited, np.ndarray]:
     )
     class_map = np.full(tax.num_leaves, -1, np.int64)
     class_map[stays] = np.arange(len(known))
-    touched = np.array(sorted(rank[p] for p in tree.changed_groups() if rank[p] >= 0 and not is_leaf[p]), np.int64)
+    touched = np.array(sorted(rank[p] for p in tree.changed_groups if rank[p] >= 0 and not is_leaf[p]), np.int64)
     changed = _summary(tree, edited, touched)
     return Edited(edited, rank[: tax.num_nodes].copy(), class_map, touched, changed), rank
 

@@ -15,10 +15,9 @@ import numpy as np
 
 from arbormax.taxonomy.edits.plan import Edited
 from arbormax.taxonomy.edits.steps import Edit, EditListener
-from arbormax.taxonomy.edits.working import WorkingTree
+from arbormax.taxonomy.edits.working import Levels, WorkingTree
 from arbormax.taxonomy.tree import Taxonomy
 
-Levels = list[tuple[np.ndarray, np.ndarray, np.ndarray]]  # nodes, positions of their parents one level up, leaves
 _CHUNK = 1 << 14  # rows that are read together
 
 
@@ -45,9 +44,9 @@ class NewRows:
     target: np.ndarray
     fresh: np.ndarray
     fresh_nodes: np.ndarray  # the nodes of the fresh rows
-    weight: np.ndarray | None = None
-    bias: np.ndarray | None = None
-    log_priors: np.ndarray | None = None
+    weight: np.ndarray
+    bias: np.ndarray
+    log_priors: np.ndarray | None
 
 
 class HeadRows(EditListener):
@@ -155,10 +154,10 @@ class HeadRows(EditListener):
 
     def start_as_class(self, tree: WorkingTree, node: int) -> None:
         """Give a node that became a class the row of an added one."""
-        above = tree.parent(node)
+        above = tree.parents[node]
         levels = _without(self.levels_below(tree, above), node)
         while above and not levels:
-            above = tree.parent(above)
+            above = tree.parents[above]
             levels = _without(self.levels_below(tree, above), node)
         self.start(node, levels, None)
 
@@ -172,32 +171,23 @@ class HeadRows(EditListener):
         old = np.flatnonzero(stays >= 0)
         return self.rows_of(self.taxonomy, old), self.rows_of(edited.taxonomy, stays[old])
 
-    def layout(self, edited: Edited) -> NewRows:
-        """Return which rows are copied and which are fresh, without their values."""
+    def finish(self, edited: Edited, rank: np.ndarray) -> NewRows:
+        """Return the rows of the new head; `rank` is the new number of every node of the working tree."""
         source, target = self.copied(edited)
         is_fresh = np.ones(self.num_rows(edited.taxonomy), bool)
         is_fresh[target] = False
         fresh = np.flatnonzero(is_fresh)
-        return NewRows(source, target, fresh, self.nodes_of(edited.taxonomy, fresh))
-
-    def finish(self, edited: Edited, rank: np.ndarray) -> NewRows:
-        """Return the rows of the new head."""
-        layout = self.layout(edited)
+        nodes = self.nodes_of(edited.taxonomy, fresh)
         started = {int(rank[node]): row for node, row in self.fresh.items() if rank[node] >= 0}
-        rows = [started[node] for node in layout.fresh_nodes.tolist()]
-        return NewRows(
-            layout.source,
-            layout.target,
-            layout.fresh,
-            layout.fresh_nodes,
-            np.array([weight for weight, _ in rows]).reshape(-1, self.old.in_features),
-            np.array([bias for _, bias in rows]),
-            self.new_priors(edited, rank, layout),
-        )
+        zero = np.zeros(self.old.in_features), 0.0
+        rows = [started.get(node, zero) for node in nodes.tolist()]
+        weight = np.array([weight for weight, _ in rows]).reshape(-1, self.old.in_features)
+        bias = np.array([bias for _, bias in rows])
+        return NewRows(source, target, fresh, nodes, weight, bias, self.new_priors(edited, rank, source, target))
 
-    def new_priors(self, edited: Edited, rank: np.ndarray, layout: NewRows) -> np.ndarray | None:
+    def new_priors(self, edited: Edited, rank: np.ndarray, source: np.ndarray, target: np.ndarray) -> np.ndarray | None:
         """Return the sibling log-priors of the new head, if it has any."""
-        del edited, rank, layout
+        del edited, rank, source, target
         return None
 
 
@@ -240,11 +230,11 @@ class SiblingRows(HeadRows):
         assert self.priors is not None
         return self.fresh_priors[node] if node in self.fresh_priors else float(self.priors[node - 1])
 
-    def new_priors(self, edited: Edited, rank: np.ndarray, layout: NewRows) -> np.ndarray | None:
+    def new_priors(self, edited: Edited, rank: np.ndarray, source: np.ndarray, target: np.ndarray) -> np.ndarray | None:
         if self.priors is None:
             return None
         values = np.zeros(self.num_rows(edited.taxonomy))
-        values[layout.target] = self.priors[layout.source]
+        values[target] = self.priors[source]
         for node, prior in self.fresh_priors.items():
             if rank[node] > 0:
                 values[rank[node] - 1] = prior

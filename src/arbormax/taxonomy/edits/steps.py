@@ -83,7 +83,7 @@ def _add(tree: WorkingTree, edit: Edit, listener: EditListener) -> str:
 def _split(tree: WorkingTree, edit: Edit, listener: EditListener) -> str:
     node = tree.find(edit.node)
     if node in tree.stops:
-        above = tree.quoted_path(tree.parent(node))
+        above = tree.quoted_path(tree.parents[node])
         raise EditError(f"it is the leaf of the inner class {above}; add the classes under {above}")
     if tree.num_children(node):
         raise EditError(f"{tree.quoted_path(node)} is an inner node; only a class can be split. Add classes under it")
@@ -111,10 +111,10 @@ def _remove(tree: WorkingTree, edit: Edit, listener: EditListener) -> str:
     if node == 0:
         raise EditError("the root cannot be removed")
     _check_emptied(tree, node, edit.emptied)
-    line, parent = f"removed {tree.quoted_path(node)}", tree.parent(node)
+    line, parent = f"removed {tree.quoted_path(node)}", tree.parents[node]
     if edit.emptied == "remove" and _empties_inner_node(tree, parent):
         top = _top_of_chain(tree, node)
-        if tree.parent(top) == 0 and tree.num_children(0) == 1:
+        if tree.parents[top] == 0 and tree.num_children(0) == 1:
             raise EditError("no class would be left")
         line += f" and its parents up to {tree.quoted_path(top)}" if top != node else ""
         tree.detach(top)
@@ -128,15 +128,15 @@ def _remove(tree: WorkingTree, edit: Edit, listener: EditListener) -> str:
 def _move(tree: WorkingTree, edit: Edit, listener: EditListener) -> str:
     node = tree.find(edit.node)
     if node in tree.stops:
-        node = tree.parent(node)
+        node = tree.parents[node]
     if node == 0:
         raise EditError("the root cannot be moved")
-    new, old = _new_parent(tree, edit), tree.parent(node)
+    new, old = _new_parent(tree, edit), tree.parents[node]
     if tree.is_at_or_above(node, new):
         raise EditError(f"cycle: {tree.quoted_path(new)} is the node itself or below it")
     if new == old:
         raise EditError(f"{tree.quoted_path(new)} is its parent already")
-    _check_name(tree, tree.name(node), new)
+    _check_name(tree, tree.names[node], new)
     _check_share(tree, edit.share, new)
     if edit.share is not None and edit.keep_row:
         raise EditError("a kept row cannot have a new share; give one of share and keep_row")
@@ -157,10 +157,10 @@ def _move(tree: WorkingTree, edit: Edit, listener: EditListener) -> str:
 def _rename(tree: WorkingTree, edit: Edit, _: EditListener) -> str:
     node, name = tree.find(edit.node), edit.names[0]
     if node in tree.stops:
-        node = tree.parent(node)
+        node = tree.parents[node]
     before = tree.quoted_path(node)
-    _check_name(tree, name, tree.parent(node) if node else None)
-    stop = tree.child(node, tree.name(node))
+    _check_name(tree, name, tree.parents[node] if node else None)
+    stop = tree.child(node, tree.names[node])
     if stop is not None and stop in tree.stops:  # a stop leaf has the name of its parent
         _check_name(tree, name, node)
         tree.rename(stop, name)
@@ -182,7 +182,7 @@ def _new_parent(tree: WorkingTree, edit: Edit) -> int:
     """Return the node under which the edit attaches another."""
     parent = tree.find(edit.under)
     if parent in tree.stops:
-        parent = tree.parent(parent)
+        parent = tree.parents[parent]
     if tree.was_class(parent) and not tree.num_children(parent):
         raise EditError(f"{tree.quoted_path(parent)} is a class without children; split it instead")
     return parent
@@ -207,7 +207,7 @@ def _check_share(tree: WorkingTree, share: float | None, parent: int) -> None:
 def _check_emptied(tree: WorkingTree, node: int, emptied: str) -> None:
     if emptied not in ("error", "class", "remove"):
         raise EditError(f"expected emptied to be 'error', 'class' or 'remove', found {emptied!r}")
-    parent = tree.parent(node)
+    parent = tree.parents[node]
     if emptied == "error" and _empties_inner_node(tree, parent):
         path = tree.quoted_path(parent)
         raise EditError(f"it is the last child of {path}; make {path} a class, or remove it too", emptied="class")
@@ -220,6 +220,6 @@ def _empties_inner_node(tree: WorkingTree, parent: int) -> bool:
 
 def _top_of_chain(tree: WorkingTree, node: int) -> int:
     """Return the highest ancestor that would be empty without this node."""
-    while (parent := tree.parent(node)) != 0 and tree.num_children(parent) == 1:
+    while (parent := tree.parents[node]) != 0 and tree.num_children(parent) == 1:
         node = parent
     return node
