@@ -23,7 +23,7 @@ from arbormax.errors import ArbormaxError
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "paper"))  # the study of the paper has the plan and the records
 
-from study.choice import course, curves_of  # noqa: E402
+from study.choice import fold_curves, select_curves  # noqa: E402
 from study.markdown import TITLES, config_title  # noqa: E402
 from study.plan import Study  # noqa: E402
 from study.summary import DATASETS, Results, read_results  # noqa: E402
@@ -57,10 +57,10 @@ def _folds(
 ) -> np.ndarray | None:
     """(folds,) macro-F1 at the epoch with the best mean, in points; None if not all of them are there."""
     mine = [fold for fold in results.folds.get(dataset, ()) if (fold["arm"], fold["head"]) == (arm, head)]
-    curves = curves_of(mine, point)
+    curves = select_curves(mine, point)
     if len(curves) < folds:
         return None
-    table = course(curves, "macro_f1")
+    table = fold_curves(curves, "macro_f1")
     found: np.ndarray = 100 * table[:, table.mean(0).argmax()]
     return found
 

@@ -44,7 +44,7 @@ def stopped(words, out, sign, whom=lambda pid: pid):
 
 
 @pytest.mark.slow
-def test_a_training_killed_and_resumed_ends_with_the_weights_of_one_never_killed(folder, weights):
+def test_a_killed_and_resumed_training_has_the_same_weights(folder, weights):
     out = folder / "killed"
     words = ["train", folder / "train.csv", "--out", out, "--snapshot-steps", "3", *LONG]
     code, _, _ = stopped(words, out, signal.SIGKILL)
@@ -56,7 +56,7 @@ def test_a_training_killed_and_resumed_ends_with_the_weights_of_one_never_killed
     assert not (out / "checkpoints").exists()
 
 
-def test_ctrl_c_exits_130_and_says_how_to_go_on(folder, weights, run, refused):
+def test_ctrl_c_exits_130_and_prints_the_command_to_resume(folder, weights, run, refused):
     out = folder / "stopped"
     words = ["train", folder / "train.csv", "--out", out, "--snapshot-steps", "3", *LONG]
     code, output, errors = stopped(words, out, signal.SIGINT)
@@ -96,7 +96,7 @@ def weights_of_two(folder):
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are found in /proc")
 @pytest.mark.parametrize("lost", ["first", "second"])
-def test_a_worker_killed_ends_the_training_which_resumes_to_the_same_weights(folder, weights_of_two, lost):
+def test_a_killed_worker_stops_the_training_which_can_be_resumed(folder, weights_of_two, lost):
     out = folder / f"{lost}-killed"
     words = ["train", folder / "train.csv", "--out", out, "--snapshot-steps", "3", *LONG, *TWO]
     code, output, errors = stopped(words, out, signal.SIGKILL, second if lost == "second" else lambda pid: pid)
@@ -112,7 +112,7 @@ def test_a_worker_killed_ends_the_training_which_resumes_to_the_same_weights(fol
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_both_processes_with_one_line(folder, weights_of_two):
+def test_ctrl_c_stops_both_processes_with_one_line(folder, weights_of_two):
     out = folder / "two-stopped"
     words = ["train", folder / "train.csv", "--out", out, "--snapshot-steps", "3", *LONG, *TWO]
     code, output, errors = stopped(words, out, signal.SIGINT)

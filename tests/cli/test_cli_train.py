@@ -8,7 +8,7 @@ from cli_tools import SMALL, WORDS, write_csv
 from arbormax.errors import OptionError
 
 
-def test_training_saves_a_model_and_what_it_measured(model):
+def test_training_saves_a_model_and_its_measures(model):
     metrics = json.loads((model / "metrics.json").read_text())
     assert set(metrics) == {"test", "training", "data", "details"}
     assert metrics["test"]["items"] == 30
@@ -37,7 +37,7 @@ def test_the_result_is_a_table_with_the_folder_and_the_next_command(run, texts, 
     assert told.err == ""
 
 
-def test_json_is_all_there_is_on_stdout(run, texts, tmp_path):
+def test_stdout_contains_only_json(run, texts, tmp_path):
     told = run("train", texts / "train.csv", "--out", tmp_path / "m", "--json", *SMALL)
     result = json.loads(told.out)
     assert result["model"] == str(tmp_path / "m")
@@ -95,7 +95,7 @@ def test_a_taxonomy_file_and_a_validation_file_are_used(run, texts, tmp_path):
     assert metrics["training"]["validation"] is None
 
 
-def test_bad_rows_are_left_out_only_where_asked(run, refused, texts, tmp_path):
+def test_bad_rows_are_skipped_only_with_the_option(run, refused, texts, tmp_path):
     bad = tmp_path / "bad.csv"
     bad.write_text((texts / "train.csv").read_text() + "a text without a label\nanother,\n")
     said = refused("train", bad, "--out", tmp_path / "m", *SMALL, lines=None)
@@ -107,20 +107,20 @@ def test_bad_rows_are_left_out_only_where_asked(run, refused, texts, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["mine.csv", "mine.jsonl"])
-def test_where_the_columns_have_other_names_the_option_is_told(refused, tmp_path, name):
+def test_other_column_names_are_an_error_with_the_option(refused, tmp_path, name):
     written = {"mine.csv": "body,label\na goal,sport\n", "mine.jsonl": '{"body": "a goal", "label": "sport"}\n'}
     (tmp_path / name).write_text(written[name])
     assert "(found 'body', 'label'); try --text COLUMN" in refused("train", tmp_path / name)
 
 
-def test_a_label_that_stands_once_is_named_where_the_tree_was_inferred(run, texts, tmp_path):
+def test_a_label_with_one_text_is_listed_if_the_tree_is_inferred(run, texts, tmp_path):
     misspelt = tmp_path / "misspelt.csv"
     misspelt.write_text((texts / "train.csv").read_text() + "a goal,news > spotr\n")
     told = run("train", misspelt, "--out", tmp_path / "m", *SMALL)
     assert "inferred from the labels; 1 label has only one text: 'news > spotr'." in told.out + told.err
 
 
-def test_a_module_of_the_user_brings_an_encoder(run, refused, texts, tmp_path, monkeypatch):
+def test_an_imported_module_registers_an_encoder(run, refused, texts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_encoder_of_the_cli.py").write_text(
         "from arbormax.encoders import BagEncoder, register\n\n\n"
@@ -133,7 +133,7 @@ def test_a_module_of_the_user_brings_an_encoder(run, refused, texts, tmp_path, m
     assert run("predict", tmp_path / "m", "-m", "goal", "--import", "my_encoder_of_the_cli").code == 0
 
 
-def test_a_module_that_fails_is_told(refused, texts, tmp_path, monkeypatch):
+def test_an_import_that_fails_is_an_error(refused, texts, tmp_path, monkeypatch):
     (tmp_path / "broken_module_of_the_cli.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
     for name, told in (("broken_module_of_the_cli", "ZeroDivisionError"), ("no_such_module", "No module named")):
@@ -141,7 +141,7 @@ def test_a_module_that_fails_is_told(refused, texts, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["--encoder", "bga"], "did you mean 'bag'"),
         (["--head", "wide"], "head"),
@@ -183,47 +183,47 @@ def test_a_module_that_fails_is_told(refused, texts, tmp_path, monkeypatch):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_wrong_option_is_refused_in_one_line(refused, texts, tmp_path, options, told):
+def test_a_wrong_option_is_an_error_in_one_line(refused, texts, tmp_path, options, message):
     # several complaints of one setting may be a list
-    lines = None if told is None else 1
+    lines = None if message is None else 1
     message = refused("train", texts / "train.csv", "--out", tmp_path / "m", *options, lines=lines)
-    assert told is None or told in message
+    assert message is None or message in message
     assert not (tmp_path / "m" / "config.json").exists()
 
 
 @pytest.mark.parametrize("data", ["icd10", "no-such-thing", "none.csv", ".", "/"])
-def test_data_that_is_not_there_is_refused(refused, data, tmp_path, monkeypatch):
+def test_missing_data_is_an_error(refused, data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     refused("train", data)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_dataset_without_its_files_tells_which_and_where(refused, tmp_path, monkeypatch):
+def test_a_dataset_without_its_files_lists_them(refused, tmp_path, monkeypatch):
     monkeypatch.setenv("ARBORMAX_DATA", str(tmp_path))
     message = refused("train", "trec", "--out", tmp_path / "m", lines=None)
     assert "arbormax data fetch trec" in message
     assert str(tmp_path / "trec" / "train_5500.label") in message
 
 
-def test_options_of_files_are_refused_with_a_dataset(refused, tmp_path):
+def test_options_of_files_are_an_error_with_a_dataset(refused, tmp_path):
     assert "--taxonomy" in refused("train", "trec", "--taxonomy", "x.json", "--out", tmp_path / "m")
     assert "--text" in refused("train", "trec", "--text", "body", "--out", tmp_path / "m")
 
 
 @pytest.mark.parametrize("content", ["", "text,label\n", "text,label\nonly,one\n", "text,label\n,\n"])
-def test_a_file_without_enough_rows_is_refused(refused, tmp_path, content):
+def test_a_file_with_too_few_rows_is_an_error(refused, tmp_path, content):
     (tmp_path / "few.csv").write_text(content)
     refused("train", tmp_path / "few.csv", "--out", tmp_path / "m", *SMALL)
 
 
-def test_a_test_label_that_training_has_not_is_told_with_the_way_out(refused, texts, tmp_path):
+def test_an_unknown_test_label_is_an_error_with_a_hint(refused, texts, tmp_path):
     (tmp_path / "test.csv").write_text("text,label\nwarm,shop > coats\n")
     message = refused("train", texts / "train.csv", "--test", tmp_path / "test.csv", "--out", tmp_path / "m", *SMALL)
     assert "coats" in message
     assert "try --taxonomy FILE" in message
 
 
-def test_a_folder_that_cannot_be_read_is_one_line(refused, texts, tmp_path, monkeypatch):
+def test_an_unreadable_folder_is_an_error_in_one_line(refused, texts, tmp_path, monkeypatch):
     def denied(*_, **__):
         raise PermissionError(13, "Permission denied", str(tmp_path / "m"))
 
@@ -232,7 +232,7 @@ def test_a_folder_that_cannot_be_read_is_one_line(refused, texts, tmp_path, monk
     assert message == f"arbormax: {tmp_path / 'm'}: permission denied\n"
 
 
-def test_a_finished_model_is_not_replaced_unless_asked(run, refused, model, texts, tmp_path):
+def test_a_model_is_replaced_only_with_overwrite(run, refused, model, texts, tmp_path):
     before = (model / "model.safetensors").read_bytes()
     assert "--overwrite" in refused("train", texts / "train.csv", "--out", model, *SMALL)
     assert (model / "model.safetensors").read_bytes() == before
@@ -246,7 +246,7 @@ def test_overwriting_replaces_the_model(run, texts, tmp_path):
     assert (tmp_path / "m" / "model.safetensors").read_bytes() != before
 
 
-def test_resuming_a_finished_model_says_so(run, refused, texts, tmp_path):
+def test_resuming_a_finished_model_prints_a_message(run, refused, texts, tmp_path):
     words = ["train", texts / "train.csv", "--out", tmp_path / "m", *SMALL]
     assert run(*words).code == 0
     told = run(*words, "--resume")
@@ -256,14 +256,14 @@ def test_resuming_a_finished_model_says_so(run, refused, texts, tmp_path):
     assert "seed was 0, now 3" in refused(*words, "--resume", "--seed", "3")
 
 
-def test_a_folder_with_other_files_is_left_alone(refused, texts, tmp_path):
+def test_a_folder_with_other_files_is_an_error(refused, texts, tmp_path):
     (tmp_path / "README.md").write_text("mine")
     for options in ([], ["--overwrite"], ["--resume"]):
         assert "choose another folder" in refused("train", texts / "train.csv", "--out", tmp_path, *SMALL, *options)
     assert (tmp_path / "README.md").read_text() == "mine"
 
 
-def test_an_out_that_is_a_file_is_refused(refused, texts):
+def test_an_out_that_is_a_file_is_an_error(refused, texts):
     assert "is a file" in refused("train", texts / "train.csv", "--out", texts / "test.csv", *SMALL)
 
 
@@ -282,11 +282,11 @@ def test_options_are_json_or_text():
         parse_options(["a"])
 
 
-def test_a_device_that_is_not_there_is_refused(refused, model):
+def test_a_missing_device_is_an_error(refused, model):
     assert "--device" in refused("predict", model, "-m", "x", "--device", "abacus")
 
 
-def test_json_lines_and_parquet_train_too(run, tmp_path):
+def test_json_lines_and_parquet_give_the_same_model(run, tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
     from cli_tools import rows

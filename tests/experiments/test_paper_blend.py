@@ -41,7 +41,7 @@ def test_a_blend_is_the_weighted_mean_of_its_arms(tmp_path):
     assert {"nll", "ece", "operating_curve_area", "macro_f1"} <= set(record)
 
 
-def test_a_blend_of_one_arm_alone_is_that_arm(tmp_path):
+def test_a_blend_with_one_weight_of_one_equals_that_arm(tmp_path):
     assert run(study(ONE, OTHER, {**BLEND, "grid": {"weights": [[0.0, 1.0]]}}), tmp_path)
     found = records(tmp_path)
     assert found["runs/blend-flat-seed0.json"]["predicted"] == found["runs/other-flat-seed0.json"]["predicted"]
@@ -50,7 +50,7 @@ def test_a_blend_of_one_arm_alone_is_that_arm(tmp_path):
         assert blend["curve"][0]["macro_f1"] == pytest.approx(other["curve"][0]["macro_f1"])
 
 
-def test_another_test_split_changes_no_weights(tmp_path, monkeypatch):
+def test_the_weights_do_not_depend_on_the_test_split(tmp_path, monkeypatch):
     assert run(study(ONE, OTHER, BLEND), tmp_path / "one")
     monkeypatch.setenv("ARBORMAX_DATA", str(tmp_path / "elsewhere"))
     put_split(tmp_path / "elsewhere", "train")
@@ -68,23 +68,23 @@ def test_the_folds_of_a_blend_need_no_test_split(tmp_path, data):
     assert len([name for name in records(tmp_path, "folds") if "blend" in name]) == 6
 
 
-def test_a_blend_of_arms_that_were_trained_anew_is_refused(tmp_path):
+def test_a_blend_of_arms_with_new_settings_is_an_error(tmp_path):
     run(study(ONE, OTHER, BLEND), tmp_path)
     for path in (tmp_path / "r8").glob("*/other-*.json"):
         path.unlink()
     changed = {**OTHER, "settings": {**OTHER["settings"], "epochs": 1}}
-    with pytest.raises(OptionError, match=r"blend-flat-weights.*was made with other settings \(of\)"):
+    with pytest.raises(OptionError, match=r"blend-flat-weights.*has other settings \(of\)"):
         run(study(ONE, changed, BLEND), tmp_path)
 
 
-def test_probabilities_that_are_gone_are_told(tmp_path):
+def test_missing_probabilities_are_an_error(tmp_path):
     run(study(ONE, OTHER), tmp_path)
     (tmp_path / "r8" / "probabilities" / "folds" / "other-flat-fold1.npy").unlink()
-    with pytest.raises(StudyError, match=r"other-flat-fold1\.npy is not there.*remove r8/folds/other-flat-fold1\.json"):
+    with pytest.raises(StudyError, match=r"other-flat-fold1\.npy is missing.*remove r8/folds/other-flat-fold1\.json"):
         run(study(ONE, OTHER, BLEND), tmp_path)
 
 
-def test_only_a_blend_takes_its_arms_along():
+def test_selecting_a_blend_includes_its_arms():
     assert [arm.name for arm in study(ONE, BAG | {"name": "more"}, OTHER, BLEND).only(["blend"]).arms] == [
         "bag",
         "other",
@@ -93,20 +93,20 @@ def test_only_a_blend_takes_its_arms_along():
 
 
 @pytest.mark.parametrize(
-    ("arms", "told"),
+    ("arms", "message"),
     [
-        ([ONE, OTHER, {**BLEND, "of": []}], "made of other arms"),
+        ([ONE, OTHER, {**BLEND, "of": []}], "needs the arms to combine"),
         ([ONE, OTHER, {**BLEND, "of": ["bag", "nobody"]}], "found 'nobody'"),
-        ([ONE, {**OTHER, "keep": False}, BLEND], "other does not"),
-        ([{**ONE, "early": True}, OTHER, BLEND], "bag does not"),
-        ([ONE, OTHER, {**BLEND, "seeds": 2}], "no fewer seeds; bag does not"),
+        ([ONE, {**OTHER, "keep": False}, BLEND], "other differs"),
+        ([{**ONE, "early": True}, OTHER, BLEND], "bag differs"),
+        ([ONE, OTHER, {**BLEND, "seeds": 2}], "as many seeds; bag differs"),
         ([ONE, OTHER, {**BLEND, "heads": ["flat", "shared"]}], "needs the heads shared of bag"),
-        ([ONE, OTHER, {**BLEND, "grid": {}}], "weights alone are tried"),
+        ([ONE, OTHER, {**BLEND, "grid": {}}], "contains only weights"),
         ([ONE, OTHER, {**BLEND, "grid": {"weights": [[0.5, 0.6]]}}], "2 numbers that sum to 1"),
-        ([ONE, OTHER, {**BLEND, "early": True}], "blend has no epochs to choose from"),
+        ([ONE, OTHER, {**BLEND, "early": True}], "blend has no epochs to select from"),
     ],
 )
-def test_a_blend_that_cannot_be_is_told(tmp_path, arms, told):
+def test_an_invalid_blend_is_an_error(tmp_path, arms, message):
     (tmp_path / "r8.json").write_text(json.dumps({"dataset": "r8", "arms": arms}), "utf-8")
-    with pytest.raises(OptionError, match=told):
+    with pytest.raises(OptionError, match=message):
         Study.load(tmp_path / "r8.json")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from small_study import BAG, LABELS, LSTM, ONE_BAG, SVC, put_split, put_vectors, study
 from study import Arm, Study, choose
-from study.choice import course
-from study.files import located, training_texts, tree_named
+from study.choice import fold_curves
+from study.files import find_tree, load_training_texts, resolve_paths
 from study.jobs import Job
 
 from arbormax.data.datasets import MissingDataError
@@ -51,22 +51,22 @@ def test_the_choice_is_the_best_mean_over_the_folds_at_its_best_epoch():
     assert json.loads(json.dumps(choice.to_dict()))["point"] == {"learning_rate": 0.2}
 
 
-def test_epochs_count_as_far_as_all_folds_came():
-    table = course([fold(0, 0.1, [0.8, 0.2])["curve"], fold(1, 0.1, [0.1, 0.2, 0.3, 0.7])["curve"]], "macro_f1")
+def test_only_epochs_of_all_folds_count():
+    table = fold_curves([fold(0, 0.1, [0.8, 0.2])["curve"], fold(1, 0.1, [0.1, 0.2, 0.3, 0.7])["curve"]], "macro_f1")
     np.testing.assert_array_equal(table, [[0.8, 0.2], [0.1, 0.2]])
     arm = ARM.model_copy(update={"grid": {"learning_rate": [0.1]}})
     choice = choose(arm, [fold(0, 0.1, [0.8, 0.2]), fold(1, 0.1, [0.1, 0.2, 0.3, 0.9])], 2)
     assert (choice.epochs, choice.macro_f1) == (1, pytest.approx(0.45))
 
 
-def test_without_early_the_last_epoch_is_taken():
+def test_without_early_the_last_epoch_is_selected():
     arm = ARM.model_copy(update={"early": False})
     records = [fold(n, rate, curve) for n in (0, 1) for rate, curve in ((0.1, [0.9, 0.3]), (0.2, [0.1, 0.4]))]
     choice = choose(arm, records, 2)
     assert (choice.point, choice.epochs, choice.macro_f1) == ({"learning_rate": 0.2}, 2, pytest.approx(0.4))
 
 
-def test_of_equal_ones_the_earlier_is_chosen():
+def test_the_first_of_equal_points_is_selected():
     records = [fold(n, rate, [0.1, 0.5, 0.5]) for n in (0, 1) for rate in (0.2, 0.1)]
     choice = choose(ARM, records, 2)
     assert (choice.point, choice.epochs) == ({"learning_rate": 0.1}, 2)
@@ -81,18 +81,18 @@ def test_a_missing_fold_is_an_error():
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"dataset": "r88", "arms": [BAG]}, "found 'r88'; did you mean 'r8'"),
-        ({"dataset": "icd10cm", "arms": [BAG]}, "studies are of trec, 20ng, r8, r52; found 'icd10cm'"),
+        ({"dataset": "icd10cm", "arms": [BAG]}, "expected one of trec, 20ng, r8, r52, found 'icd10cm'"),
         ({"arms": [BAG]}, "needs the option 'dataset'$"),
-        ({"dataset": "r8", "arms": []}, "one arm or more"),
+        ({"dataset": "r8", "arms": []}, "at least one arm"),
         ({"dataset": "r8", "arms": [BAG], "fold": 3}, "no option 'fold'; did you mean 'folds'"),
         ({"dataset": "r8", "arms": [BAG], "folds": 1}, "folds: .* 2, found 1"),
-        ({"dataset": "r8", "arms": [BAG, SVC, BAG]}, "a name of its own, found bag, svc, bag"),
+        ({"dataset": "r8", "arms": [BAG, SVC, BAG]}, "must differ, found bag, svc, bag"),
         ({"dataset": "r8", "arms": [{"name": "bag"}]}, r"needs the option 'arms\.0\.encoder'"),
         ({"dataset": "r8", "arms": [{**BAG, "setings": {}}]}, r"'arms\.0\.setings'; did you mean 'settings'"),
-        ({"dataset": "r8", "arms": [BAG, {**SVC, "tree": "deep"}]}, "no tree of r8 is named 'deep'"),
+        ({"dataset": "r8", "arms": [BAG, {**SVC, "tree": "deep"}]}, "r8 has no tree 'deep'"),
         ({"dataset": "r8", "arms": [{**BAG, "heads": ["flet"]}]}, r"arms\.0\.heads\.0: .*found 'flet'"),
         ({"dataset": "r8", "arms": [{**BAG, "name": "../bag"}]}, r"arms\.0\.name: .*found '\.\./bag'"),
         ({"dataset": "r8", "arms": [{**BAG, "encoder": "bug"}]}, "'bug'.*did you mean 'bag'"),
@@ -104,41 +104,41 @@ def test_a_missing_fold_is_an_error():
         ({"dataset": "r8", "arms": [{**BAG, "grid": {"epochs": []}}]}, "the grid of bag has no value for epochs"),
         ({"dataset": "r8", "arms": [{**BAG, "grid": {"epochs": [1, 0]}}]}, "epochs: .*found 0"),
         ({"dataset": "r8", "arms": [{**BAG, "grid": {"epochs": [2, 2]}}]}, "the same point twice"),
-        ({"dataset": "r8", "arms": [{**BAG, "heads": ["svc"]}]}, "the head svc, and no other has; found svc"),
-        ({"dataset": "r8", "arms": [{**SVC, "heads": ["flat"]}]}, "the head svc, and no other has; found flat"),
-        ({"dataset": "r8", "arms": [{**SVC, "early": True}]}, "svc has no epochs to choose from: it needs early false"),
+        ({"dataset": "r8", "arms": [{**BAG, "heads": ["svc"]}]}, "to no other; found svc"),
+        ({"dataset": "r8", "arms": [{**SVC, "heads": ["flat"]}]}, "to no other; found flat"),
+        ({"dataset": "r8", "arms": [{**SVC, "early": True}]}, "svc has no epochs to select from: set early to false"),
     ],
 )
-def test_what_is_wrong_in_a_study_is_told_with_its_file(tmp_path, values, told):
-    with pytest.raises(OptionError, match=told) as caught:
+def test_an_error_in_a_plan_names_its_file(tmp_path, values, message):
+    with pytest.raises(OptionError, match=message) as caught:
         loaded(tmp_path, values)
     assert str(caught.value).startswith(f"{tmp_path / 'r8.json'}: ")
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_file_that_holds_no_study_is_told(tmp_path):
+def test_a_file_without_a_study_is_an_error(tmp_path):
     with pytest.raises(InputError, match=r"r8\.json is not JSON"):
         loaded(tmp_path, '{"dataset": ')
-    with pytest.raises(InputError, match=r"r8\.json holds no JSON object"):
+    with pytest.raises(InputError, match=r"r8\.json contains no JSON object"):
         loaded(tmp_path, "[]")
-    with pytest.raises(InputError, match=r"there is no study in .*r52\.json: run this in a clone"):
+    with pytest.raises(InputError, match=r"r52\.json does not exist"):
         Study.load(tmp_path / "r52.json")
 
 
-def test_a_study_read_is_the_one_written(tmp_path):
+def test_a_plan_is_read_from_json(tmp_path):
     assert loaded(tmp_path, {"dataset": "r8", "folds": 2, "arms": [BAG, SVC]}) == study()
 
 
-def test_only_keeps_the_named_arms_once_each(tmp_path):
+def test_only_selects_each_named_arm_once(tmp_path):
     plan = study(BAG, SVC, LSTM)
     assert [arm.name for arm in plan.only(["lstm", "bag", "lstm"]).arms] == ["lstm", "bag"]
-    with pytest.raises(OptionError, match="arms of r8 are bag, svc, lstm; found 'bga'; did you mean 'bag'"):
+    with pytest.raises(OptionError, match="expected arms of r8 \\(bag, svc, lstm\\), found 'bga'; did you mean 'bag'"):
         plan.only(["bga"])
-    with pytest.raises(OptionError, match="name one arm or more of bag, svc, lstm"):
+    with pytest.raises(OptionError, match="expected at least one arm of bag, svc, lstm"):
         plan.only([])
 
 
-def test_points_are_all_of_the_grid_with_a_file_each():
+def test_each_point_of_the_grid_has_a_file():
     arm = Arm(**{**BAG, "grid": {"encoder_options.dim": [4, 8], "tau": [0.0]}, "heads": ["hierarchical"]})
     assert arm.points == [{"encoder_options.dim": 4, "tau": 0.0}, {"encoder_options.dim": 8, "tau": 0.0}]
     names = [Job(study(arm), arm, "hierarchical", point, fold=1).file for point in arm.points]
@@ -157,7 +157,7 @@ def test_a_study_of_some_rows_has_every_label(tmp_path, monkeypatch, count):
     monkeypatch.setenv("ARBORMAX_DATA", str(tmp_path))
     put_split(tmp_path, "train", 96)
     plan = study(ONE_BAG, rows=count)
-    _, train = training_texts(plan, plan.arms[0])
+    _, train = load_training_texts(plan, plan.arms[0])
     assert len(train) == min(count, 96)
     assert len(set(train.nodes.tolist())) == len(LABELS)
 
@@ -178,7 +178,7 @@ def test_the_quick_study_is_small():
 
 @pytest.mark.parametrize("name", ["trec", "20ng", "r8", "r52"])
 @pytest.mark.parametrize("encoder", ["bilstm", "lstm"])
-def test_the_studies_hold_the_protocol_of_the_paper(name, encoder):
+def test_the_studies_follow_the_protocol_of_the_paper(name, encoder):
     plan = Study.load(PAPER / f"{name}.json")
     arm = plan.arm(encoder)
     assert (plan.dataset, plan.folds, plan.rows, arm.encoder, arm.tree) == (name, 4, None, encoder, "paper")
@@ -200,16 +200,16 @@ def test_the_studies_hold_the_protocol_of_the_paper(name, encoder):
 
 
 @pytest.mark.parametrize("name", ["trec", "20ng", "r8", "r52"])
-def test_the_number_of_epochs_is_chosen_only_where_the_rate_stays(name):
+def test_the_number_of_epochs_is_selected_only_with_a_constant_rate(name):
     for arm in Study.load(PAPER / f"{name}.json").arms:
         if arm.early:
             assert {arm.config(head, point, 0).schedule for head in arm.heads for point in arm.points} == {"constant"}
 
 
 def test_the_deeper_tree_has_the_classes_of_the_paper_in_their_order():
-    assert tree_named("r52", "deep").classes == tree_named("r52", "paper").classes
-    with pytest.raises(OptionError, match="no tree of r8 is named 'deep'"):
-        tree_named("r8", "deep")
+    assert find_tree("r52", "deep").classes == find_tree("r52", "paper").classes
+    with pytest.raises(OptionError, match="r8 has no tree 'deep'"):
+        find_tree("r8", "deep")
 
 
 # Word vectors and models
@@ -222,10 +222,11 @@ def root(tmp_path, monkeypatch):
 
 
 def vectors_of(**options):
-    return located(TrainConfig.make(encoder="lstm", encoder_options={"vectors": "glove.6B", **options})).encoder_options
+    config = TrainConfig.make(encoder="lstm", encoder_options={"vectors": "glove.6B", **options})
+    return resolve_paths(config).encoder_options
 
 
-def test_the_best_vectors_that_are_there_are_taken(root):
+def test_the_best_existing_vectors_are_used(root):
     for name in ("glove.6B.100d.subset.npz", "glove.6B.100d.txt", "glove.6B.300d.txt"):
         path = put_vectors(root, name)
         assert vectors_of(hidden=4) == {"hidden": 4, "vectors": str(path)}
@@ -234,20 +235,20 @@ def test_the_best_vectors_that_are_there_are_taken(root):
     assert vectors_of() == {"vectors": str(root / "glove" / "glove.6B.zip"), "dim": 300}
 
 
-def test_vectors_that_are_not_there_are_told_with_their_places(root):
+def test_missing_vectors_are_an_error_with_their_paths(root):
     with pytest.raises(MissingDataError) as caught:
         vectors_of()
     for name in ("glove.6B.300d.txt", "glove.6B.100d.txt", "glove.6B.100d.subset.npz"):
         assert str(root / "glove" / name) in str(caught.value)
 
 
-def test_vectors_named_by_their_file_stay(root):
+def test_vectors_given_as_a_file_are_used(root):
     assert vectors_of(vectors="/some/where.txt") == {"vectors": "/some/where.txt"}
 
 
-def test_a_model_below_models_is_taken_else_the_name_stays(root):
+def test_a_local_model_is_used_if_it_exists(root):
     config = TrainConfig.make(encoder="transformer", encoder_options={"model": "maker/small"})
-    assert located(config) == config
+    assert resolve_paths(config) == config
     (root / "models" / "small").mkdir(parents=True)
-    assert located(config).encoder_options == {"model": str(root / "models" / "small")}
+    assert resolve_paths(config).encoder_options == {"model": str(root / "models" / "small")}
     assert config.encoder_options == {"model": "maker/small"}

@@ -66,7 +66,7 @@ def with_settings(arm, **settings):
 
 
 @pytest.mark.parametrize("count", [0, 3, 5])
-def test_a_study_stopped_between_trainings_trains_nothing_twice(tmp_path, trainings, count):
+def test_a_study_stopped_between_trainings_repeats_none(tmp_path, trainings, count):
     def stop(_):
         if len(trainings.names) == count:
             raise KeyboardInterrupt
@@ -84,7 +84,7 @@ def test_a_study_stopped_between_trainings_trains_nothing_twice(tmp_path, traini
 
 
 @pytest.mark.parametrize("number", [0, 2])
-def test_a_training_stopped_inside_goes_on_to_the_records_of_one_never_stopped(tmp_path, trainings, number):
+def test_an_interrupted_training_resumes_to_the_same_records(tmp_path, trainings, number):
     plan = study(with_settings(ONE_BAG, **{"epochs": 3, "encoder_options.dropout": 0.3}))
     assert run(plan, tmp_path / "whole")
     trainings.names.clear()
@@ -116,7 +116,7 @@ class Count(pl.Callback):
         self.steps.append(1)
 
 
-def test_a_study_that_has_no_time_begins_nothing(tmp_path, trainings):
+def test_a_study_without_time_starts_nothing(tmp_path, trainings):
     results = tmp_path / "results"
     assert run(study(ONE_BAG), results, minutes=0) is False
     assert (trainings.names, records(results)) == ([], {})
@@ -125,13 +125,13 @@ def test_a_study_that_has_no_time_begins_nothing(tmp_path, trainings):
     assert len(trainings.names) == 3
 
 
-def test_what_is_begun_is_finished_when_the_time_is_over(tmp_path, trainings):
+def test_a_started_training_finishes_after_the_time_limit(tmp_path, trainings):
     assert run(study(ONE_BAG), tmp_path, minutes=1e-5) is False
     assert len(trainings.names) == len(records(tmp_path, "folds")) == 1
     assert records(tmp_path, "runs") == {}
 
 
-def test_more_seeds_are_trained_beside_those_there_are(tmp_path, trainings):
+def test_added_seeds_leave_existing_records_unchanged(tmp_path, trainings):
     run(study(ONE_BAG), tmp_path)
     before = records(tmp_path)
     assert run(study({**ONE_BAG, "seeds": 3}), tmp_path)
@@ -153,7 +153,7 @@ def test_progress_counts_every_training(tmp_path):
 # Failures
 
 
-def test_a_failing_training_stops_no_other_and_is_told(tmp_path, trainings):
+def test_a_failed_training_is_reported_and_the_others_finish(tmp_path, trainings):
     def fail(options):
         if "learning_rate0.1-fold1" in options["folder"].name:
             raise RuntimeError("out of memory")
@@ -184,7 +184,7 @@ def test_all_failures_are_counted(tmp_path, trainings):
 
 @pytest.mark.parametrize("name", ["folds/bag-flat-fold0.json", "runs/bag-flat-seed0.json"])
 @pytest.mark.parametrize("content", ['{"dataset": "r', "", "[]"])
-def test_a_record_that_is_not_whole_is_told_with_its_name(tmp_path, trainings, name, content):
+def test_an_incomplete_record_is_an_error_with_its_name(tmp_path, trainings, name, content):
     run(study(ONE_BAG), tmp_path)
     (tmp_path / "r8" / name).write_text(content, "utf-8")
     with pytest.raises(InputError, match=f"{name} .*; remove it to run that part again"):
@@ -205,40 +205,40 @@ def test_a_record_that_is_not_whole_is_told_with_its_name(tmp_path, trainings, n
         (SVC, with_settings(SVC, max_iter=100), "max_iter"),
     ],
 )
-def test_records_of_other_settings_are_refused_before_anything_runs(tmp_path, trainings, arm, changed, differing):
+def test_records_of_other_settings_are_an_error_before_anything_runs(tmp_path, trainings, arm, changed, differing):
     run(study(arm), tmp_path)
     count, before = len(trainings.names), records(tmp_path)
-    with pytest.raises(OptionError, match=rf"fold0\.json was made with other settings \({differing}\): remove it"):
+    with pytest.raises(OptionError, match=rf"fold0\.json has other settings \({differing}\); remove it"):
         run(study(ONE_BAG if arm is SVC else SVC, changed), tmp_path)
     assert (len(trainings.names), records(tmp_path)) == (count, before)
 
 
 @pytest.mark.parametrize("given", [{"rows": 40}, {"folds": 3}])
-def test_records_of_another_number_of_texts_or_folds_are_refused(tmp_path, given):
+def test_records_with_other_rows_or_folds_are_an_error(tmp_path, given):
     run(study(SVC), tmp_path)
     with pytest.raises(OptionError, match=rf"other settings \({next(iter(given))}\)"):
         run(study(SVC, **given), tmp_path)
 
 
-def test_records_of_other_vectors_are_refused(tmp_path, data):
+def test_records_of_other_vectors_are_an_error(tmp_path, data):
     run(study(LSTM), tmp_path)
     put_vectors(data, "glove.6B.100d.txt")
     with pytest.raises(OptionError, match=r"other settings \(encoder_options\)"):
         run(study(LSTM), tmp_path)
 
 
-def test_a_record_of_another_tree_is_refused(tmp_path):
+def test_a_record_of_another_tree_is_an_error(tmp_path):
     run(study(SVC), tmp_path)
     edit(tmp_path / "r8" / "folds" / "svc-svc-C1.0-fold1.json", tree="deep")
-    with pytest.raises(OptionError, match=r"C1\.0-fold1\.json was made with other settings \(tree\)"):
+    with pytest.raises(OptionError, match=r"C1\.0-fold1\.json has other settings \(tree\)"):
         run(study(SVC), tmp_path)
 
 
-def test_a_measurement_of_settings_that_are_no_longer_chosen_is_refused(tmp_path):
+def test_a_run_of_settings_that_are_no_longer_selected_is_an_error(tmp_path):
     run(study(SVC), tmp_path)
     for fold in (0, 1):  # now the other point is the better one
         for point, value in (("0.3", 0.9), ("1.0", 0.1)):
             path = tmp_path / "r8" / "folds" / f"svc-svc-C{point}-fold{fold}.json"
             edit(path, curve=[{"epoch": 1, "macro_f1": value, "accuracy": value, "hf": value}])
-    with pytest.raises(OptionError, match=r"runs/svc-svc-seed0\.json was made with other settings \(C\)"):
+    with pytest.raises(OptionError, match=r"runs/svc-svc-seed0\.json has other settings \(C\)"):
         run(study(SVC), tmp_path)

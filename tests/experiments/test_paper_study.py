@@ -52,7 +52,7 @@ def bytes_of(results: Path, kind: str) -> dict[str, bytes]:
 # Nothing is chosen by a look at the test texts
 
 
-def test_all_is_chosen_without_a_test_split_and_only_measuring_asks_for_one(data, tmp_path, trained):
+def test_settings_are_selected_without_a_test_split(data, tmp_path, trained):
     results = tmp_path / "results"
     with pytest.raises(StudyError) as caught:
         run(study(), results)
@@ -76,7 +76,7 @@ def test_all_is_chosen_without_a_test_split_and_only_measuring_asks_for_one(data
     assert len(records(results, "runs")) == 5
 
 
-def test_another_test_split_changes_no_choice_and_no_curve(tmp_path, monkeypatch):
+def test_choices_and_curves_do_not_depend_on_the_test_split(tmp_path, monkeypatch):
     found = []
     for number, split in enumerate(({"count": 24, "seed": 1}, {"count": 9, "seed": 2, "shift": 3})):
         root, results = tmp_path / f"data{number}", tmp_path / f"results{number}"
@@ -96,7 +96,7 @@ def test_another_test_split_changes_no_choice_and_no_curve(tmp_path, monkeypatch
         assert first["accuracy"] > 0.2 > other_runs[name]["accuracy"]
 
 
-def test_the_test_split_is_opened_after_the_choices_alone(data, tmp_path, monkeypatch):
+def test_the_test_split_is_read_only_after_the_choices(data, tmp_path, monkeypatch):
     put_split(data, "test", 8)
     results, opened = tmp_path / "results", []
 
@@ -109,25 +109,25 @@ def test_the_test_split_is_opened_after_the_choices_alone(data, tmp_path, monkey
     assert opened == [("train", 0, 0), ("test", 2, 1)]
 
 
-def test_the_test_texts_are_not_given_without_a_choice(data):
+def test_the_test_texts_require_a_choice(data):
     put_split(data, "test")
     plan = study(ONE_BAG)
-    with pytest.raises(OptionError, match="give the choice"):
-        files.texts_to_measure(plan, plan.arms[0], None)
+    with pytest.raises(OptionError, match="pass the choice"):
+        files.load_test_texts(plan, plan.arms[0], None)
 
 
-def test_the_texts_are_those_of_the_folder_named_now(data, tmp_path, monkeypatch):
+def test_the_texts_are_read_from_the_current_folder(data, tmp_path, monkeypatch):
     plan = study(ONE_BAG)
-    assert len(files.training_texts(plan, plan.arms[0])[1]) == 48
+    assert len(files.load_training_texts(plan, plan.arms[0])[1]) == 48
     monkeypatch.setenv("ARBORMAX_DATA", str(tmp_path / "other"))
     put_split(tmp_path / "other", "train", 16)
-    assert len(files.training_texts(plan, plan.arms[0])[1]) == 16
+    assert len(files.load_training_texts(plan, plan.arms[0])[1]) == 16
 
 
 # What is chosen is what is measured
 
 
-def test_the_measured_trainings_have_the_chosen_settings_and_all_training_texts(data, tmp_path, monkeypatch):
+def test_the_final_runs_use_the_selected_settings_and_all_training_texts(data, tmp_path, monkeypatch):
     given = []
     real = jobs.fit
 
@@ -167,7 +167,7 @@ def test_an_arm_may_have_another_tree_over_the_same_classes(data, tmp_path):
 # Records
 
 
-def test_every_measured_training_has_a_full_record(data, tmp_path):
+def test_every_run_has_a_complete_record(data, tmp_path):
     put_split(data, "test", 24, seed=1)
     put_vectors(data)
     results = tmp_path / "results"
@@ -193,7 +193,7 @@ def test_every_measured_training_has_a_full_record(data, tmp_path):
     assert found["runs/lstm-flat-seed0.json"]["vectors"] == "glove.6B.100d.subset.npz"
 
 
-def test_no_record_tells_a_path_of_the_machine_and_all_are_strict_json(data, tmp_path):
+def test_records_are_strict_json_without_local_paths(data, tmp_path):
     put_split(data, "test", 24, seed=1)
     put_vectors(data)
     run(study(ONE_BAG, LSTM), tmp_path / "results")
@@ -204,7 +204,7 @@ def test_no_record_tells_a_path_of_the_machine_and_all_are_strict_json(data, tmp
         json.loads(text, parse_constant=pytest.fail)
 
 
-def test_nothing_unfinished_is_left_of_a_finished_study(data, tmp_path):
+def test_a_finished_study_leaves_no_checkpoints(data, tmp_path):
     put_split(data, "test", 8)
     run(study(ONE_BAG), tmp_path / "results")
     assert [path for path in (tmp_path / "results" / "unfinished").rglob("*") if path.is_file()] == []
@@ -226,26 +226,26 @@ def test_the_summary_reads_what_the_study_wrote(data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
-        ({"workers": 0}, "one worker or more, found 0"),
+        ({"workers": 0}, "workers: expected at least one worker, found 0"),
         ({"accelerator": "tpu"}, "found 'tpu'"),
-        ({"devices": 0}, "one device or more, found 0"),
+        ({"devices": 0}, "devices: expected at least one device, found 0"),
     ],
 )
-def test_a_machine_that_cannot_be_is_refused(given, told):
-    with pytest.raises(OptionError, match=told):
+def test_an_invalid_machine_is_an_error(given, message):
+    with pytest.raises(OptionError, match=message):
         Machine(**given)
 
 
 @pytest.mark.parametrize("error", [TrainingInterrupted("there"), MissingDependencyError("it", "Thing", "text")])
-def test_errors_of_a_worker_reach_its_parent_as_they_are(error):
+def test_errors_of_a_worker_can_be_pickled(error):
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
 
 @pytest.mark.slow
-def test_two_workers_write_the_records_of_one(data, tmp_path):
+def test_two_workers_write_the_same_records_as_one(data, tmp_path):
     put_split(data, "test", 24, seed=1)
     run(study(), tmp_path / "one")
     assert run(study(), tmp_path / "two", machine=Machine(workers=2, accelerator="cpu"))
@@ -254,7 +254,7 @@ def test_two_workers_write_the_records_of_one(data, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_fails_in_a_worker_is_told_and_the_others_finish(data, tmp_path):
+def test_a_failure_in_a_worker_is_reported_and_the_others_finish(data, tmp_path):
     with pytest.raises(StudyError, match=r"test\.tsv beside it"):
         run(study(), tmp_path, machine=Machine(workers=2, accelerator="cpu"))
     assert len(records(tmp_path, "folds")) == 12
@@ -309,7 +309,7 @@ def command_of(pid):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
-def test_workers_end_when_their_parent_is_killed(parent):
+def test_workers_exit_when_their_parent_is_killed(parent):
     process, workers = parent
     assert len(workers) == 2
     process.kill()
@@ -318,9 +318,9 @@ def test_workers_end_when_their_parent_is_killed(parent):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
-def test_a_killed_worker_is_told_with_the_way_on(parent):
+def test_a_killed_worker_is_reported_with_a_hint(parent):
     process, workers = parent
     os.kill(workers[0], signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
     assert "StudyError: r8/folds/bag-flat-fold" in errors
-    assert "the same call goes on" in errors
+    assert "run the same command again to continue" in errors

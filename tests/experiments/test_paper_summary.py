@@ -105,7 +105,7 @@ def absent(monkeypatch):
 # Reading
 
 
-def test_all_broken_files_are_named_in_one_error(folder):
+def test_all_invalid_files_are_in_one_error(folder):
     put(folder, "trec", "runs", "cut", '{"dataset": "tr')
     put(folder, "trec", "choices", "list", [])
     put(folder, "r8", "choices", "less", {"dataset": "r8", "arm": "bag", "head": "flat", "point": {}})
@@ -119,14 +119,14 @@ def test_all_broken_files_are_named_in_one_error(folder):
     assert "r52/choices" not in told
 
 
-def test_two_runs_of_one_seed_are_refused(folder):
+def test_duplicate_runs_are_an_error(folder):
     run = json.loads((folder / "trec/runs/bilstm-flat-0.json").read_text("utf-8"))
     put(folder, "trec", "runs", "again", run)
     with pytest.raises(InputError, match=r"bilstm-flat-0.json: the same arm, head, seed as trec/runs/again.json"):
         read_results(folder)
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path):
+def test_a_missing_folder_is_an_error(tmp_path):
     with pytest.raises(InputError, match="not a folder"):
         read_results(tmp_path / "none")
 
@@ -148,13 +148,13 @@ def test_a_row_has_mean_and_deviation_over_its_seeds(folder):
     assert rows(results, "r8") == []
 
 
-def test_seeds_with_different_settings_make_no_row(folder):
+def test_seeds_with_different_settings_are_an_error(folder):
     put_run(folder, "bilstm", "flat", 9, chosen={"point": {}, "epochs": 7, "macro_f1": 0.75})
     with pytest.raises(InputError, match=r"bilstm-flat-0.json and .*bilstm-flat-9.json differ in chosen"):
         rows(read_results(folder), "trec")
 
 
-def test_a_row_tells_that_other_settings_were_chosen_since(folder):
+def test_a_row_is_outdated_if_other_settings_are_selected_later(folder):
     put_choice(folder, "bilstm", "flat", 0.70, epochs=9)
     results = read_results(folder)
     assert [row.outdated for row in rows(results, "trec")] == [True, False, False]
@@ -164,7 +164,7 @@ def test_a_row_tells_that_other_settings_were_chosen_since(folder):
 # Headline and curves
 
 
-def test_the_headline_is_the_best_of_cross_validation_whatever_the_runs_say(folder):
+def test_the_headline_does_not_depend_on_test_results(folder):
     assert headline(read_results(folder), "trec")["arm"] == "minilm"
     for path in (folder / "trec" / "runs").glob("*.json"):
         run = json.loads(path.read_text("utf-8"))
@@ -175,7 +175,7 @@ def test_the_headline_is_the_best_of_cross_validation_whatever_the_runs_say(fold
     assert headline(read_results(folder), "r8") is None
 
 
-def test_curves_go_as_far_as_all_folds_came(tmp_path):
+def test_curves_contain_the_epochs_of_all_folds(tmp_path):
     put_fold(tmp_path, 0, [0.1, 0.3])
     put_fold(tmp_path, 1, [0.3, 0.5, 0.7, 0.6])
     put_fold(tmp_path, 2, [0.9], point={})
@@ -215,15 +215,15 @@ def test_an_arm_without_a_flat_head_has_no_differences(folder):
     assert differences(read_results(folder), "trec", "lstm", TRUTH, TAX) == []
 
 
-def test_predictions_of_another_split_or_tree_are_refused(folder):
+def test_predictions_of_another_split_or_tree_are_an_error(folder):
     results = read_results(folder)
     with pytest.raises(InputError, match=r"bilstm-flat-1.json: 40 predictions for 39"):
         differences(results, "trec", "bilstm", TRUTH[1:], TAX)
-    with pytest.raises(InputError, match=r"bilstm-flat-1.json: its predictions have the accuracy"):
+    with pytest.raises(InputError, match=r"bilstm-flat-1.json: the accuracy of its predictions is"):
         differences(results, "trec", "bilstm", TRUTH[::-1], TAX)
 
 
-def test_stored_differences_serve_without_the_texts(folder, monkeypatch):
+def test_stored_differences_are_used_without_the_texts(folder, monkeypatch):
     results = read_results(folder)
     absent(monkeypatch)
     assert store_differences(results, folder) == {}
@@ -238,7 +238,7 @@ def test_stored_differences_serve_without_the_texts(folder, monkeypatch):
     assert "svc" not in made["trec"]
 
 
-def test_differences_of_older_records_are_told_and_made_anew(folder, monkeypatch):
+def test_outdated_differences_are_computed_again(folder, monkeypatch):
     here(monkeypatch)
     store_differences(read_results(folder), folder)
     put_run(folder, "bilstm", "flat", 3, 0.6)
@@ -252,7 +252,7 @@ def test_differences_of_older_records_are_told_and_made_anew(folder, monkeypatch
     assert (folder / "trec" / "differences.json").read_text("utf-8") == stored != differences_text("trec", fresh)
 
 
-def test_only_the_changed_arm_is_made_anew(folder, monkeypatch):
+def test_only_a_changed_arm_is_computed_again(folder, monkeypatch):
     for head in ("flat", "shared"):
         put_run(folder, "bag", head, 0)
     here(monkeypatch)
@@ -266,7 +266,7 @@ def test_only_the_changed_arm_is_made_anew(folder, monkeypatch):
     assert made == ["bag"]
 
 
-def test_the_truth_is_told_in_the_tree_that_the_arm_was_trained_with(tmp_path, monkeypatch):
+def test_the_labels_are_found_in_the_tree_of_the_arm(tmp_path, monkeypatch):
     deep = am.Taxonomy.from_nested({"b": ["w", "z"], "a": [{"c": ["v", "y"]}, "x"]})
     for head in ("flat", "hierarchical"):
         nodes = deep.find_many([TAX.names[node] for node in predictions(0.8, len(head))])
@@ -285,20 +285,20 @@ def test_the_truth_is_told_in_the_tree_that_the_arm_was_trained_with(tmp_path, m
     made = store_differences(results, tmp_path, resamples=20, tree_of=lambda _, name: trees[name])
     accuracy = made["trec"]["bilstm-deep"].get("hierarchical", "accuracy").mean
     assert accuracy == pytest.approx(np.mean(predictions(0.8, 12) == TRUTH) - np.mean(predictions(0.8, 4) == TRUTH))
-    with pytest.raises(OptionError, match="no tree of trec is named 'deep'"):
+    with pytest.raises(OptionError, match="trec has no tree 'deep'"):
         store_differences(results, tmp_path, resamples=30)
 
 
-def test_a_broken_file_of_differences_is_named(folder):
+def test_an_invalid_file_of_differences_is_an_error(folder):
     (folder / "trec" / "differences.json").write_text("{}", "utf-8")
-    with pytest.raises(InputError, match=r"differences\.json does not hold differences"):
+    with pytest.raises(InputError, match=r"differences\.json is not a file of differences"):
         read_differences(read_results(folder), folder)
 
 
 # Pages
 
 
-def test_the_page_says_what_is_missing_and_is_always_the_same(folder, monkeypatch):
+def test_the_page_lists_missing_parts_and_is_deterministic(folder, monkeypatch):
     here(monkeypatch)
     results = read_results(folder)
     found = store_differences(results, folder, resamples=200)
@@ -332,7 +332,7 @@ def test_the_paper_table_has_the_paper_and_our_means(folder, monkeypatch):
     assert {len(line) for line in lines if "---" not in line[0]} == {7}
 
 
-def test_the_headline_stands_beside_linearsvc_and_the_state_of_the_art(folder):
+def test_the_headline_is_compared_with_linearsvc_and_the_state_of_the_art(folder):
     put_run(folder, "minilm", "shared", 0, macro_f1=0.874, accuracy=0.914)
     put_run(folder, "svc", "svc", 0, macro_f1=0.677, accuracy=0.924, chosen={"point": {}, "epochs": None})
     results = read_results(folder)
@@ -353,7 +353,7 @@ def test_a_headline_that_was_added_later_names_the_best_of_the_others(folder):
     assert "90.0 / 95.0 (added later; before, MiniLM-L6, shared: 87.4 / 91.4) |" in markdown.overview(results, {})
 
 
-def test_what_is_planned_and_not_there_is_told(folder):
+def test_planned_and_missing_runs_are_listed(folder):
     plan = {
         ("bilstm", "flat"): 10,
         ("bilstm", "hierarchical"): 4,
@@ -370,7 +370,7 @@ def test_what_is_planned_and_not_there_is_told(folder):
     assert "MiniLM-L6, shared: test not run yet (so far) |" in markdown.overview(results, {}, {"trec": plan})
 
 
-def test_an_arm_that_has_no_flat_head_is_compared_with_none(folder):
+def test_an_arm_without_a_flat_head_is_not_compared(folder):
     put_run(folder, "bilstm-deep", "hierarchical", 0, tree="deep")
     results = read_results(folder)
     text = markdown.section(results, "trec", {}, planned={("bilstm-deep", "hierarchical"): 1})
@@ -430,7 +430,7 @@ def test_the_script_says_when_records_are_newer_than_the_intervals(tables, folde
     assert "the records of bilstm are newer than the stored intervals" in capsys.readouterr().err
 
 
-def test_where_the_heads_go_wrong_is_told_by_rarity(tmp_path):
+def test_errors_are_counted_by_class_frequency(tmp_path):
     names = np.array(TAX.names)[TRUTH]
     wrong = {"x": "y", "z": "x"}  # a sibling, and another branch: 8 of 40 texts each
     found = TAX.class_of[TAX.find_many([wrong.get(name, name) for name in names])]

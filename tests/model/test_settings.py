@@ -13,24 +13,24 @@ def test_the_paper_preset_has_the_papers_values():
     assert (config.options.hidden, config.options.dropout, config.options.tokens) == (150, 0.5, "whitespace")
 
 
-def test_given_values_win_over_the_preset():
+def test_given_values_override_the_preset():
     config = TrainConfig.make(preset="paper", batch_size=7, clip=1.0, encoder_options={"hidden": 9}).resolved()
     assert (config.batch_size, config.clip, config.options.hidden, config.options.dropout) == (7, 1.0, 9, 0.5)
 
 
-def test_another_encoder_does_not_take_the_presets_options():
+def test_another_encoder_does_not_get_the_presets_options():
     config = TrainConfig.make(preset="paper", encoder="bag")
     assert config.encoder_options == {}
     assert config.resolved().batch_size == 10
 
 
-def test_the_preset_is_not_changed_by_those_who_use_it():
+def test_using_a_preset_does_not_change_it():
     TrainConfig.make(preset="paper", encoder_options={"hidden": 9})
     assert TrainConfig.make(preset="paper").options.hidden == 150
 
 
 @pytest.mark.parametrize("encoder", ["bag", "lstm", "bilstm"])
-def test_resolved_settings_have_no_gaps_and_keep_what_was_given(encoder):
+def test_resolved_settings_are_complete_and_keep_given_values(encoder):
     config = TrainConfig.make(encoder=encoder, epochs=3, learning_rate=0.5).resolved()
     named = ("batch_size", "learning_rate", "head_learning_rate", "schedule", "warmup", "epochs")
     assert all(getattr(config, name) is not None for name in named)
@@ -38,13 +38,13 @@ def test_resolved_settings_have_no_gaps_and_keep_what_was_given(encoder):
     assert config.resolved() == config
 
 
-def test_settings_come_back_from_json():
+def test_settings_are_restored_from_json():
     config = TrainConfig.make(preset="paper", class_weight={"owl": 2.0}).resolved()
     assert TrainConfig.model_validate_json(config.model_dump_json()) == config
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"preset": "papr"}, "preset: unknown preset 'papr'; did you mean 'paper'"),
         ({"preset": 3}, "preset: unknown preset 3 .available: paper"),
@@ -76,17 +76,17 @@ def test_settings_come_back_from_json():
         ({"head": "shared", "hxe_alpha": 0.0}, "hxe_alpha: acts on sibling groups, which head 'shared' does not have"),
     ],
 )
-def test_misuse_is_told_with_what_would_do(given, told):
-    with pytest.raises(OptionError, match=told):
+def test_invalid_settings_are_an_error_with_a_hint(given, message):
+    with pytest.raises(OptionError, match=message):
         TrainConfig.make(**given).resolved()
 
 
-def test_all_that_is_wrong_is_told_at_once():
+def test_one_error_lists_all_invalid_settings():
     with pytest.raises(OptionError) as caught:
         TrainConfig.make(epochs=0, batchsize=3, head="x")
     assert len(str(caught.value).splitlines()) == 3
 
 
-def test_settings_do_not_change():
+def test_settings_are_immutable():
     with pytest.raises(ValueError, match="frozen"):
         TrainConfig.make().epochs = 3

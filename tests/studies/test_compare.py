@@ -64,7 +64,7 @@ def test_a_resample_has_the_measures_of_the_items_drawn():
         assert values["macro_f1"][0, row] == pytest.approx(macro)
 
 
-def test_identical_predictions_differ_by_exactly_nothing():
+def test_identical_predictions_have_a_difference_of_zero():
     rng = np.random.default_rng(5)
     true = rng.choice(TAX.leaves, 50)
     predicted = np.stack([noisy(true, 0.7, rng) for _ in range(3)])
@@ -72,7 +72,7 @@ def test_identical_predictions_differ_by_exactly_nothing():
     assert found == dict.fromkeys(MEASURES, Interval(0.0, 0.0, 0.0))
 
 
-def test_the_mean_is_the_difference_as_measured_and_sides_change_its_sign():
+def test_the_mean_is_the_difference_of_the_measures():
     rng = np.random.default_rng(6)
     true = rng.choice(TAX.leaves, 300)
     good, bad = (np.stack([noisy(true, share, rng) for _ in range(3)]) for share in (0.9, 0.5))
@@ -85,7 +85,7 @@ def test_the_mean_is_the_difference_as_measured_and_sides_change_its_sign():
     assert found["tree_distance"].high < 0
 
 
-def test_the_same_seed_draws_the_same_whatever_the_chunks(monkeypatch):
+def test_resamples_depend_on_the_seed_and_not_on_the_chunk_size(monkeypatch):
     rng = np.random.default_rng(7)
     true = rng.choice(TAX.leaves, 40)
     sides = [np.stack([noisy(true, share, rng) for _ in range(2)]) for share in (0.8, 0.6)]
@@ -95,7 +95,7 @@ def test_the_same_seed_draws_the_same_whatever_the_chunks(monkeypatch):
     assert paired_bootstrap(true, *sides, TAX, resamples=101, seed=1) != first
 
 
-def test_the_interval_covers_the_true_difference_about_as_often_as_it_says():
+def test_the_interval_has_its_nominal_coverage():
     rng = np.random.default_rng(8)
     covered = 0
     for _ in range(200):
@@ -131,7 +131,7 @@ def test_seeds_that_disagree_widen_the_interval():
         ({"resamples": 0}, "resamples"),
     ],
 )
-def test_misuse_of_the_bootstrap_is_told(change, message):
+def test_invalid_arguments_of_the_bootstrap_are_an_error(change, message):
     nodes = TAX.leaves[:4]
     with pytest.raises((InputError, OptionError), match=message):
         paired_bootstrap(**{"true_nodes": nodes, "predicted": nodes, "baseline": nodes, "taxonomy": TAX, **change})
@@ -172,7 +172,7 @@ def test_every_head_and_seed_is_measured_on_the_test_examples():
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["measured_on"] == "test"
 
 
-def test_everything_is_equal_but_the_head(monkeypatch):
+def test_only_the_head_differs_between_trainings(monkeypatch):
     seen = {}
 
     def spy(config, taxonomy, train, valid=None, **options):
@@ -208,7 +208,7 @@ def test_without_test_examples_the_folds_are_pooled():
 
 
 @pytest.mark.parametrize("with_test", [True, False])
-def test_a_restart_runs_only_what_is_missing(tmp_path, monkeypatch, with_test):
+def test_a_restart_runs_only_the_missing_trainings(tmp_path, monkeypatch, with_test):
     given = (TINY, TAX, toy(36), toy(12) if with_test else None)
     options = {"folds": 2, "heads": ("flat", "hierarchical"), "folder": tmp_path / "kept", "resamples": 20}
     first = compare(*given, seeds=(0,), **options)
@@ -245,13 +245,13 @@ def test_a_restart_runs_only_what_is_missing(tmp_path, monkeypatch, with_test):
         ({"encoder": "bagg"}, {}, "did you mean 'bag'"),
     ],
 )
-def test_what_cannot_be_compared_is_told_before_training(config, options, message, monkeypatch):
+def test_invalid_comparisons_are_an_error_before_training(config, options, message, monkeypatch):
     monkeypatch.setattr(MODULE, "fit", None)
     with pytest.raises(OptionError, match=message):
         compare(TINY.model_copy(update=config), TAX, toy(24), **options)
 
 
-def test_a_difference_is_told_in_a_sentence():
+def test_a_difference_has_a_sentence():
     def told(measure, mean, low, high):
         return Difference("shared", "flat", measure, mean, low, high, 0.95).sentence
 

@@ -36,7 +36,7 @@ def trainings(monkeypatch):
     return seen
 
 
-def test_every_example_is_measured_once_by_a_model_that_never_saw_it(trainings):
+def test_every_example_is_predicted_once_by_a_model_not_trained_on_it(trainings):
     examples = toy()
     found = crossval(TINY, TAX, examples, folds=4)
     assert (found.predicted >= 0).all()
@@ -111,7 +111,7 @@ def test_a_restart_skips_the_finished_folds_and_ends_the_same(tmp_path, monkeypa
     assert told == [("fold 1 of 3", 0, 3), ("fold 2 of 3", 1, 3), ("fold 3 of 3", 2, 3), ("finished", 3, 3)]
 
 
-def test_a_fold_that_was_cut_short_goes_on_from_its_state(tmp_path, monkeypatch):
+def test_an_interrupted_fold_is_resumed(tmp_path, monkeypatch):
     whole = crossval(TINY, TAX, toy(), folds=2)
 
     def stop(*_):
@@ -136,14 +136,14 @@ def test_a_fold_that_was_cut_short_goes_on_from_its_state(tmp_path, monkeypatch)
         ({"taxonomy": am.Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "u"]})}, "another taxonomy"),
     ],
 )
-def test_a_folder_of_another_cross_validation_is_refused(tmp_path, change, message):
+def test_a_folder_of_another_cross_validation_is_an_error(tmp_path, change, message):
     given = {"config": TINY, "taxonomy": TAX, "examples": toy(), "folds": 2, "folder": tmp_path}
     crossval(**given)
     with pytest.raises(OptionError, match=message):
         crossval(**{**given, **change})
 
 
-def test_a_damaged_record_is_told_by_its_name(tmp_path):
+def test_an_incomplete_record_is_an_error_with_its_name(tmp_path):
     crossval(TINY, TAX, toy(), folds=2, folder=tmp_path)
     (tmp_path / "fold-1.json").write_text("{")
     with pytest.raises(InputError, match=r"fold-1\.json is not complete JSON"):
@@ -155,11 +155,14 @@ def test_a_damaged_record_is_told_by_its_name(tmp_path):
     [
         ({"folds": 1}, "folds: expected 2 to"),
         ({"epochs_from": "outer"}, "epochs_from: expected"),
-        ({"epochs_from": "fold", "config": TINY.model_copy(update={"validation": 0})}, "early stopping is disabled; try validation=0.1"),
+        (
+            {"epochs_from": "fold", "config": TINY.model_copy(update={"validation": 0})},
+            "try validation=0.1",
+        ),
         ({"examples": Examples([], np.zeros(0))}, "no examples"),
         ({"examples": Examples(["u", "v"], [99, 99])}, "node ids"),
     ],
 )
-def test_what_cannot_be_validated_is_told(change, message):
+def test_invalid_arguments_are_an_error(change, message):
     with pytest.raises((InputError, OptionError), match=message):
         crossval(**{"config": TINY, "taxonomy": TAX, "examples": toy(), **change})

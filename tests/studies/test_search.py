@@ -58,7 +58,7 @@ def states(trials) -> list[str]:
     return [trial["state"] for trial in trials]
 
 
-def test_a_search_gives_the_best_settings_it_tried():
+def test_a_search_returns_the_best_settings():
     told = []
     found = search(TINY, TAX, toy(), trials=4, space=SMALL, progress=lambda *call: told.append(call))
     assert found.complete == states(found.trials).count("complete") == 4
@@ -75,7 +75,7 @@ def test_a_search_gives_the_best_settings_it_tried():
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_the_same_seed_tries_the_same_also_over_a_restart(tmp_path):
+def test_the_same_seed_tries_the_same_settings_also_after_a_restart(tmp_path):
     def tried(found):
         return [(trial["params"], trial["value"]) for trial in found.trials]
 
@@ -86,7 +86,7 @@ def test_the_same_seed_tries_the_same_also_over_a_restart(tmp_path):
     assert tried(search(TINY, TAX, toy(), trials=2, space=SMALL, seed=1)) != tried(whole)[:2]
 
 
-def test_a_finished_study_is_not_gone_on_with(tmp_path, monkeypatch):
+def test_a_finished_study_runs_no_more_trials(tmp_path, monkeypatch):
     given = {"trials": 2, "space": SMALL, "storage": f"sqlite:///{tmp_path}/study.db"}
     first = search(TINY, TAX, toy(), **given)
     monkeypatch.setattr(MODULE, "fit", None)
@@ -163,7 +163,7 @@ def _running(storage: Path) -> list[int]:
         ({"folds": 2}, "folds was 1, now 2"),
     ],
 )
-def test_a_study_of_another_search_is_refused(tmp_path, change, message):
+def test_a_study_of_another_search_is_an_error(tmp_path, change, message):
     given = {"config": TINY, "taxonomy": TAX, "examples": toy(), "trials": 1, "space": SMALL}
     search(**given, storage=tmp_path / "study.db")
     with pytest.raises(OptionError, match=message):
@@ -188,7 +188,7 @@ def test_settings_that_do_not_train_are_recorded_as_failed(monkeypatch):
         assert trial["error"] == ("RuntimeError: CUDA out of memory" if trial["state"] == "failed" else None)
 
 
-def test_a_loss_that_is_not_a_number_is_a_failure(monkeypatch):
+def test_a_nan_loss_is_a_failed_trial(monkeypatch):
     from arbormax.training.module import TrainingModule
 
     real = TrainingModule._loss
@@ -197,7 +197,7 @@ def test_a_loss_that_is_not_a_number_is_a_failure(monkeypatch):
         search(TINY, TAX, toy(), trials=3, space=SMALL)
 
 
-def test_an_error_in_the_data_ends_the_search_at_once(monkeypatch):
+def test_an_error_in_the_data_stops_the_search(monkeypatch):
     calls = []
 
     def fit(*_, **__):
@@ -220,7 +220,7 @@ def test_trials_worse_than_the_median_are_pruned():
     assert all(trial["value"] is None and trial["epochs"] < 8 for trial in pruned)
 
 
-def test_a_study_ends_although_nothing_more_is_completed(monkeypatch):
+def test_a_study_ends_after_five_times_as_many_trials(monkeypatch):
     import optuna
 
     calls, real = [], am.training.fit
@@ -242,7 +242,7 @@ def test_folds_give_the_mean_over_them():
     assert found.value == pytest.approx(mean)
 
 
-def test_each_encoder_has_parameters_of_its_own():
+def test_each_encoder_has_its_own_parameters():
     space = SearchSpace(encoders=("bag", "bilstm"), heads=("hierarchical",), width=(4, 8))
     base = TINY.model_copy(update={"encoder_options": {"ngrams": 1, "tokens": "whitespace"}})
     found = search(base, TAX, toy(24), trials=6, space=space)
@@ -256,7 +256,7 @@ def test_each_encoder_has_parameters_of_its_own():
     assert space.settings_for(base, "bilstm", "flat", {}).encoder_options == {"tokens": "whitespace"}
 
 
-def test_no_time_left_is_told():
+def test_a_search_without_a_complete_trial_is_an_error():
     with pytest.raises(SearchError, match="no trial of the study 'arbormax' is complete; try a longer timeout"):
         search(TINY, TAX, toy(), trials=2, space=SMALL, timeout=0)
 
@@ -275,7 +275,7 @@ def test_no_time_left_is_told():
         ({"storage": "/tmp"}, "is a folder; expected a file"),
     ],
 )
-def test_what_every_trial_would_meet_is_told_at_once(change, message, monkeypatch):
+def test_invalid_arguments_are_an_error_before_the_first_trial(change, message, monkeypatch):
     monkeypatch.setattr(MODULE, "fit", None)
     with pytest.raises(OptionError, match=message):
         search(**{"config": TINY, "taxonomy": TAX, "examples": toy(), "space": SMALL, **change})
@@ -289,7 +289,7 @@ def test_the_folder_of_the_storage_must_exist(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_space_tells_all_that_is_wrong_with_it():
+def test_one_error_lists_all_problems_of_a_space():
     with pytest.raises(OptionError, match=r"(?s)width: .*minimum, maximum.*head.*did you mean 'heads'"):
         SearchSpace.make(width=(9, 3), head=["flat"])
     with pytest.raises(OptionError, match="unknown encoder 'bagg'; did you mean 'bag'"):
@@ -303,7 +303,7 @@ def test_without_optuna_the_extra_is_named(monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="this system does not list a process's files there")
-def test_the_database_is_closed_in_the_end(tmp_path):
+def test_the_database_is_closed_at_the_end(tmp_path):
     search(TINY, TAX, toy(), trials=1, space=SMALL, storage=tmp_path / "study.db")
     opened = [os.readlink(file) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
     assert not [name for name in opened if name.startswith(str(tmp_path))]

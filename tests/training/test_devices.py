@@ -26,7 +26,7 @@ def told(request, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_all_devices_end_with_the_weights_that_the_caller_gets(told):
+def test_all_devices_have_the_weights_of_the_result(told):
     weights = [rank["weights"] for rank in told["ranks"]]
     assert weights == [told["run"]["weights"]] * 2
     assert told["run"]["finite"]
@@ -54,7 +54,7 @@ def test_each_text_counts_once_from_the_first_epoch_on(told):
 
 
 @pytest.mark.slow
-def test_the_caller_learns_how_it_went(told):
+def test_the_caller_receives_the_learning_curve(told):
     run = told["run"]
     scores = [score for score, _ in told["ranks"][0]["scores"]]
     assert run["epochs"] == len(scores) == 6

@@ -76,7 +76,7 @@ def test_two_machines_train_as_two_devices_of_one(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_lost_process_ends_the_others_and_the_state_resumes_on_one_device(tmp_path):
+def test_a_lost_process_stops_the_others_and_one_device_resumes(tmp_path):
     done = ran("killed", tmp_path)
     assert done.returncode == 1
     told = done.stderr.strip().splitlines()[-1]
@@ -124,7 +124,7 @@ def test_devices_are_counted_over_all_machines():
 
 
 @pytest.mark.parametrize("devices", ["0,1", "-1", -1, "0", 0])
-def test_devices_that_a_cpu_has_not_are_told_before_anything_is_made(devices, tmp_path):
+def test_invalid_cpu_devices_are_an_error_before_anything_is_written(devices, tmp_path):
     examples = Examples(["text"] * TREE.num_leaves, TREE.leaves)
     with pytest.raises(OptionError, match="devices: on a CPU, expected a positive number of processes"):
         fit(TrainConfig(), TREE, examples, folder=tmp_path / "run", hardware=Hardware("cpu", devices))
@@ -132,12 +132,12 @@ def test_devices_that_a_cpu_has_not_are_told_before_anything_is_made(devices, tm
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_told():
+def test_a_missing_gpu_is_an_error():
     with pytest.raises(OptionError, match="accelerator: torch finds no GPU on this machine"):
         Hardware("gpu", 1).check()
 
 
-def test_a_strategy_that_does_not_work_is_told():
+def test_an_invalid_strategy_is_an_error():
     with pytest.raises(
         OptionError, match=r"strategy: expected one of auto, ddp, ddp_spawn, found 'dpp'; did you mean 'ddp'"
     ):

@@ -45,7 +45,7 @@ def test_some_labels_at_the_root_do_no_harm():
     assert accuracy(fit(settings(validation=0), TREE, Examples(data.inputs, nodes)).model, data) > 0.7
 
 
-def test_a_model_is_gone_with_its_last_user(tmp_path):
+def test_a_model_is_freed_with_its_last_reference(tmp_path):
     gc.collect()
     gc.disable()  # many trainings in a row must not wait for it
     try:
@@ -57,7 +57,7 @@ def test_a_model_is_gone_with_its_last_user(tmp_path):
         gc.enable()
 
 
-def test_the_model_of_a_training_that_failed_is_gone_too():
+def test_the_model_of_a_failed_training_is_freed():
     seen = []
 
     class Fails(pl.Callback):
@@ -77,7 +77,7 @@ def test_the_model_of_a_training_that_failed_is_gone_too():
         gc.enable()
 
 
-def test_the_held_out_part_chooses_the_weights():
+def test_the_validation_part_selects_the_weights():
     seen = []
 
     class Look(pl.Callback):
@@ -94,7 +94,7 @@ def test_the_held_out_part_chooses_the_weights():
     assert found == pytest.approx(run.valid_macro_f1)
 
 
-def test_training_stops_early_and_gives_back_the_best_weights():
+def test_early_stopping_restores_the_best_weights():
     config = settings(epochs=50, patience=2, learning_rate=0.2)
     run = fit(config, TREE, examples(60), examples(30, seed=5))
     assert run.epochs < 50
@@ -103,14 +103,14 @@ def test_training_stops_early_and_gives_back_the_best_weights():
 
 
 @pytest.mark.parametrize("encoder", ["bag", "bilstm"])
-def test_a_seed_decides_every_bit(encoder):
+def test_the_same_seed_gives_the_same_weights(encoder):
     valid = examples(12, seed=4)  # given, so that another seed learns the same words
     runs = [fit(settings(encoder, epochs=2, seed=seed), TREE, examples(60), valid) for seed in (1, 1, 2)]
     assert same_weights(runs[0].model, runs[1].model)
     assert not same_weights(runs[0].model, runs[2].model)
 
 
-def test_the_callers_random_numbers_are_left_alone():
+def test_the_random_state_of_the_caller_is_unchanged():
     torch.manual_seed(7)
     wanted = torch.rand(1)
     torch.manual_seed(7)
@@ -183,7 +183,7 @@ def test_the_rate_falls_over_the_epochs_after_a_warm_up():
 
 
 @pytest.mark.parametrize("clip", [None, 1e-6])
-def test_gradients_are_clipped_where_asked(clip):
+def test_gradients_are_clipped_if_clip_is_set(clip):
     norms = []
 
     class Look(pl.Callback):
@@ -227,7 +227,7 @@ def test_one_class_only_trains(encoder, head, tax):
 def test_one_example_trains_without_validation(encoder):
     data = Examples(["owl"], TREE.leaves[:1])
     assert accuracy(fit(settings(encoder, validation=0), TREE, data).model, data) == 1.0
-    with pytest.raises(OptionError, match="give validation=0"):
+    with pytest.raises(OptionError, match="try validation=0"):
         fit(settings(encoder), TREE, data)
 
 
@@ -262,7 +262,7 @@ def test_odd_texts_train(encoder, tokens):
     assert all(parameter.isfinite().all() for parameter in run.model.parameters())
 
 
-def test_texts_without_any_word_at_all_train():
+def test_texts_without_words_train():
     data = Examples([""] * 12, np.tile(TREE.leaves, 2))
     for encoder in ("bag", "bilstm"):
         assert fit(settings(encoder, epochs=2), TREE, data).epochs == 2
@@ -275,7 +275,7 @@ def test_ten_thousand_classes_train():
     assert run.valid_macro_f1 is not None
 
 
-def test_what_cannot_be_trained_on_is_told():
+def test_invalid_examples_are_an_error():
     nothing = Examples([], np.zeros(0))
     for config in (settings(), settings(validation=0)):
         with pytest.raises(InputError, match="no examples to train on"):
@@ -309,7 +309,7 @@ def test_early_stopping_sees_labels_that_are_all_inner_nodes():
     assert evaluate(run.model, data).metrics["level_accuracy"][0] > 0.9
 
 
-def test_a_training_that_fails_leaves_the_handlers_of_signals_as_they_were(tmp_path):
+def test_a_failed_training_restores_the_signal_handlers(tmp_path):
     import signal
 
     class Broken(pl.Callback):

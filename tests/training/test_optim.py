@@ -44,7 +44,7 @@ def equal(one, other):
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_together_is_the_same_as_each_alone():
+def test_a_joint_step_equals_separate_steps():
     apart, joined = network(), network()
     train(*apart, parts(*apart), range(6))
     train(*joined, [JointOptimizer(*parts(*joined))], range(6))
@@ -64,7 +64,7 @@ def test_a_schedule_acts_on_every_group_of_every_part():
     assert equal(weights(*apart), weights(*modules))
 
 
-def test_a_stopped_optimiser_goes_on_from_its_state_also_with_a_schedule():
+def test_a_joint_optimiser_resumes_from_its_state():
     whole = network()
     optimiser = JointOptimizer(*parts(*whole))
     schedule = LambdaLR(optimiser, lambda step: 1 / (1 + step))
@@ -100,7 +100,7 @@ def test_a_closure_is_run_once_with_gradients():
 
 
 @pytest.mark.parametrize("largest", [0.01, 1.0, 1e6])
-def test_clipping_dense_gradients_is_what_torch_does(largest):
+def test_clipping_dense_gradients_equals_torch(largest):
     _, dense = network()
     dense(torch.randn(4, 3)).pow(2).sum().backward()
     other = copy.deepcopy(dense)
@@ -113,7 +113,7 @@ def test_clipping_dense_gradients_is_what_torch_does(largest):
 
 
 @pytest.mark.parametrize("largest", [0.05, 1e6])
-def test_clipping_sparse_gradients_with_rows_that_repeat_is_as_if_they_were_dense(largest):
+def test_clipping_sparse_gradients_with_repeated_rows_equals_dense(largest):
     (rows, dense), (dense_rows, other) = network(), network()
     dense_rows.sparse = False
     for step in (1, 2):
@@ -126,7 +126,7 @@ def test_clipping_sparse_gradients_with_rows_that_repeat_is_as_if_they_were_dens
         torch.testing.assert_close(one.grad.to_dense(), two.grad)
 
 
-def test_one_parameter_can_be_clipped_and_a_norm_is_a_number_from_0():
+def test_a_single_parameter_can_be_clipped_and_the_norm_is_checked():
     rows, dense = network()
     backward(rows, dense, 1)
     before = clip_gradients(rows.weight, 1e-3)
@@ -137,7 +137,7 @@ def test_one_parameter_can_be_clipped_and_a_norm_is_a_number_from_0():
             clip_gradients(rows.weight, wrong)
 
 
-def test_clipping_leaves_parameters_without_gradients_alone():
+def test_clipping_ignores_parameters_without_gradients():
     _, dense = network()
     assert clip_gradients(dense.parameters(), 1.0) == 0
     assert dense.weight.grad is None

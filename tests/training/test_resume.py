@@ -47,7 +47,7 @@ def test_a_killed_training_resumes_to_the_same_weights(told):
     assert (whole[1] < 6) is (encoder == "bag")
 
 
-def test_a_training_that_is_asked_to_stop_saves_and_resumes_to_the_same_weights(told):
+def test_an_interrupted_training_saves_and_resumes_to_the_same_weights(told):
     encoder, runs = told
     asked = {
         moment: run
@@ -58,7 +58,7 @@ def test_a_training_that_is_asked_to_stop_saves_and_resumes_to_the_same_weights(
     assert {moment: run[1] for moment, run in asked.items()} == dict.fromkeys(asked, runs["never stopped"])
 
 
-def test_a_training_may_be_stopped_several_times(told):
+def test_a_training_can_be_interrupted_several_times(told):
     _, runs = told
     stops, resumed = runs["stopped three times"]
     assert stops[:2] == ["signal 9", "signal 9"]
@@ -66,19 +66,19 @@ def test_a_training_may_be_stopped_several_times(told):
     assert resumed == runs["never stopped"]
 
 
-def test_a_finished_training_is_resumed_to_what_it_was(told):
+def test_resuming_a_finished_training_returns_the_same_result(told):
     _, runs = told
     assert runs["resumed after the end"] == runs["never stopped"]
 
 
-def test_who_asks_twice_does_not_wait_and_can_still_resume(told):
+def test_a_second_interrupt_stops_at_once_and_the_run_can_be_resumed(told):
     _, runs = told
     stopped, resumed = runs["asked twice"]
     assert stopped.startswith(("SystemExit", "KeyboardInterrupt"))
     assert resumed == runs["never stopped"]
 
 
-def test_without_a_folder_the_interrupt_ends_the_training(told):
+def test_without_a_folder_an_interrupt_ends_the_training(told):
     _, runs = told
     assert runs["without a folder"].startswith(("SystemExit", "KeyboardInterrupt"))
 
@@ -95,20 +95,20 @@ def finished(tmp_path):
     return tmp_path / "checkpoints" / "last.ckpt", first, again
 
 
-def test_a_second_run_does_not_write_over_an_unfinished_one(finished):
+def test_a_second_run_does_not_overwrite_an_unfinished_one(finished):
     with pytest.raises(
         OptionError, match="contains an unfinished run; resume it or choose another folder; try resume=True"
     ):
         finished[2](resume=False)
 
 
-def test_resume_without_anything_there_starts(tmp_path):
+def test_resume_without_a_checkpoint_starts_a_training(tmp_path):
     config, data = settings(epochs=2), examples(24)
     resumed = fit(config, TREE, data, folder=tmp_path / "new", resume=True)
     assert same_weights(resumed.model, fit(config, TREE, data).model)
 
 
-def test_another_run_cannot_be_resumed_and_what_differs_is_told(finished):
+def test_resuming_another_run_is_an_error_with_the_differences(finished):
     _, _, again = finished
     with pytest.raises(OptionError, match=r"epochs was 2, now 3; .*gamma was 0.0, now 1.0"):
         again(config=settings(epochs=3, gamma=1.0))
@@ -124,7 +124,7 @@ def test_another_run_cannot_be_resumed_and_what_differs_is_told(finished):
         again(valid=examples(6))
 
 
-def test_texts_that_are_cut_elsewhere_are_other_examples(tmp_path):
+def test_texts_split_at_another_place_are_other_examples(tmp_path):
     nodes = TREE.leaves[:2]
     config = settings(epochs=1, validation=0)
     fit(config, TREE, Examples(["a\0b", "c"], nodes), folder=tmp_path)
@@ -133,7 +133,7 @@ def test_texts_that_are_cut_elsewhere_are_other_examples(tmp_path):
 
 
 @pytest.mark.parametrize("keep", [0, 1, 100, 0.5, -1])
-def test_a_state_that_is_cut_short_is_told_with_the_way_out(finished, keep):
+def test_an_incomplete_checkpoint_is_an_error_with_a_hint(finished, keep):
     path, first, again = finished
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * keep) if isinstance(keep, float) else keep])
@@ -153,7 +153,7 @@ class Malice:
 
 
 @pytest.mark.parametrize("form", ["torch", "pickle"])
-def test_a_state_that_would_run_code_is_refused(finished, form, tmp_path):
+def test_a_checkpoint_with_code_is_an_error(finished, form, tmp_path):
     path, _, again = finished
     mark = tmp_path / "was-here"
     state = torch.load(path, weights_only=True)
@@ -174,7 +174,7 @@ def test_the_time_of_a_finished_training_does_not_grow(finished):
     assert 0 < again().seconds <= first.seconds
 
 
-def test_logs_of_all_starts_are_kept(finished):
+def test_the_logs_of_all_starts_remain(finished):
     path, _, again = finished
     logs = path.parent.parent / "logs"
     before = (logs / "metrics.csv").read_text()
@@ -182,6 +182,6 @@ def test_logs_of_all_starts_are_kept(finished):
     assert (logs / "metrics-1.csv").read_text() == before
 
 
-def test_nothing_but_the_state_and_its_record_is_left(finished):
+def test_only_the_checkpoint_and_its_record_remain(finished):
     path, _, _ = finished
     assert sorted(file.name for file in path.parent.iterdir()) == ["last.ckpt", "run.json"]

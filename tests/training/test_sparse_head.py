@@ -24,7 +24,7 @@ def settings(**given):
 
 @pytest.mark.parametrize("encoder", ["lstm", "bag"])
 @pytest.mark.parametrize("rates", [{}, {"learning_rate": 0.02, "head_learning_rate": 0.05}])
-def test_it_learns_and_leaves_the_rows_off_the_paths_alone(encoder, rates):
+def test_a_sparse_head_learns_and_leaves_other_rows_unchanged(encoder, rates):
     config = settings(encoder=encoder, sparse_head=True, clip=5.0, **{"learning_rate": 0.02, **rates})
     before = fit(settings(encoder=encoder, sparse_head=True, epochs=1, learning_rate=1e-12), TREE, DATA).model
     model = fit(config, TREE, DATA).model
@@ -64,7 +64,7 @@ def test_a_model_with_a_sparse_head_is_saved_and_loaded(tmp_path):
     assert torch.equal(loaded.head.weight, model.head.weight)
 
 
-def test_what_cannot_be_sparse_says_so():
+def test_an_unsupported_sparse_head_is_an_error():
     with pytest.raises(OptionError, match=r"sparse_head: not possible with head 'flat'; try head='hierarchical'"):
         settings(sparse_head=True, head="flat").resolved()
     with pytest.raises(OptionError, match="not possible with encoder 'tfidf', whose features are sparse"):

@@ -1,4 +1,4 @@
-"""Studies: many trainings by one protocol, in which nothing is chosen by a look at the test texts."""
+"""A study: many trainings with one protocol, which selects all settings without the test texts."""
 
 from study.choice import Choice, choose
 from study.plan import Arm, Study

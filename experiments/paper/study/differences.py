@@ -1,4 +1,4 @@
-"""The heads of an arm against its flat one: paired intervals, and where they are kept.
+"""Paired intervals of the differences between an arm's heads and its flat head, and their file.
 
 n test items, S seeds.
 """
@@ -20,15 +20,15 @@ from arbormax.errors import InputError
 from arbormax.metrics.bootstrap import paired_differences
 from arbormax.studies.compare import Difference
 from arbormax.taxonomy import Taxonomy
-from study.files import tree_named, write_file
-from study.summary import DATASETS, Results, arms_of
+from study.files import find_tree, write_file
+from study.summary import DATASETS, Results, list_arms
 
 MEASURES = ("accuracy", "macro_f1", "macro_precision", "macro_recall", "hf", "mistake_severity")
 LEVEL = 0.95
 
 
 def common_seeds(results: Results, dataset: str, arm: str, head: str) -> tuple[int, ...]:
-    """The seeds that a head of an arm was measured with, and the flat head too."""
+    """The seeds that both a head of an arm and the flat head have."""
     flat = {run["seed"] for run in results.runs_of(dataset, arm, "flat")}
     return tuple(run["seed"] for run in results.runs_of(dataset, arm, head) if run["seed"] in flat)
 
@@ -36,21 +36,20 @@ def common_seeds(results: Results, dataset: str, arm: str, head: str) -> tuple[i
 def differences(
     results: Results, dataset: str, arm: str, truth: np.ndarray, taxonomy: Taxonomy, resamples: int = 2000
 ) -> list[Difference]:
-    """Hierarchical − flat and shared − flat of an arm in each measure, over the seeds that both sides have.
+    """Hierarchical − flat and shared − flat of an arm in each measure, over their common seeds.
 
-    `truth` is (n,), the node of every test item in the taxonomy that the arm was trained with. A head with no seed in
-    common with flat is left out.
+    `truth` is (n,), the node of each test item in the taxonomy of the arm. A head without a common seed is omitted.
     """
-    together: dict[tuple[int, ...], list[str]] = defaultdict(list)
+    by_seeds: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for head in ("hierarchical", "shared"):
         if seeds := common_seeds(results, dataset, arm, head):
-            together[seeds].append(head)
+            by_seeds[seeds].append(head)
     found: list[Difference] = []
-    for seeds, heads in together.items():
+    for seeds, heads in by_seeds.items():
         sides = {}
         for head in ("flat", *heads):
             runs = [run for run in results.runs_of(dataset, arm, head) if run["seed"] in seeds]
-            sides[head] = np.stack([_predicted(run, truth, taxonomy) for run in runs])  # (S, n)
+            sides[head] = np.stack([_predicted_nodes(run, truth, taxonomy) for run in runs])  # (S, n)
         intervals = paired_differences(
             truth, sides, "flat", taxonomy, measures=MEASURES, resamples=resamples, level=LEVEL
         )
@@ -59,33 +58,35 @@ def differences(
     return found
 
 
-def _predicted(run: Mapping[str, Any], truth: np.ndarray, taxonomy: Taxonomy) -> np.ndarray:
-    """(n,) the predicted nodes, after a check that they are of this test split and tree."""
+def _predicted_nodes(run: Mapping[str, Any], truth: np.ndarray, taxonomy: Taxonomy) -> np.ndarray:
+    """(n,) the predicted nodes, checked against the test split and the tree."""
     name, classes = run.get("file", "a run"), np.asarray(run["predicted"], dtype=np.int64)
     if classes.shape != truth.shape:
-        raise InputError(f"{name}: {len(classes)} predictions for {len(truth)} test items; is it of another split?")
+        raise InputError(
+            f"{name}: {len(classes)} predictions for {len(truth)} test items; expected the same test split"
+        )
     if classes.min(initial=0) < 0 or classes.max(initial=0) >= taxonomy.num_leaves:
-        raise InputError(f"{name}: class ids lie between 0 and {taxonomy.num_leaves - 1}, found others")
+        raise InputError(f"{name}: expected class ids from 0 to {taxonomy.num_leaves - 1}")
     nodes: np.ndarray = taxonomy.leaves[classes]
     accuracy = float(np.mean(nodes == truth))
     if abs(accuracy - run["accuracy"]) > 5e-5:  # less than one item of the largest test split
         raise InputError(
-            f"{name}: its predictions have the accuracy {accuracy:.4f}, its record says {run['accuracy']:.4f}; the "
-            "test texts or the tree are not those that it was measured with"
+            f"{name}: the accuracy of its predictions is {accuracy:.4f}, but its record contains "
+            f"{run['accuracy']:.4f}; the test texts or the tree have changed"
         )
     return nodes
 
 
 @dataclass(frozen=True)
 class ArmDifferences:
-    """The differences of an arm's heads from flat, and which runs they were made from."""
+    """The differences of an arm's heads from flat, and the runs that they belong to."""
 
     arm: str
-    seeds: Mapping[str, tuple[int, ...]]  # head → the seeds it has in common with flat
+    seeds: Mapping[str, tuple[int, ...]]  # head → the seeds in common with flat
     differences: tuple[Difference, ...]
     resamples: int
-    digest: str  # of the predictions they were made from
-    current: bool = True  # whether the records are still those
+    digest: str  # of the predictions
+    current: bool = True  # whether the predictions have not changed since
 
     def get(self, head: str, measure: str) -> Difference | None:
         """The difference of a head in a measure, or None."""
@@ -97,7 +98,7 @@ Found = dict[str, dict[str, ArmDifferences]]  # dataset → arm
 
 
 def read_differences(results: Results, folder: Path | str, resamples: int = 2000) -> Found:
-    """The differences stored in `folder/<dataset>/differences.json`, for the arms that have runs to compare."""
+    """The differences in `folder/<dataset>/differences.json`, for the arms with runs to compare."""
     found: Found = {}
     for dataset in DATASETS:
         path = Path(folder) / dataset / "differences.json"
@@ -107,7 +108,9 @@ def read_differences(results: Results, folder: Path | str, resamples: int = 2000
             stored = json.loads(path.read_text("utf-8"))["arms"]
             known = {arm: _from_json(arm, entry) for arm, entry in stored.items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{path} does not hold differences ({error!r}); remove it and make it again") from error
+            raise InputError(
+                f"{path} is not a file of differences ({error!r}); remove it and run this again"
+            ) from error
         found[dataset] = {
             arm: ArmDifferences(**{**vars(known[arm]), "current": known[arm].digest == digest})
             for arm, digest in _digests(results, dataset, resamples).items()
@@ -121,29 +124,29 @@ def store_differences(
     folder: Path | str,
     *,
     root: Path | str | None = None,
-    tree_of: TreeOf = tree_named,
+    tree_of: TreeOf = find_tree,
     resamples: int = 2000,
     write: bool = True,
 ) -> Found:
-    """The differences of every arm, made anew where the records changed and the dataset's texts are there, and stored.
+    """The differences of each arm, computed again and stored if the records have changed.
 
-    Without the texts, what was stored stays, with `current` telling whether it is of these records. `root` is the
-    folder of the datasets, `tree_of(dataset, tree)` gives the tree that an arm was trained with.
+    Without the texts of a dataset, its stored differences remain; `current` is False if the records have changed.
+    `root` is the folder of the datasets, and `tree_of(dataset, tree)` returns the tree of an arm.
     """
     known, found = read_differences(results, folder, resamples), Found()
     for dataset in DATASETS:
         digests = _digests(results, dataset, resamples)
         arms = dict(known.get(dataset, {}))
-        wanted = [arm for arm in digests if arm not in arms or not arms[arm].current]
-        if wanted:
+        outdated = [arm for arm in digests if arm not in arms or not arms[arm].current]
+        if outdated:
             try:
                 test, names = datasets.load_split(dataset, "test", root), tree_of(dataset, "paper").names
             except datasets.MissingDataError:
-                wanted = []
-        for arm in wanted:
+                outdated = []
+        for arm in outdated:
             tree = results.runs_of(dataset, arm, "flat")[0].get("tree") or "paper"
             taxonomy = tree_of(dataset, tree)
-            # labels by name: another tree over the same classes may number its nodes otherwise
+            # labels by name: another tree over the same classes may number its nodes differently
             truth = taxonomy.find_many([names[node] for node in test.nodes.tolist()])
             seeds = {head: common_seeds(results, dataset, arm, head) for head in ("hierarchical", "shared")}
             made = tuple(differences(results, dataset, arm, truth, taxonomy, resamples))
@@ -159,7 +162,7 @@ def store_differences(
 
 
 def differences_text(dataset: str, arms: Mapping[str, ArmDifferences]) -> str:
-    """What `differences.json` holds."""
+    """The content of `differences.json`."""
     table = {
         arm: {
             "digest": entry.digest,
@@ -180,9 +183,9 @@ def _from_json(arm: str, entry: Mapping[str, Any]) -> ArmDifferences:
 
 
 def _digests(results: Results, dataset: str, resamples: int) -> dict[str, str]:
-    """A fingerprint of what the differences of each arm are made from; arms without two heads to compare have none."""
+    """A digest of the predictions of each arm; arms without two heads to compare have none."""
     found = {}
-    for arm in arms_of(results.runs.get(dataset, ())):
+    for arm in list_arms(results.runs.get(dataset, ())):
         seeds = {head: common_seeds(results, dataset, arm, head) for head in ("hierarchical", "shared")}
         if not any(seeds.values()):
             continue

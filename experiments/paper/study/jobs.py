@@ -1,4 +1,4 @@
-"""One training of a study, from its place in the plan to its record."""
+"""One training of a study and its record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from arbormax.studies.result_folder import read_json
 from arbormax.taxonomy import Taxonomy
 from arbormax.training import Hardware, fit
 from study.choice import Choice
-from study.files import located, texts_to_measure, training_texts, write_file
+from study.files import load_test_texts, load_training_texts, resolve_paths, write_file
 from study.plan import BLEND, SVC, Arm, Study, slug, titles
 
 _FOLD_SEED = 0  # all arms and heads have the same folds
@@ -36,7 +36,7 @@ _PACKAGES = ("torch", "pytorch-lightning", "scikit-learn", "transformers")
 
 @dataclass(frozen=True)
 class Job:
-    """A training to be measured on a fold, or on the test texts once something was chosen."""
+    """A training that is evaluated on a fold, or with a choice on the test texts."""
 
     study: Study
     arm: Arm
@@ -45,11 +45,11 @@ class Job:
     fold: int | None = None
     seed: int = 0
     choice: Choice | None = None
-    members: tuple[Job, ...] = ()  # of a blend
+    members: tuple[Job, ...] = ()  # the arms of a blend
 
     @property
     def file(self) -> str:
-        """Where its record goes, from the folder of all results."""
+        """The path of the record in the folder of the results."""
         base = f"{self.arm.name}-{self.head}"
         name = f"folds/{base}{slug(self.point)}-fold{self.fold}"
         if self.choice is not None:
@@ -65,95 +65,94 @@ class Job:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What makes the record this job's: other settings, another record."""
+        """The settings that identify the record."""
         own: dict[str, Any] = {"rows": self.study.rows, "folds": self.study.folds}
         if self.arm.encoder == SVC:
             return {**own, **self.arm.settings, **self.point}
         if self.arm.encoder == BLEND:
             return {**own, **self.point, "of": {member.arm.name: member.settings for member in self.members}}
         config = json.loads(self.config.model_dump_json())
-        options = located(self.config).encoder_options
+        options = resolve_paths(self.config).encoder_options
         if "vectors" in options:
             config["encoder_options"]["vectors"] = Path(options["vectors"]).name
         return {**own, **config}
 
     def record(self, results: Path) -> dict[str, Any] | None:
-        """The finished record, or None; raises where it is of other settings."""
+        """The finished record, or None; raises if it has other settings."""
         path = results / self.file
         if not path.exists():
             return None
         record = read_json(path)
         config = record.get("config")
-        before = {"tree": record.get("tree"), **_chosen(config if isinstance(config, dict) else {})}
-        now = {"tree": self.arm.tree, **_chosen(self.settings)}
+        before = {"tree": record.get("tree"), **_changed_settings(config if isinstance(config, dict) else {})}
+        now = {"tree": self.arm.tree, **_changed_settings(self.settings)}
         if differing := [name for name in {**now, **before} if before.get(name) != now.get(name)]:
-            raise OptionError(
-                f"{path} was made with other settings ({', '.join(differing)}): remove it, or write the results "
-                "elsewhere"
-            )
+            raise OptionError(f"{path} has other settings ({', '.join(differing)}); remove it or choose another folder")
         return record
 
     def run(self, results: Path, hardware: Hardware, command: str) -> None:
-        """Train, measure, write the record; a training that was stopped goes on from its last state."""
+        """Train, evaluate and write the record; an interrupted training is resumed."""
         if self.record(results) is not None:
             return
         path = results / self.file
         path.parent.mkdir(parents=True, exist_ok=True)
-        taxonomy, train = training_texts(self.study, self.arm)
+        taxonomy, train = load_training_texts(self.study, self.arm)
         found = (
-            self._on_fold(taxonomy, train, hardware, results)
+            self._run_fold(taxonomy, train, hardware, results)
             if self.choice is None
-            else self._on_test(self.choice, taxonomy, train, hardware, results)
+            else self._run_test(self.choice, taxonomy, train, hardware, results)
         )
-        named = {**titles(self.study, self.arm, self.head), "seed": self.seed}
-        record = {**named, **found, "config": self.settings, **circumstances(hardware), "command": command}
+        head = {**titles(self.study, self.arm, self.head), "seed": self.seed}
+        record = {**head, **found, "config": self.settings, **describe_machine(hardware), "command": command}
         write_file(path, (json.dumps(record) + "\n").encode())
-        shutil.rmtree(self._state(results), ignore_errors=True)
+        shutil.rmtree(self._training_folder(results), ignore_errors=True)
 
-    def _on_fold(self, taxonomy: Taxonomy, train: Examples, hardware: Hardware, results: Path) -> dict[str, Any]:
+    def _run_fold(self, taxonomy: Taxonomy, train: Examples, hardware: Hardware, results: Path) -> dict[str, Any]:
         fold_n = assign_folds(train.nodes, self.study.folds, _FOLD_SEED)
         inside, outside = (train.take(np.flatnonzero(at)) for at in (fold_n != self.fold, fold_n == self.fold))
         found: dict[str, Any] = {"fold": self.fold, "folds": self.study.folds, "point": self.point}
         if self.arm.early:
-            state = self._state(results)
-            run = fit(located(self.config), taxonomy, inside, outside, hardware=hardware, folder=state, resume=True)
+            state = self._training_folder(results)
+            run = fit(
+                resolve_paths(self.config), taxonomy, inside, outside, hardware=hardware, folder=state, resume=True
+            )
             curve = [{"epoch": number, **values} for number, values in enumerate(run.curve, start=1)]
             return {**found, "curve": curve, "seconds": run.seconds}
-        values, _ = self._measured(taxonomy, inside, outside, hardware, results)
+        values, _ = self._train_and_evaluate(taxonomy, inside, outside, hardware, results)
         epochs = 1 if self.arm.encoder in (SVC, BLEND) else self.config.epochs
         last = {name: values[name] for name in ("macro_f1", "accuracy", "hf")}
-        course = [{"epoch": epochs, "loss": values.get("nll"), **last}]
-        return {**found, "curve": course, "seconds": values.get("seconds")}
+        curve = [{"epoch": epochs, "loss": values.get("nll"), **last}]
+        return {**found, "curve": curve, "seconds": values.get("seconds")}
 
-    def _on_test(
+    def _run_test(
         self, choice: Choice, taxonomy: Taxonomy, train: Examples, hardware: Hardware, results: Path
     ) -> dict[str, Any]:
         found = {
             "chosen": {"point": choice.point, "epochs": choice.epochs, "macro_f1": choice.macro_f1},
             "vectors": self.settings.get("encoder_options", {}).get("vectors"),
         }
-        test = texts_to_measure(self.study, self.arm, choice)
-        values, predicted = self._measured(taxonomy, train, test, hardware, results)
-        return {**found, **_plain(values), "predicted": taxonomy.class_of[predicted].tolist()}
+        test = load_test_texts(self.study, self.arm, choice)
+        values, predicted = self._train_and_evaluate(taxonomy, train, test, hardware, results)
+        return {**found, **_to_json(values), "predicted": taxonomy.class_of[predicted].tolist()}
 
-    def _measured(
+    def _train_and_evaluate(
         self, taxonomy: Taxonomy, train: Examples, test: Examples, hardware: Hardware, results: Path
     ) -> Evaluation:
-        """Train on the one, measure on the other."""
+        """Train on one part and evaluate on the other."""
         if self.arm.encoder == SVC:
-            predicted = self._svc(train, test)
+            predicted = self._predict_svc(train, test)
             return Evaluation({"items": len(test), **metrics.evaluate(test.nodes, predicted, taxonomy)}, predicted)
         if self.arm.encoder == BLEND:
             parts = [member.probabilities(results) for member in self.members]
             mixed = sum(weight * part for weight, part in zip(self.point["weights"], parts, strict=True))
             return evaluate_log_probs([flat_node_log_probs(torch.from_numpy(np.log(mixed)), taxonomy)], test, taxonomy)
-        folder = self._state(results)
-        run = fit(located(self.config), taxonomy, train, hardware=hardware, folder=folder, resume=True)
+        folder = self._training_folder(results)
+        run = fit(resolve_paths(self.config), taxonomy, train, hardware=hardware, folder=folder, resume=True)
         cuda = hardware.accelerator != "cpu" and torch.cuda.is_available()
         batches = [logp_BN.cpu() for logp_BN in run.model.to("cuda" if cuda else "cpu").node_log_probs(test.inputs)]
         if self.arm.keep:
             leaves = torch.cat(batches)[:, torch.tensor(taxonomy.leaves)]
-            path = self._kept(results)
+            path = self._probability_file(results)
             path.parent.mkdir(parents=True, exist_ok=True)
             with io.BytesIO() as file:
                 np.save(file, leaves.half().numpy(), allow_pickle=False)
@@ -162,43 +161,43 @@ class Job:
         return Evaluation({**values, "seconds": run.seconds, "parameters": run.model.num_parameters}, predicted)
 
     def probabilities(self, results: Path) -> np.ndarray:
-        """(n, C) of every class, as they were kept."""
-        path = self._kept(results)
+        """(n, C) the saved probabilities of the classes."""
+        path = self._probability_file(results)
         if not path.exists():
-            raise InputError(f"{path} is not there, of which a blend is made: remove {self.file} to train it again")
+            raise InputError(f"{path} is missing, which a blend needs; remove {self.file} to train it again")
         logp_nC = np.load(path, allow_pickle=False).astype(np.float64)
         prob_nC: np.ndarray = np.exp(logp_nC - np.logaddexp.reduce(logp_nC, axis=1, keepdims=True))
         return prob_nC
 
-    def _kept(self, results: Path) -> Path:
+    def _probability_file(self, results: Path) -> Path:
         dataset, _, rest = self.file.partition("/")
         return results / dataset / "probabilities" / rest.replace(".json", ".npy")
 
-    def _state(self, results: Path) -> Path:
+    def _training_folder(self, results: Path) -> Path:
         return results / "unfinished" / self.file.removesuffix(".json")
 
-    def _svc(self, train: Examples, test: Examples) -> np.ndarray:
-        """(n,) the nodes that TF-IDF of words and pairs of words with a linear support vector machine finds."""
+    def _predict_svc(self, train: Examples, test: Examples) -> np.ndarray:
+        """(n,) the nodes that LinearSVC predicts from TF-IDF of words and word pairs."""
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.pipeline import make_pipeline
         from sklearn.svm import LinearSVC
 
-        given = {**self.arm.settings, **self.point}
-        terms = TfidfVectorizer(ngram_range=(1, given.pop("ngrams", 2)), sublinear_tf=given.pop("sublinear", False))
-        machine = make_pipeline(terms, LinearSVC(**given)).fit(train.inputs, train.nodes)
+        options = {**self.arm.settings, **self.point}
+        terms = TfidfVectorizer(ngram_range=(1, options.pop("ngrams", 2)), sublinear_tf=options.pop("sublinear", False))
+        machine = make_pipeline(terms, LinearSVC(**options)).fit(train.inputs, train.nodes)
         return np.asarray(machine.predict(test.inputs))
 
 
-def _chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that are not the usual ones: a later version may know more, and have them as they were before."""
-    usual = TrainConfig.make().model_dump(mode="json")
-    return {name: value for name, value in settings.items() if name not in usual or value != usual[name]}
+def _changed_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that differ from the defaults, so that a setting added later does not change them."""
+    defaults = TrainConfig.make().model_dump(mode="json")
+    return {name: value for name, value in settings.items() if name not in defaults or value != defaults[name]}
 
 
-def circumstances(hardware: Hardware) -> dict[str, Any]:
-    """Where and with what a record was made."""
+def describe_machine(hardware: Hardware) -> dict[str, Any]:
+    """The device and the versions of a record."""
     cuda = hardware.accelerator != "cpu" and torch.cuda.is_available()
-    device = torch.cuda.get_device_name() if cuda else f"{_processor()}, {os.cpu_count()} cores"
+    device = torch.cuda.get_device_name() if cuda else f"{_processor_name()}, {os.cpu_count()} cores"
     versions = {"python": platform.python_version(), "arbormax": __version__}
     for package in _PACKAGES:
         try:
@@ -208,7 +207,7 @@ def circumstances(hardware: Hardware) -> dict[str, Any]:
     return {"device": device, "versions": versions}
 
 
-def _processor() -> str:
+def _processor_name() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     return next(
@@ -217,16 +216,16 @@ def _processor() -> str:
     )
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Measures as JSON knows them."""
-    return {name: _number(value) for name, value in values.items()}
+def _to_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Measures as plain numbers for JSON."""
+    return {name: _round(value) for name, value in values.items()}
 
 
-def _number(value: Any) -> Any:
+def _round(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _number(item) for key, item in value.items()}
+        return {str(key): _round(item) for key, item in value.items()}
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, (list, tuple)):
-        return [_number(item) for item in value]
+        return [_round(item) for item in value]
     return round(value, 6) if isinstance(value, float) else value

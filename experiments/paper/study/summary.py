@@ -1,4 +1,4 @@
-"""What the records of a study say: rows of measures, differences of heads with intervals, curves, the headline.
+"""The records of a study, summarised: rows of measures, curves and the headline.
 
 n test items, S seeds.
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 from arbormax.errors import InputError
 from arbormax.studies.crossval import mean_and_std
-from study.choice import course, curves_of
+from study.choice import fold_curves, select_curves
 
 DATASETS = ("trec", "20ng", "r8", "r52")
 ARMS = (
@@ -34,8 +34,8 @@ ARMS = (
     "blend-long",
     "blend-all",
     "svc",
-)  # the order in tables; others come after
-# added when the others had been measured on the test split, which the pages tell where it matters
+)  # the order in tables; other arms follow
+# added after the others were measured on the test split; the results say so
 LATER = frozenset(["bilstm-tuned", "bilstm-smoothed", "minilm-long", "blend-long", "blend-all"])
 HEADS = ("flat", "hierarchical", "shared", "svc")
 
@@ -51,11 +51,11 @@ _NO_MEASURE = {"seed", "fold", "folds", "epochs"}
 
 
 class Paper(NamedTuple):
-    """The test results that Schuurmans & Frasincar (2020) report for their BiLSTM, in points; one run each."""
+    """The test results of the BiLSTM in Schuurmans & Frasincar (2020), in points; one run each."""
 
     flat: Mapping[str, float]
     hierarchical: Mapping[str, float]
-    best_accuracy: float  # "state of the art" then
+    best_accuracy: float  # the state of the art in the paper
 
 
 def _paper(flat: Sequence[float], hierarchical: Sequence[float], best: float) -> Paper:
@@ -73,28 +73,28 @@ PAPER = {
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The records of a study: dataset → records, each with its `file`; a dataset without records has no entry."""
+    """The records of a study: dataset → records, each with its `file`."""
 
     folds: Mapping[str, list[Record]]
     choices: Mapping[str, list[Record]]
     runs: Mapping[str, list[Record]]
 
     def choice(self, dataset: str, arm: str, head: str) -> Record | None:
-        """What cross-validation chose for an arm and head, or None."""
+        """The choice of cross-validation for an arm and head, or None."""
         found = (c for c in self.choices.get(dataset, ()) if (c["arm"], c["head"]) == (arm, head))
         return next(found, None)
 
     def runs_of(self, dataset: str, arm: str, head: str) -> list[Record]:
-        """The measured trainings of an arm and head, by seed."""
+        """The runs of an arm and head on the test split, by seed."""
         found = (r for r in self.runs.get(dataset, ()) if (r["arm"], r["head"]) == (arm, head))
         return sorted(found, key=lambda run: run["seed"])
 
 
 def read_results(folder: Path | str) -> Results:
-    """All records below `folder/<dataset>/{folds,choices,runs}`; every broken file is told in one error."""
+    """All records in `folder/<dataset>/{folds,choices,runs}`; one error lists all invalid files."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder: expected the results of a study, <dataset>/runs/*.json and others")
+        raise InputError(f"{folder} is not a folder; expected the results of a study, such as <dataset>/runs/*.json")
     problems: list[str] = []
     found: dict[str, dict[str, list[Record]]] = {}
     for kind, wanted in _KINDS.items():
@@ -102,11 +102,11 @@ def read_results(folder: Path | str) -> Results:
         for dataset in DATASETS:
             paths = sorted((folder / dataset / kind).glob("*.json"))
             records = [record for path in paths if (record := _read(path, dataset, wanted, folder, problems))]
-            _refuse_twins(records, _ONCE.get(kind), problems)
+            _find_duplicates(records, _ONCE.get(kind), problems)
             if records:
-                found[kind][dataset] = sorted(records, key=_place)
+                found[kind][dataset] = sorted(records, key=_sort_key)
     if problems:
-        raise InputError("\n".join(["these records of the study cannot be used:", *(f"  - {p}" for p in problems)]))
+        raise InputError("\n".join(["invalid records of the study:", *(f"  - {p}" for p in problems)]))
     return Results(**found)
 
 
@@ -115,18 +115,18 @@ def _read(path: Path, dataset: str, wanted: Mapping[str, type], folder: Path, pr
     try:
         record = json.loads(path.read_text("utf-8"))
     except (ValueError, OSError) as error:
-        problems.append(f"{name}: not JSON ({error}); remove it and run that part of the study again")
+        problems.append(f"{name}: not JSON ({error}); remove it to run that part again")
         return None
     if not isinstance(record, dict):
         problems.append(f"{name}: expected one JSON object, found {type(record).__name__}")
         return None
     wrong = [key for key, kind in wanted.items() if not _fits(record.get(key), kind)]
     if wrong:
-        told = ", ".join(f"{key} ({wanted[key].__name__})" for key in wrong)
-        problems.append(f"{name}: missing or of another kind: {told}")
+        fields = ", ".join(f"{key} ({wanted[key].__name__})" for key in wrong)
+        problems.append(f"{name}: missing or wrong type: {fields}")
         return None
     if record["dataset"] != dataset:
-        problems.append(f"{name}: a record of {record['dataset']!r} in the folder of {dataset!r}")
+        problems.append(f"{name}: the dataset is {record['dataset']!r}, but the folder is {dataset!r}")
         return None
     return {**record, "file": name}
 
@@ -138,17 +138,17 @@ def _fits(value: Any, kind: type) -> bool:
     return isinstance(value, kind)
 
 
-def _refuse_twins(records: Sequence[Record], keys: tuple[str, ...] | None, problems: list[str]) -> None:
+def _find_duplicates(records: Sequence[Record], keys: tuple[str, ...] | None, problems: list[str]) -> None:
     first: dict[tuple[Any, ...], str] = {}
     for record in records if keys else ():
         key = tuple(record[name] for name in keys or ())
         if key in first:
-            problems.append(f"{record['file']}: the same {', '.join(keys or ())} as {first[key]}; keep one of the two")
+            problems.append(f"{record['file']}: the same {', '.join(keys or ())} as {first[key]}; remove one of them")
         first.setdefault(key, record["file"])
 
 
-def _place(record: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Where a record stands in lists and tables."""
+def _sort_key(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The position of a record in lists and tables."""
     arm, head = record["arm"], record["head"]
     return (_rank(arm, ARMS), arm, _rank(head, HEADS), head, record.get("seed", 0), record.get("fold", 0))
 
@@ -159,25 +159,25 @@ def _rank(name: str, order: Sequence[str]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One arm and head on a test split, over its seeds."""
+    """The measures of one arm and head on the test split, over its seeds."""
 
     dataset: str
     arm: str
     head: str
     tree: str
     seeds: tuple[int, ...]
-    mean: Mapping[str, float]  # lists such as level_accuracy have an entry for each place: "level_accuracy@1"
+    mean: Mapping[str, float]  # a list such as level_accuracy has one entry per level: "level_accuracy@1"
     std: Mapping[str, float]  # empty for a single seed
-    point: Mapping[str, Any]  # the settings that cross-validation chose
+    point: Mapping[str, Any]  # the selected settings
     epochs: int | float | None
     cv_macro_f1: float | None
-    outdated: bool  # whether cross-validation has chosen other settings since
+    outdated: bool  # whether cross-validation now selects other settings
     vectors: str | None
     devices: tuple[str, ...]
 
     @property
     def levels(self) -> list[float]:
-        """The accuracy at level 1, 2, …"""
+        """The accuracy at levels 1, 2, …"""
         found: list[float] = []
         while (name := f"level_accuracy@{len(found) + 1}") in self.mean:
             found.append(self.mean[name])
@@ -185,9 +185,9 @@ class Row:
 
 
 def rows(results: Results, dataset: str) -> list[Row]:
-    """One row for each arm and head of which there is a run, in the order of the tables."""
+    """One row for each arm and head with a run, in the order of the tables."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    for run in sorted(results.runs.get(dataset, ()), key=_place):
+    for run in sorted(results.runs.get(dataset, ()), key=_sort_key):
         groups[run["arm"], run["head"]].append(run)
     return [_row(runs, results.choice(dataset, arm, head)) for (arm, head), runs in groups.items()]
 
@@ -199,7 +199,7 @@ def _row(runs: Sequence[Record], choice: Record | None) -> Row:
             if run.get(key) != first.get(key):
                 raise InputError(
                     f"{first.get('file')} and {run.get('file')} differ in {key}, {first.get(key)!r} and "
-                    f"{run.get(key)!r}: seeds of one arm and head need the same; run the older one again"
+                    f"{run.get(key)!r}: all seeds of an arm and head need the same value; run the older one again"
                 )
     chosen = first.get("chosen") or {}
     mean, std = mean_and_std([_numbers(run) for run in runs])
@@ -221,7 +221,7 @@ def _row(runs: Sequence[Record], choice: Record | None) -> Row:
 
 
 def _numbers(run: Mapping[str, Any]) -> dict[str, float]:
-    """The measures of a run that are numbers, those inside lists under `name@place` from 1."""
+    """The numeric measures of a run; values of lists are named `name@level`, from 1."""
     numbers: dict[str, float] = {}
     for name, value in run.items():
         if isinstance(value, (int, float)) and not isinstance(value, bool) and name not in _NO_MEASURE:
@@ -233,17 +233,17 @@ def _numbers(run: Mapping[str, Any]) -> dict[str, float]:
 
 
 def headline(results: Results, dataset: str, without: Container[str] = ()) -> Record | None:
-    """The choice with the best cross-validated macro-F1, the first of equals; test results have no say in it."""
-    choices = sorted((c for c in results.choices.get(dataset, ()) if c["arm"] not in without), key=_place)
+    """The choice with the best cross-validated macro-F1, the first of equal ones; test results are not used."""
+    choices = sorted((c for c in results.choices.get(dataset, ()) if c["arm"] not in without), key=_sort_key)
     return max(choices, key=lambda choice: float(choice["macro_f1"]), default=None)
 
 
 class MeanCurve(NamedTuple):
-    """A measure on the held-out folds, epoch by epoch."""
+    """A measure on the held-out folds for each epoch."""
 
     epochs: tuple[int, ...]
     mean: tuple[float, ...]
-    low: tuple[float, ...]  # the worst and the best fold
+    low: tuple[float, ...]  # worst and best fold
     high: tuple[float, ...]
     folds: int
 
@@ -251,16 +251,16 @@ class MeanCurve(NamedTuple):
 def mean_curves(
     results: Results, dataset: str, arm: str, head: str, point: Mapping[str, Any], measure: str = "macro_f1"
 ) -> MeanCurve | None:
-    """The mean over the folds of one setting; as far as all of them came. None without folds."""
-    mine = [r for r in results.folds.get(dataset, ()) if (r["arm"], r["head"]) == (arm, head)]
-    curves = curves_of(mine, point)
+    """The mean over the folds at a point, for the epochs that all folds reached; None without folds."""
+    matching = [r for r in results.folds.get(dataset, ()) if (r["arm"], r["head"]) == (arm, head)]
+    curves = select_curves(matching, point)
     if not curves:
         return None
-    table = course(curves, measure)
+    table = fold_curves(curves, measure)
     mean, low, high = (tuple(column.tolist()) for column in (table.mean(0), table.min(0), table.max(0)))
     return MeanCurve(tuple(range(1, len(mean) + 1)), mean, low, high, len(curves))
 
 
-def arms_of(records: Iterable[Record]) -> list[str]:
-    """The arms of these records, in the order of the tables."""
-    return list(dict.fromkeys(record["arm"] for record in sorted(records, key=_place)))
+def list_arms(records: Iterable[Record]) -> list[str]:
+    """The arms of the records, in the order of the tables."""
+    return list(dict.fromkeys(record["arm"] for record in sorted(records, key=_sort_key)))
