@@ -1,12 +1,13 @@
 """Fill the tables of registered names in the documentation: `python docs/tools/tables.py`.
 
-A table stands between `<!-- table of heads -->` and `<!-- end of table -->`; `tests/test_docs.py` checks that all are
-up to date.
+A table stands between `<!-- table of heads -->` and `<!-- end of table -->`. With `--check`, pages that are out of date
+are listed and not written.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 from arbormax.data.datasets import DATASETS
@@ -67,12 +68,14 @@ def measure_table() -> str:
 
 
 def main() -> None:
-    """Write every page whose tables have changed."""
+    """Write every page whose tables have changed, and print its name."""
+    check = "--check" in sys.argv
     for page in sorted((ROOT / "docs").rglob("*.md")):
         before = page.read_text("utf-8")
         after = fill_tables(before)
         if after != before:
-            page.write_text(after, "utf-8")
+            if not check:
+                page.write_text(after, "utf-8")
             print(page.relative_to(ROOT))
 
 
