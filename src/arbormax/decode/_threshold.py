@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from arbormax.functional.threshold import check_node_log_probs, check_tau, level_best, stop_level
+from arbormax.functional.threshold import check_node_log_probs, check_tau, deepest_node
 from arbormax.taxonomy import Taxonomy
 
 
@@ -28,6 +28,4 @@ def threshold(logp: Tensor, tax: Taxonomy, tau: float = 0.5) -> Tensor:
     [5, 1, 0]
     """
     check_node_log_probs(logp, tax)
-    tau = check_tau(tau)
-    best_BL, nodes_BL = level_best(logp, tax)
-    return nodes_BL.gather(-1, stop_level(best_BL, tau)[..., None]).squeeze(-1)
+    return deepest_node(logp, tax, check_tau(tau))

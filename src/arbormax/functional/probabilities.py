@@ -1,7 +1,7 @@
 """From logits to log-probabilities of nodes and leaves.
 
-B batch, N nodes, M = N - 1 columns, C classes. Inside, nodes come first and the batch last, `_MB`: gathering whole rows
-is what memory is good at. Outside, the last dimension is the nodes.
+B batch, N nodes, M = N - 1 columns, C classes. Internally nodes come first and the batch last, as in `_MB`, because
+gathering whole rows is fast. In arguments and results the nodes are the last dimension.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from arbormax.taxonomy import Taxonomy
 
 
 def sibling_log_softmax(logits: Tensor, tax: Taxonomy) -> Tensor:
-    """(..., M) log-probability of every node given its parent: one softmax per sibling group.
+    """Return the (..., M) log-probabilities of all non-root nodes given their parents: one softmax per sibling group.
 
     `logits` is (..., M), one column per non-root node in node order.
 
@@ -31,9 +31,9 @@ def sibling_log_softmax(logits: Tensor, tax: Taxonomy) -> Tensor:
 
 
 def node_log_probs(logits: Tensor, tax: Taxonomy) -> Tensor:
-    """(..., N) log-probability of every node, the root's being 0, from (..., M) logits.
+    """Return the (..., N) log-probabilities of all nodes, 0 for the root, from (..., M) logits.
 
-    A node's probability is the product of the conditional probabilities on its path.
+    The probability of a node is the product of the conditional probabilities on its path.
     """
     check_width(logits, tax.num_nodes - 1, "one column per non-root node")
     index = tree_index(tax, logits.device)
@@ -42,7 +42,7 @@ def node_log_probs(logits: Tensor, tax: Taxonomy) -> Tensor:
 
 
 def leaf_log_probs(logits: Tensor, tax: Taxonomy) -> Tensor:
-    """(..., C) log-probability of every class, in class order, from (..., M) logits.
+    """Return the (..., C) log-probabilities of all classes, in class order, from (..., M) logits.
 
     >>> from arbormax import Taxonomy
     >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
@@ -56,16 +56,16 @@ def leaf_log_probs(logits: Tensor, tax: Taxonomy) -> Tensor:
 
 
 def flat_node_log_probs(leaf_logits: Tensor, tax: Taxonomy) -> Tensor:
-    """(..., N) log-probability of every node from (..., C) logits or log-probabilities of all classes.
+    """Return the (..., N) log-probabilities of all nodes from (..., C) logits or log-probabilities of all classes.
 
-    An inner node's probability is the sum of its leaves'.
+    The probability of an inner node is the sum over its leaves.
     """
     index = tree_index(tax, leaf_logits.device)
     check_width(leaf_logits, index.num_leaves, "one column per class")
     logp_CB = _nodes_first(leaf_logits).log_softmax(0)
     parts = [logp_CB]
     for fold in index.folds:
-        # What the fold before gave are the inner nodes of the level below; the deepest level has leaves only.
+        # The previous fold computed the inner nodes of the level below; the deepest level has only leaves.
         rows = [logp_CB.index_select(0, fold.classes), *parts[1:][-1:]]
         parts.append(torch.cat([group.logsumexp(1) for group in _grouped(torch.cat(rows), fold.buckets)]))
     logp_MB = torch.cat(parts).index_select(0, index.folds_back)
@@ -73,7 +73,7 @@ def flat_node_log_probs(leaf_logits: Tensor, tax: Taxonomy) -> Tensor:
 
 
 def shared_leaf_logits(logits: Tensor, tax: Taxonomy) -> Tensor:
-    """(..., C) logits of one softmax over all classes, each the sum of the (..., M) logits on the class's path.
+    """Return the (..., C) logits of one softmax over all classes: sums of the (..., M) logits on the paths.
 
     >>> from arbormax import Taxonomy
     >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
@@ -86,14 +86,14 @@ def shared_leaf_logits(logits: Tensor, tax: Taxonomy) -> Tensor:
 
 
 def small_paths(rows_MD: Tensor, index: TreeIndex) -> Tensor | None:
-    """(C, M) 1 on the way to each class, where sums along the paths are best made by a product with it."""
+    """Return the (C, M) matrix with 1 on the path of each class if a product with it is the fastest sum along paths."""
     is_plain = rows_MD.is_cpu and rows_MD.dtype is torch.float32
     # autocast would round the sums
     return index.path_matrix if is_plain and not torch.is_autocast_enabled("cpu") else None
 
 
 def leaf_rows(rows_MD: Tensor, index: TreeIndex) -> Tensor:
-    """(C, D) the sum of the rows on each class's path."""
+    """Return the (C, D) sums of the rows on the path of each class."""
     wide = rows_MD.to(torch.promote_types(rows_MD.dtype, torch.float32))
     if index.leaf_paths is None:
         rows_CD = path_sums(wide, index).index_select(0, index.leaves - 1)
@@ -103,7 +103,7 @@ def leaf_rows(rows_MD: Tensor, index: TreeIndex) -> Tensor:
 
 
 def path_sums(values_MX: Tensor, index: TreeIndex) -> Tensor:
-    """(M, X) the sum of each node's row and those of its ancestors below the root."""
+    """Return the (M, X) sums of the row of each node and the rows of its ancestors below the root."""
     levels = list(torch.split(values_MX, list(index.levels)))
     for depth, lift in enumerate(index.lifts, start=1):
         levels[depth] = levels[depth] + levels[depth - 1].index_select(0, lift)
@@ -117,7 +117,7 @@ def _conditionals(logits_MB: Tensor, index: TreeIndex) -> Tensor:
 
 
 def _grouped(rows: Tensor, buckets: Buckets) -> list[Tensor]:
-    """The rows as one (groups, size, B) tensor per bucket."""
+    """Return the rows as one (groups, size, B) tensor per bucket."""
     if buckets.order is not None:
         rows = rows.index_select(0, buckets.order)
     sizes = [groups * size for groups, size in buckets.shapes]
@@ -127,12 +127,12 @@ def _grouped(rows: Tensor, buckets: Buckets) -> list[Tensor]:
 
 
 def _nodes_first(values: Tensor) -> Tensor:
-    """(X, B) from (..., X), in float32 or wider; a view when the batch was the inner dimension in memory."""
+    """Return (X, B) from (..., X), in float32 or wider; a view if the batch is contiguous in memory."""
     if values.dtype in (torch.float16, torch.bfloat16):
         values = values.float()
     return values.reshape(-1, values.shape[-1]).t().contiguous()
 
 
 def _batch_first(values_XB: Tensor, like: Tensor) -> Tensor:
-    """(..., X) from (X, B), with the leading dimensions of `like`."""
+    """Return (..., X) from (X, B), with the leading dimensions of `like`."""
     return values_XB.t().reshape(*like.shape[:-1], values_XB.shape[0]).contiguous()

@@ -16,7 +16,7 @@ from arbormax.functional.best import top_classes
 from arbormax.functional.checks import Reduction, TargetKind, check_choice, check_width
 from arbormax.functional.index import path_nodes, tree_index
 from arbormax.functional.paths import check_nodes
-from arbormax.functional.threshold import check_tau, level_best, stop_level
+from arbormax.functional.threshold import check_tau, deepest_node
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import HeadRows
 
@@ -144,8 +144,7 @@ class TreeHead(nn.Module, ABC):
     def predict_nodes(self, h: Tensor, tau: float = 0.5) -> Tensor:
         """Return the deepest node with P > tau, (...,): `decode.threshold` applied to `node_log_probs`."""
         tau = check_tau(tau)
-        best_BL, nodes_BL = level_best(self.node_log_probs(h), self.taxonomy)
-        return nodes_BL.gather(-1, stop_level(best_BL, tau).unsqueeze(-1)).squeeze(-1)
+        return deepest_node(self.node_log_probs(h), self.taxonomy, tau)
 
     @property
     def searches(self) -> bool:

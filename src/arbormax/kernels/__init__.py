@@ -46,7 +46,7 @@ def _triton_obstacle(h: Tensor, rows: Tensor, tree: PathTree) -> str | None:
         return "'triton' needs a C compiler and an NVIDIA GPU of compute capability 8 or more"
     if h.dtype not in _DTYPES or rows.dtype not in _DTYPES:
         return f"'triton' computes in float32, bfloat16 or float16, found {h.dtype} and {rows.dtype}"
-    if tree.levels > _LEVELS or tree.max_width > _WIDTH:
+    if len(tree.widths) > _LEVELS or max(tree.widths) > _WIDTH:  # a compiler cannot trace the properties of a tuple
         return f"'triton' supports trees of up to {_LEVELS} levels and {_WIDTH:,} siblings"
     return None
 

@@ -17,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from arbormax.kernels.forward_triton import Operands, is_feature, load_tile, tile_logits
+from arbormax.kernels.gpu import ceil_div, next_power_of_2
 from arbormax.kernels.path_tree import PathTree
 from arbormax.kernels.plan_triton import SEGMENT_FIELDS, TILE_FIELDS, Plan, part_index, segment_length
 
@@ -29,7 +30,7 @@ class RowGradients(NamedTuple):
     """The gradients of rows and bias: of all rows, or of those on the paths."""
 
     ends: Any  # (tiles,) where the rows of each tile end, for rows on the paths; None: all rows
-    index: Any  # (R,) out: which rows, for rows on the paths
+    row_ids: Any  # (R,) out: which rows, for rows on the paths
     rows: Any  # (M, D) or (R, D) out
     bias: Any  # (M,) or (R,) out
 
@@ -93,7 +94,7 @@ def compute_rows(
     segments = len(plan.segments) // SEGMENT_FIELDS.value
     if not segments:
         return
-    blocks, widths = triton.cdiv(h.shape[1], shape["BLOCK_D"]), triton.cdiv(tree.max_width, shape["WIDTH"])
+    blocks, widths = ceil_div(h.shape[1], shape["BLOCK_D"]), ceil_div(tree.max_width, shape["WIDTH"])
     _backward_rows[(min(segments, _SEGMENT_PROGRAMS), blocks, widths)](
         h, plan.only("order", "segments", "found"), logits, parts, out, len(h), tree.num_cells, tree.max_width, **shape
     )
@@ -105,7 +106,7 @@ def add_parts(features: Tensor, of_h: Tensor, plan: Plan, parts: Parts, out: Row
     _add_parts[(items + groups * _GROUP_PROGRAMS,)](
         features, of_h, plan.only("order", "nodes", "shared", "found"), parts, out, items, tree.levels, tree.max_width,
         SEGMENT=segment_length(tree), PROGRAMS=_GROUP_PROGRAMS, D=width,
-        BLOCK_D=min(1024, triton.next_power_of_2(width)), num_warps=4,
+        BLOCK_D=min(1024, next_power_of_2(width)), num_warps=4,
     )  # fmt: skip
 
 
@@ -187,7 +188,7 @@ def _backward_features(
                 sums += tl.sum(low.to(tl.float32), 0)
             if out.ends is not None:
                 goal = tl.load(out.ends + tile) - size + column
-                tl.store(out.index + goal, (start + column).to(tl.int64), mask=column < size)
+                tl.store(out.row_ids + goal, (start + column).to(tl.int64), mask=column < size)
             tl.store(out.bias + goal, sums, mask=column < size)
         out_ptr = features_ptr + (level.to(tl.int64) * items + item)[:, None] * D
         # Loops without branches, which the compiler can overlap.
@@ -307,7 +308,7 @@ def _backward_rows(
                 if tl.program_id(1) == 0:
                     tl.store(out.bias + goal, of_bias, mask=is_row)
                     if out.ends is not None:
-                        tl.store(out.index + goal, (start + column).to(tl.int64), mask=is_row)
+                        tl.store(out.row_ids + goal, (start + column).to(tl.int64), mask=is_row)
 
 
 @triton.jit(do_not_specialize=["items", "levels", "widest"])
@@ -352,7 +353,7 @@ def _add_parts(
                     total += tl.load(parts.bias + part)
                 tl.store(out.bias + goal + column, total)
                 if out.ends is not None:
-                    tl.store(out.index + goal + column, (start + column).to(tl.int64))
+                    tl.store(out.row_ids + goal + column, (start + column).to(tl.int64))
 
 
 @triton.jit

@@ -52,3 +52,18 @@ def allows_tf32() -> bool:
     if hasattr(matmul, "fp32_precision"):  # from torch 2.9 on; reading allow_tf32 may raise there
         return bool(matmul.fp32_precision == "tf32")
     return bool(matmul.allow_tf32)
+
+
+# Triton's functions of these names may run in kernels, too, which makes them slow on the host.
+def ceil_div(number: int, divisor: int) -> int:
+    """Return the quotient, rounded up."""
+    return -(-number // divisor)
+
+
+def next_power_of_2(number: int) -> int:
+    """Return the smallest power of 2 that is not smaller.
+
+    >>> next_power_of_2(1), next_power_of_2(16), next_power_of_2(17)
+    (1, 16, 32)
+    """
+    return 1 << (number - 1).bit_length() if number > 1 else 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -23,7 +22,7 @@ from arbormax.kernels.backward_triton import (
     compute_rows,
 )
 from arbormax.kernels.forward_triton import Operands, Softmaxes, compute_softmaxes, sum_losses
-from arbormax.kernels.gpu import allows_tf32, on_device_of_first, shared_memory
+from arbormax.kernels.gpu import allows_tf32, ceil_div, next_power_of_2, on_device_of_first, shared_memory
 from arbormax.kernels.path_torch import Gradients
 from arbormax.kernels.path_tree import PathTree
 from arbormax.kernels.plan_triton import (
@@ -63,10 +62,10 @@ def log_probs(
     if not items:
         return *out, torch.zeros(sum(plan_sizes(0, tree, sparse)), dtype=plan_type, device=h.device)
     operands = Operands(h, rows, bias, offset).contiguous()
-    buffer = make_plan(node, tree, sparse, logp, mean)
+    buffer, plan = make_plan(node, tree, sparse, logp, mean)
     dtype = _operand_type(h, rows)
     shape = _shape(h, tree, FORWARD, dtype) | {"IS_WIDE": is_wide(tree), "DTYPE": dtype, "CUT": _cut(h, dtype)}
-    compute_softmaxes(operands, split_plan(buffer, items, tree, sparse), out, shape)
+    compute_softmaxes(operands, plan, out, shape)
     return *out, buffer
 
 
@@ -111,11 +110,11 @@ def gradients(
 ) -> Gradients:
     """Return what `path_torch.gradients` returns."""
     items, width = h.shape
-    operands, plan = Operands(h, rows, bias, offset).contiguous(), split_plan(buffer, items, tree, sparse)
+    operands, plan = Operands(h, rows, bias, offset).contiguous(), split_plan(buffer, plan_sizes(items, tree, sparse))
     out = _allocate_rows(operands, plan, sparse)
     of_h = torch.empty_like(operands.h)
     if not items:
-        return Gradients(of_h, out.index, out.rows, out.bias)
+        return Gradients(of_h, out.row_ids, out.rows, out.bias)
     dtype = _operand_type(h, rows)
     factor = dtype if dtype is tl.bfloat16 else tl.float32
     halves, stored_type = (2, h.dtype) if dtype is tl.bfloat16 else (1, torch.float32)
@@ -123,7 +122,7 @@ def gradients(
     values = h.new_empty(halves * items * tree.num_cells + WIDTH, dtype=stored_type)
     logits = LogitGradients(tree.cells, values)
     features = torch.empty((tree.levels, items, width), dtype=torch.float32, device=h.device)
-    count = 2 * triton.cdiv(items, segment_length(tree)) * tree.levels * tree.max_width if len(plan.shared) else 0
+    count = 2 * ceil_div(items, segment_length(tree)) * tree.levels * tree.max_width if len(plan.shared) else 0
     parts = Parts(*(torch.empty(size, dtype=torch.float32, device=h.device) for size in ((count, width), (count,))))
     shape = _shape(h, tree, FEATURES, factor) | {"IS_WIDE": is_wide(tree), "DTYPE": dtype, "CUT": _cut(h, dtype)}
     # The logits must equal those of the forward pass to the last bit, and rounding depends on the blocks.
@@ -133,7 +132,7 @@ def gradients(
     shape = _shape(h, tree, ROWS, factor) | {"TILE": tile, "FACTOR": factor}
     compute_rows(operands.h, plan, logits, parts, out, tree, shape)
     add_parts(features, of_h, plan, parts, out, tree)
-    return Gradients(of_h, out.index, out.rows, out.bias)
+    return Gradients(of_h, out.row_ids, out.rows, out.bias)
 
 
 def _allocate_rows(operands: Operands, plan: Plan, sparse: bool) -> RowGradients:
@@ -173,9 +172,9 @@ def _shape(h: Tensor, tree: PathTree, config: tuple[int, int, int], dtype: tl.dt
         block, stages = block // 2, min(stages, 3)
     return {
         "D": width,
-        "BLOCK_D": max(16, min(block, triton.next_power_of_2(width))),
+        "BLOCK_D": max(16, min(block, next_power_of_2(width))),
         "TILE": TILE,
-        "WIDTH": max(16, min(WIDTH, triton.next_power_of_2(tree.max_width))),
+        "WIDTH": max(16, min(WIDTH, next_power_of_2(tree.max_width))),
         "PRECISION": "tf32" if h.dtype is torch.float32 and allows_tf32() else "tf32x3",
         "num_warps": warps,
         "num_stages": stages,

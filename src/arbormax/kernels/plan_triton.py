@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from arbormax.kernels.gpu import ceil_div, next_power_of_2
 from arbormax.kernels.path_tree import PathTree
 
 TILE = 16  # items of a tile
@@ -70,12 +71,12 @@ def is_wide(tree: PathTree) -> bool:
 
 def segment_length(tree: PathTree) -> int:
     """Return the items of a segment: more for wide groups, which many programs share and whose parts are large."""
-    return _SEGMENT * -(-tree.max_width // WIDTH)
+    return _SEGMENT * ceil_div(tree.max_width, WIDTH)
 
 
 def plan_sizes(items: int, tree: PathTree, sparse: bool) -> list[int]:
     """Return the sizes of the parts of a plan, in int32."""
-    programs, most_groups = triton.cdiv(items, _BLOCK), items if is_wide(tree) else items // (TILE + 1)
+    programs, most_groups = ceil_div(items, _BLOCK), items if is_wide(tree) else items // (TILE + 1)
     tiles = programs * sum(min(items, _BLOCK, groups + _BLOCK // TILE) if groups else 0 for groups in tree.groups)
     length, level_groups = segment_length(tree), [groups for groups in tree.groups if groups]
     segments = sum(min(most_groups, groups) + items // length for groups in level_groups)
@@ -94,24 +95,28 @@ def plan_sizes(items: int, tree: PathTree, sparse: bool) -> list[int]:
     ]
 
 
-def split_plan(buffer: Tensor, items: int, tree: PathTree, sparse: bool) -> Plan:
+def split_plan(buffer: Tensor, sizes: list[int]) -> Plan:
     """Return the parts of a plan that is stored in one tensor."""
-    *parts, visited = torch.split(buffer, plan_sizes(items, tree, sparse))
+    *parts, visited = torch.split(buffer, sizes)
     return Plan(*parts, visited.view(torch.int8) if len(visited) else None)
 
 
-def make_plan(node: Tensor, tree: PathTree, sparse: bool, logp: Tensor, mean: Tensor) -> Tensor:
-    """Return the plan of (B,) target nodes in one tensor; `logp` and `mean` (B, K) become 0 where there is no step."""
+def make_plan(node: Tensor, tree: PathTree, sparse: bool, logp: Tensor, mean: Tensor) -> tuple[Tensor, Plan]:
+    """Return the plan of (B,) target nodes, in one tensor and its parts.
+
+    `logp` and `mean` (B, K) become 0 where there is no step.
+    """
     items = len(node)
-    buffer = torch.zeros(sum(plan_sizes(items, tree, sparse)), dtype=torch.int32, device=node.device)
-    plan = split_plan(buffer, items, tree, sparse)
+    sizes = plan_sizes(items, tree, sparse)
+    buffer = torch.zeros(sum(sizes), dtype=torch.int32, device=node.device)
+    plan = split_plan(buffer, sizes)
     position = _sort(node, tree, plan.order)
-    nodes = TreeNodes(*(getattr(tree, name) for name in TreeNodes._fields))
-    _list_tiles[(tree.levels, triton.cdiv(items, _BLOCK))](
+    nodes = TreeNodes(tree.parent, tree.depth, tree.group_start, tree.group_size, tree.first, tree.after, tree.counts)
+    _list_tiles[(tree.levels, ceil_div(items, _BLOCK))](
         plan, position, node, nodes, logp, mean, items, tree.levels,
         TILE=TILE, SEGMENT=segment_length(tree), BLOCK=_BLOCK, IS_WIDE=is_wide(tree), num_warps=8,
     )  # fmt: skip
-    return buffer
+    return buffer, plan
 
 
 def find_nodes(target: Tensor, leaves: Tensor | None, limit: int, ignored: int) -> Tensor:
@@ -121,7 +126,7 @@ def find_nodes(target: Tensor, leaves: Tensor | None, limit: int, ignored: int) 
     """
     node = torch.empty_like(target)
     if len(target):
-        grid = (triton.cdiv(len(target), 1024),)
+        grid = (ceil_div(len(target), 1024),)
         _find_nodes[grid](target, leaves, node, len(target), limit, ignored, BLOCK=1024)
     return node
 
@@ -134,8 +139,8 @@ def _sort(node: Tensor, tree: PathTree, order: Tensor) -> Tensor:
         order.copy_(at)
         return position
     position = torch.empty_like(order)
-    _sort_by_counting[(triton.cdiv(items, 16),)](
-        node, tree.first, order, position, items, OWN=16, BLOCK=max(16, min(2048, triton.next_power_of_2(items))),
+    _sort_by_counting[(ceil_div(items, 16),)](
+        node, tree.first, order, position, items, OWN=16, BLOCK=max(16, min(2048, next_power_of_2(items))),
         num_warps=8,
     )  # fmt: skip
     return position

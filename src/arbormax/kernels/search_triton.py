@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
 
-from arbormax.kernels.gpu import on_device_of_first
+from arbormax.kernels.gpu import next_power_of_2, on_device_of_first
 from arbormax.kernels.path_tree import SearchTree
 
 MAX_CHILDREN, MAX_RESULTS, MAX_LEVELS = 256, 16, 32  # larger searches are left to torch
@@ -67,7 +67,7 @@ def best_leaves(
     """
     items, width = h.shape
     h, rows, bias = h.contiguous(), rows.contiguous(), None if bias is None else bias.contiguous()
-    siblings, top = max(16, triton.next_power_of_2(tree.max_children)), tree.root_children
+    siblings, top = max(16, next_power_of_2(tree.max_children)), tree.root_children
     out = Results(
         torch.empty((items, k), dtype=torch.float32, device=h.device),
         torch.empty((items, k), dtype=torch.int64, device=h.device),
@@ -78,8 +78,8 @@ def best_leaves(
     order = at_root.argmax(1).argsort() if items > _UNSORTED else None
     _search[(items,)](
         Operands(h, rows, bias, at_root, order), Nodes(*tree[:3]), out, most_nodes, top,
-        K=k, SLOTS=max(4, triton.next_power_of_2(k)), LEVELS=triton.next_power_of_2(tree.levels), D=width,
-        BLOCK_D=min(_BLOCK, triton.next_power_of_2(width)), WIDTH=siblings, num_warps=_WARPS[max(128, siblings)],
+        K=k, SLOTS=max(4, next_power_of_2(k)), LEVELS=next_power_of_2(tree.levels), D=width,
+        BLOCK_D=min(_BLOCK, next_power_of_2(width)), WIDTH=siblings, num_warps=_WARPS[max(128, siblings)],
     )  # fmt: skip
     return out
 
