@@ -1,10 +1,16 @@
-"""Cases of the Triton kernels of the loss, run by test_paths_triton.py with the interpreter or on a GPU."""
+"""Cases of the Triton kernels of the loss, run by test_paths_triton.py with the interpreter or on a GPU.
+
+With the interpreter some cases are slow and not part of the usual suite. On a GPU without pytest:
+
+    PYTHONPATH=src:tests python tests/without_pytest.py tests/functional/{triton,search}_cases.py
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import textwrap
+from itertools import product
 
 import pytest
 import torch
@@ -28,6 +34,12 @@ TREES = {
 IMPLS = ("triton", "torch")
 BOUNDS = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 DTYPES = list(BOUNDS) if DEVICE == "cuda" else [torch.float32, torch.float16]  # the interpreter's bfloat16 dot is wrong
+
+
+def cases(fast, slow):
+    """Return the cases of a test, with those marked that the interpreter is too slow for."""
+    marks = [] if DEVICE == "cuda" else [pytest.mark.slow]
+    return [*fast, *(pytest.param(*case, marks=marks) for case in slow)]
 
 
 def found(tax, impl, dtype, *, batch=37, features=20, kind="class", seed=0, bias=True, labels=None, **options):
@@ -54,10 +66,20 @@ def assert_alike(first, second, bound):
         assert float((one - other).norm()) <= bound * max(float(other.norm()), 1e-6)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("kind", ["class", "node"])
-@pytest.mark.parametrize("tree", TREES)
+FAST_VALUES = [
+    ("even", "class", False, DTYPES[0]),
+    ("uneven", "node", True, DTYPES[0]),
+    ("wide", "class", True, DTYPES[1]),
+    ("bushy", "node", False, DTYPES[1]),
+    ("flat", "class", False, DTYPES[0]),
+]
+ALL_VALUES = product(TREES, ("class", "node"), (False, True), DTYPES)
+
+
+@pytest.mark.parametrize(
+    ("tree", "kind", "sparse", "dtype"),
+    cases(FAST_VALUES, [case for case in ALL_VALUES if case not in FAST_VALUES]),
+)
 def test_values_and_gradients_are_those_of_torch(tree, kind, sparse, dtype):
     tax = TREES[tree]
     ours, of_rows = found(tax, "triton", dtype, kind=kind, sparse=sparse, label_smoothing=0.1)
@@ -68,19 +90,45 @@ def test_values_and_gradients_are_those_of_torch(tree, kind, sparse, dtype):
         assert torch.equal(of_rows._indices().cpu(), reference._indices().cpu())  # rising, each once
 
 
+OPTIONS = [
+    {"gamma": 2.0},
+    {"log_priors": True},
+    {"bias": False},
+    {"features": 150, "batch": 3},
+    {"batch": 1},
+    {"batch": 90},
+]
+
+
 @pytest.mark.parametrize(
-    "options",
-    [{"gamma": 2.0}, {"log_priors": True}, {"bias": False}, {"features": 150, "batch": 3}, {"batch": 1}, {"batch": 90}],
+    ("options", "sparse"),
+    cases(
+        [(options, place % 2 == 1) for place, options in enumerate(OPTIONS)],
+        [(o, i % 2 == 0) for i, o in enumerate(OPTIONS)],
+    ),
 )
-@pytest.mark.parametrize("sparse", [False, True])
 def test_options_give_what_they_give_with_torch(options, sparse):
     ours, theirs = (found(TREES["uneven"], impl, torch.float32, sparse=sparse, **options)[0] for impl in IMPLS)
     assert_alike(ours, theirs, 2e-6)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize(("kind", "ignored"), [("class", -100), ("class", 2), ("node", 0), ("node", 7)])
+FAST_SUMS = [
+    ("class", -100, "mean", False),
+    ("class", 2, "sum", True),
+    ("node", 0, "mean", True),
+    ("node", 7, "sum", False),
+]
+ALL_SUMS = [
+    (kind, ignored, reduction, sparse)
+    for kind, ignored in (("class", -100), ("class", 2), ("node", 0), ("node", 7))
+    for reduction, sparse in product(("mean", "sum"), (False, True))
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ignored", "reduction", "sparse"),
+    cases(FAST_SUMS, [case for case in ALL_SUMS if case not in FAST_SUMS]),
+)
 def test_the_usual_loss_counts_what_torch_counts(kind, ignored, reduction, sparse):
     tax, draw = TREES["uneven"], torch.Generator().manual_seed(0)
     parts = [torch.randn(3, 5, 8, generator=draw), torch.randn(tax.num_nodes - 1, 8, generator=draw)]
@@ -98,8 +146,9 @@ def test_the_usual_loss_counts_what_torch_counts(kind, ignored, reduction, spars
         torch.testing.assert_close(*ways, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("batch", [12, 90])  # of one tile, and of several
+@pytest.mark.parametrize(  # groups of one tile, and of several
+    ("batch", "sparse"), cases([(12, True), (90, False)], [(12, False), (90, True)])
+)
 def test_an_ignored_item_may_be_no_number(batch, sparse, monkeypatch):
     monkeypatch.setattr(plan_triton, "_SEGMENT", 32)
     tax, draw = TREES["uneven"], torch.Generator().manual_seed(0)
@@ -140,8 +189,14 @@ def test_a_part_of_a_wide_group_may_have_no_chance():
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize(("tree", "shared"), [("bushy", 400), ("even", 300), ("even", 513), ("wide", 1100)])
+SHARED = [("bushy", 400), ("even", 300), ("even", 513), ("wide", 1100)]
+FAST_SHARED = [("even", 300, False), ("bushy", 400, True), ("wide", 1100, True)]
+
+
+@pytest.mark.parametrize(
+    ("tree", "shared", "sparse"),
+    cases(FAST_SHARED, [case for tree in SHARED for s in (False, True) if (case := (*tree, s)) not in FAST_SHARED]),
+)
 def test_groups_that_much_of_the_batch_shares(tree, shared, sparse, monkeypatch):
     tax = TREES[tree]
     if DEVICE == "cpu":  # the interpreter is slow
@@ -150,7 +205,7 @@ def test_groups_that_much_of_the_batch_shares(tree, shared, sparse, monkeypatch)
     labels = [at * 7 % 3 + 10 for at in range(shared)] + [at % tax.num_leaves for at in range(20)]
     if tree == "bushy":  # and another, whose first part and the last of the former begin close together
         labels += [at % 3 + 40 for at in range(shared)]
-    for dtype in DTYPES:
+    for dtype in DTYPES if DEVICE == "cuda" else DTYPES[:1]:
         (ours, at), (theirs, _) = (found(tax, impl, dtype, labels=labels, sparse=sparse) for impl in IMPLS)
         assert_alike(ours, theirs, BOUNDS[dtype])
         again, _ = found(tax, "triton", dtype, labels=labels, sparse=sparse)
@@ -207,7 +262,7 @@ def test_a_small_head_goes_by_the_kernels_if_told_to():
 
 
 @pytest.mark.parametrize(
-    ("tree", "sparse", "counted"), [("even", True, 1 << 13), ("even", True, 9), ("bushy", False, 9)]
+    ("tree", "sparse", "counted"), cases([("even", True, 9)], [("even", True, 1 << 13), ("bushy", False, 9)])
 )
 def test_a_batch_may_be_larger_than_what_a_program_of_the_plan_looks_at(tree, sparse, counted, monkeypatch):
     monkeypatch.setattr(plan_triton, "_COUNTED", counted)  # items that are sorted by counting
@@ -219,8 +274,13 @@ def test_a_batch_may_be_larger_than_what_a_program_of_the_plan_looks_at(tree, sp
         assert torch.equal(of_rows._indices().cpu(), reference._indices().cpu())
 
 
-@pytest.mark.parametrize("shared", [15, 16, 17, 18, 33])
-@pytest.mark.parametrize("tree", ["even", "wide"])
+@pytest.mark.parametrize(
+    ("tree", "shared"),
+    cases(
+        [("even", 16), ("even", 17), ("wide", 17)],
+        [*(("even", n) for n in (15, 18, 33)), *(("wide", n) for n in (15, 16, 18, 33))],
+    ),
+)
 def test_as_many_items_as_a_tile_has_share_a_group(tree, shared):
     tax = TREES[tree]
     alike = [tax.num_leaves - 1] * shared  # and some more, each elsewhere
@@ -266,9 +326,13 @@ def test_gradients_of_large_logits_are_as_exact_as_others(scale, dtype):
     assert_alike([part.grad.cpu().double() for part in ours], [part.grad for part in exact], BOUNDS[dtype])
 
 
-@pytest.mark.parametrize("features", [256, 768])
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("dtype", DTYPES)
+FAST_ERRORS = [(dtype, True, 256) for dtype in DTYPES]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bias", "features"),
+    cases(FAST_ERRORS, [case for case in product(DTYPES, (True, False), (256, 768)) if case not in FAST_ERRORS]),
+)
 def test_its_error_is_no_larger_than_the_references(dtype, bias, features):
     tax, draw = TREES["even"], torch.Generator().manual_seed(0)
     tree, batch, rows = path_tree(tax, torch.device(DEVICE)), 4096 if DEVICE == "cuda" else 100, tax.num_nodes - 1
