@@ -95,14 +95,14 @@ def test_nothing_passes_a_threshold_of_one_even_where_rounding_says_more_than_on
 
 
 @pytest.mark.parametrize("tau", [-0.1, 1.1, math.nan, "high", None])
-def test_a_threshold_that_is_no_probability_is_refused(tau):
+def test_a_threshold_outside_0_to_1_is_refused(tau):
     with pytest.raises(OptionError, match="from 0 to 1"):
         decode.threshold(rows([1.0, 0.6, 0.4, 0.3, 0.3, 0.4]), TREE, tau)
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_a_wrong_input_is_told_what_was_expected(decoder):
-    with pytest.raises(InputError, match=r"shape \(\.\.\., 6\), found shape \(2, 7\)"):
+def test_the_error_for_a_wrong_input_says_what_was_expected(decoder):
+    with pytest.raises(InputError, match=r"shape \(\.\.\., 6\), found the shape \(2, 7\)"):
         decoder(torch.zeros(2, 7), TREE)
     with pytest.raises(InputError, match=r"3 is the number of classes.*head\.node_log_probs"):
         decoder(torch.zeros(2, 3), TREE)
@@ -171,5 +171,5 @@ def test_on_a_gpu_the_nodes_are_the_same_and_stay_there(decoder):
 @pytest.mark.parametrize("decoder", [decode.leaf, decode.greedy, decode.threshold])
 def test_probabilities_and_logits_are_refused(decoder):
     tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
-    with pytest.raises(InputError, match="no logits or probabilities"):
+    with pytest.raises(InputError, match="logits and probabilities are not accepted"):
         decoder(torch.tensor([[1.0, 0.6, 0.4, 0.3, 0.3, 0.4]]), tax)

@@ -1,4 +1,4 @@
-"""Cases of the Triton kernel that finds the best leaves, run by test_paths_triton.py as those of the loss are."""
+"""Cases of the Triton kernel that searches for the best leaves, run by test_paths_triton.py."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from arbormax.heads.base import TreeHead
 from arbormax.kernels import search_triton
 from arbormax.kernels.path_tree import SearchTree
 
-# the interpreter takes seconds for an item
-DESCENTS = [
+# The interpreter takes seconds for one item.
+SEARCHES = [
     ("even", 1.0, True),
     ("even", 0.0, False),
     ("uneven", 20.0, True),
@@ -21,7 +21,7 @@ DESCENTS = [
     ("flat", 20.0, True),
 ]
 if DEVICE == "cuda":
-    DESCENTS = [(tree, scale, bias) for tree in TREES for scale in (0.0, 1.0, 20.0) for bias in (True, False)]
+    SEARCHES = [(tree, scale, bias) for tree in TREES for scale in (0.0, 1.0, 20.0) for bias in (True, False)]
 
 
 def search_tree(tax):
@@ -30,11 +30,11 @@ def search_tree(tax):
     return SearchTree(*nodes, tax.depth, int(tax.num_children.max()), int(tax.num_children[0]))
 
 
-@pytest.mark.parametrize(("tree", "scale", "bias"), DESCENTS)
-def test_the_descent_finds_the_best_leaves(tree, scale, bias, monkeypatch):
+@pytest.mark.parametrize(("tree", "scale", "bias"), SEARCHES)
+def test_the_search_finds_the_best_leaves(tree, scale, bias, monkeypatch):
     tax, items = TREES[tree], 9 if DEVICE == "cuda" else 2
     if bias:
-        monkeypatch.setattr(search_triton, "_UNSORTED", 1)  # so that they are put in order
+        monkeypatch.setattr(search_triton, "_UNSORTED", 1)  # so that the items are sorted
     torch.manual_seed(3)
     head = am.HierarchicalSoftmax(20, tax, init="torch", bias=bias, device=DEVICE)
     with torch.no_grad():
@@ -49,10 +49,10 @@ def test_the_descent_finds_the_best_leaves(tree, scale, bias, monkeypatch):
     clear = (expected_logp.diff(dim=1).abs() > 1e-4).all(1)
     assert torch.equal(classes[clear], expected[clear])
     if scale == 0.0 and not bias and tree in ("even", "bushy", "flat"):
-        assert torch.equal(classes, expected)  # all alike: by class order
+        assert torch.equal(classes, expected)  # all equal: in class order
 
 
-def test_a_descent_that_would_open_too_much_says_so():
+def test_a_search_that_expands_too_many_nodes_stays_open():
     tax = TREES["even"]
     h, rows = torch.zeros(2, 16, device=DEVICE), torch.zeros(tax.num_nodes - 1, 16, device=DEVICE)
     *_, is_open = search_triton.best_leaves(h, rows, None, search_tree(tax), 2, 3)
@@ -60,7 +60,7 @@ def test_a_descent_that_would_open_too_much_says_so():
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's numpy
-def test_the_descent_is_never_sure_of_what_is_no_number():
+def test_a_search_with_nan_stays_open():
     tax = TREES["even"]
     h, rows = torch.randn(3, 16, device=DEVICE), torch.randn(tax.num_nodes - 1, 16, device=DEVICE)
     h[1, 2], h[2, 0] = torch.nan, torch.inf

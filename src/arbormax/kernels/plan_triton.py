@@ -24,6 +24,7 @@ TILE = 16  # items of a tile
 WIDTH = 128  # rows of a sibling group that are read together
 _BLOCK = 256  # items for one program of the plan
 _COUNTED = 1 << 13  # up to this many items are sorted by counting
+_COUNT_BLOCK = 2048  # items that are counted together
 _CLEAR_WIDTH = 32  # from this mean size of a sibling group on, rows without gradients are cleared group by group
 _SEGMENT = 256  # items of a segment, at least
 
@@ -140,7 +141,7 @@ def _sort(node: Tensor, tree: PathTree, order: Tensor) -> Tensor:
         return position
     position = torch.empty_like(order)
     _sort_by_counting[(ceil_div(items, 16),)](
-        node, tree.first, order, position, items, OWN=16, BLOCK=max(16, min(2048, next_power_of_2(items))),
+        node, tree.first, order, position, items, OWN=16, BLOCK=max(16, min(_COUNT_BLOCK, next_power_of_2(items))),
         num_warps=8,
     )  # fmt: skip
     return position
