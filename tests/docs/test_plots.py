@@ -55,7 +55,7 @@ def test_the_entries_of_a_legend_do_not_overlap():
         assert next_y >= y + 20 or next_x > x + 30 + 6 * min(len(name), 40)
 
 
-def test_the_dot_stands_on_the_line():
+def test_the_dot_is_on_the_line():
     root = parse(curves_svg({"a": Curve([1, 2, 4], [0.0, 1.0, 0.0], mark=3)}))
     (line,) = [
         path.get("d")
@@ -81,7 +81,7 @@ def test_any_numbers_are_drawn_inside_the_picture(points):
     assert_inside(parse(intervals_svg([Interval(str(x), "g", y, min(x, y), max(x, y)) for x, y in points])))
 
 
-def test_panels_share_one_legend_and_the_look_of_a_name():
+def test_panels_share_one_legend_and_the_style_of_each_name():
     panels = {"TREC": {"flat": RISING, "tree": RISING}, "R52": {"tree": RISING}, "R8": {"flat": RISING}}
     root = parse(panels_svg(panels, "Three", columns=2))
     for name in ("flat", "tree", "TREC", "R52", "R8", "Three"):
@@ -108,7 +108,7 @@ def test_panels_share_one_legend_and_the_look_of_a_name():
         (Curve(["one"], [0.1]), "expected numbers"),
     ],
 )
-def test_a_bad_curve_is_named_with_its_fault(curve, message):
+def test_the_error_for_an_invalid_curve_names_it(curve, message):
     with pytest.raises(InputError, match=rf"curve 'bad'.*{message}"):
         curves_svg({"good": RISING, "bad": curve})
     with pytest.raises(InputError, match=rf"curve 'bad' of panel 'P'.*{message}"):
@@ -128,7 +128,7 @@ def test_nothing_to_draw_is_an_error():
         panels_svg({"TREC": {"flat": RISING}}, columns=0)
 
 
-def test_intervals_stand_below_the_names_of_their_groups():
+def test_intervals_are_listed_below_the_names_of_their_groups():
     root = parse(intervals_svg([ROWS[0], ROWS[2], ROWS[1]], "Forest", x="points of F1"))
     assert names(root, "strong") == ["TREC", "R52"]
     order = [name for name in names(root) if name in {"TREC", "R52"} or "flat" in name]
@@ -137,14 +137,14 @@ def test_intervals_stand_below_the_names_of_their_groups():
     assert_inside(root)
 
 
-def test_an_interval_that_holds_zero_has_a_hollow_dot():
+def test_an_interval_that_contains_zero_has_a_hollow_dot():
     root = parse(intervals_svg(ROWS))
     assert [dot.get("class") for dot in root.iter(SVG + "circle")] == ["dot c0", "ring c4", "dot c1"]
     assert any(name.startswith("hollow") for name in names(root))
     assert not any(name.startswith("hollow") for name in names(parse(intervals_svg(ROWS[:1]))))
 
 
-def test_a_bad_interval_is_named_with_its_fault():
+def test_the_error_for_an_invalid_interval_names_it():
     with pytest.raises(InputError, match="interval 'a' of 'G': low, 2, is above high, 1"):
         intervals_svg([Interval("a", "G", 1.5, 2.0, 1.0)])
     with pytest.raises(InputError, match="interval 'a': found nan"):

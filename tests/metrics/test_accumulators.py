@@ -68,7 +68,7 @@ EVERY_KIND = pytest.mark.parametrize("kind", range(len(every_kind())))
 
 @examples
 @given(st.data())
-def test_batches_split_in_any_way_give_exactly_what_one_call_gives(data):
+def test_any_split_into_batches_gives_the_result_of_one_call(data):
     tax, true, pred = data.draw(judged_trees())
     logp = data.draw(log_probs(tax, len(true)))
     nodes, curve = metrics.NodeMetrics(tax), metrics.OperatingCurve(tax, TAUS)
@@ -91,7 +91,7 @@ def test_order_does_not_matter(kind):
 
 
 @EVERY_KIND
-def test_reset_forgets(kind):
+def test_reset_clears_the_state(kind):
     metric, batch, expected = every_kind()[kind]
     metric.update(*batch(slice(2, 5)))
     metric.reset()
@@ -100,7 +100,7 @@ def test_reset_forgets(kind):
 
 
 @EVERY_KIND
-def test_forward_gives_the_batch_and_keeps_the_rest(kind):
+def test_forward_returns_the_value_of_the_batch_and_accumulates(kind):
     metric, batch, expected = every_kind()[kind]
     alone = every_kind()[kind][0]
     metric.update(*batch(slice(0, 3)))
@@ -110,7 +110,7 @@ def test_forward_gives_the_batch_and_keeps_the_rest(kind):
 
 
 @EVERY_KIND
-def test_a_clone_and_a_pickle_go_on_on_their_own(kind):
+def test_a_clone_and_a_pickle_are_independent(kind):
     metric, batch, expected = every_kind()[kind]
     metric.update(*batch(slice(0, 3)))
     copies = [metric.clone(), pickle.loads(pickle.dumps(metric))]
@@ -130,7 +130,7 @@ def test_states_merge(kind):
 
 
 @EVERY_KIND
-def test_states_are_whole_numbers_and_stay_so(kind):
+def test_states_stay_whole_numbers(kind):
     metric, batch, expected = every_kind()[kind]
     metric.half().to("cpu").double()
     metric.update(*batch(slice(None)))
@@ -139,7 +139,7 @@ def test_states_are_whole_numbers_and_stay_so(kind):
 
 
 @EVERY_KIND
-def test_a_reset_in_inference_mode_does_no_harm_outside(kind):
+def test_a_metric_reset_in_inference_mode_works_outside_of_it(kind):
     metric, batch, expected = every_kind()[kind]
     with torch.inference_mode():
         metric.update(*batch(slice(0, 2)))
@@ -148,7 +148,7 @@ def test_a_reset_in_inference_mode_does_no_harm_outside(kind):
     assert flat(metric.compute()) == expected
 
 
-def test_each_measure_can_be_had_as_a_scalar():
+def test_each_measure_is_available_as_a_scalar():
     values = metrics.evaluate(TRUE, PRED, TREE)
     levels = values.pop("level_accuracy")
     values |= {f"level_accuracy@{level}": value for level, value in enumerate(levels, start=1)}
@@ -165,7 +165,7 @@ def test_a_level_that_no_truth_reaches_is_nan_as_a_scalar():
     assert metric.compute().isnan()
 
 
-def test_a_collection_takes_all_of_them_by_keyword():
+def test_a_collection_updates_all_metrics_by_keyword():
     collection = MetricCollection(
         {
             "all": metrics.NodeMetrics(TREE),
@@ -186,7 +186,7 @@ def test_a_collection_takes_all_of_them_by_keyword():
     assert found["curve"] == metrics.operating_curve(LOGP, TRUE, TREE, TAUS)
 
 
-def test_a_collection_keeps_apart_what_agrees_on_the_first_batch_only():
+def test_a_collection_does_not_merge_metrics_that_agree_on_the_first_batch_only():
     collection = MetricCollection(
         {"low": metrics.OperatingCurve(TREE, [0.1]), "high": metrics.OperatingCurve(TREE, [0.9])}
     )
@@ -198,7 +198,7 @@ def test_a_collection_keeps_apart_what_agrees_on_the_first_batch_only():
     assert (found["low"].specificity, found["high"].specificity) == ([1.0], [0.5])
 
 
-def test_two_processes_of_unequal_share_agree_on_the_result_of_all_items(tmp_path):
+def test_two_processes_with_unequal_shares_agree_on_the_result(tmp_path):
     items = (TRUE, PRED, TOPK, LOGP)
     torch.multiprocessing.spawn(gloo_worker.work, (2, str(tmp_path), TREE, *items), nprocs=2)
     expected = {
@@ -236,7 +236,7 @@ def test_an_unknown_name_of_the_module_is_an_attribute_error():
         _ = metrics.NodeMetricks
 
 
-def test_options_that_do_not_fit_are_refused():
+def test_invalid_options_raise_an_error():
     with pytest.raises(OptionError, match="did you mean 'macro_f1'"):
         metrics.NodeMetric(TREE, "macrof1")
     with pytest.raises(OptionError, match="level_accuracy@1 to level_accuracy@2"):
@@ -249,7 +249,7 @@ def test_options_that_do_not_fit_are_refused():
         metrics.HierarchicalDistanceAtK(TREE, k=2).update(TRUE, TOPK[:, :1])
 
 
-def test_a_refused_batch_leaves_the_sums_as_they_were():
+def test_an_invalid_batch_does_not_change_the_state():
     metric = metrics.NodeMetrics(TREE)
     metric.update(TRUE, PRED)
     with pytest.raises(InputError):
@@ -259,7 +259,7 @@ def test_a_refused_batch_leaves_the_sums_as_they_were():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @EVERY_KIND
-def test_on_a_gpu_the_states_live_there_and_the_result_is_the_same(kind):
+def test_states_on_a_gpu_give_the_same_result(kind):
     metric, batch, expected = every_kind()[kind]
     metric.to("cuda")
     for part in (slice(0, 3), slice(3, None)):

@@ -69,7 +69,7 @@ def test_an_inner_prediction_is_a_miss_and_no_false_positive():
     assert found["accuracy"] == 0.5
 
 
-def test_an_inner_truth_is_left_out_of_the_macro_measures_and_counted_in_the_others():
+def test_an_inner_truth_counts_in_all_measures_except_the_macro_ones():
     found = metrics.evaluate([3, 1], [3, 4], TREE)
     assert found["macro_f1"] == 1.0
     assert found["leaf_count"] == 1
@@ -118,7 +118,7 @@ def test_the_values_are_plain_and_ready_for_json():
         lambda ids: np.array([ids])[:, ::-1],
     ],
 )
-def test_any_container_and_integer_type_gives_the_same(make):
+def test_any_container_and_integer_type_is_accepted(make):
     expected = metrics.evaluate([3, 4, 5, 1], [3, 3, 2, 4], TREE)
     assert metrics.evaluate(make([3, 4, 5, 1]), make([3, 3, 2, 4]), TREE) == expected
 
@@ -138,7 +138,7 @@ def test_labels_and_paths_give_the_same_as_node_ids(judged):
     assert metrics.evaluate(labels, np.array(labels), tax) == metrics.evaluate(leaves, leaves, tax)
 
 
-def test_rows_of_names_may_be_filled_up_with_empty_names():
+def test_paths_may_be_padded_with_empty_names():
     rows = np.array([["a", "x"], ["b", ""]])
     assert metrics.evaluate(rows, [["a", "x"], ["b", None]], TREE) == metrics.evaluate([3, 2], [3, 2], TREE)
 
@@ -161,7 +161,7 @@ def test_the_negative_log_likelihood_equals_the_mean_over_the_true_nodes():
     assert found["nll"] == pytest.approx(log_loss(classes, leaf, labels=["x", "y", "z"]), abs=1e-9)
 
 
-def test_a_read_only_array_is_taken_as_it_is():
+def test_read_only_arrays_are_accepted():
     true, logp = np.array([3, 4]), np.log(np.full((2, 6), 0.25))
     true.flags.writeable = logp.flags.writeable = False
     assert metrics.evaluate(true, true, TREE, log_probs=logp)["count"] == 2
@@ -184,7 +184,7 @@ def test_a_read_only_array_is_taken_as_it_is():
         ([3, 4], np.array([3, 2**63], np.uint64), "found 9223372036854775808 at position 1"),
     ],
 )
-def test_ids_that_do_not_fit_are_refused(true, pred, message):
+def test_invalid_ids_and_labels_raise_an_error(true, pred, message):
     with pytest.raises((InputError, LabelError), match=message):
         metrics.evaluate(true, pred, TREE)
 
@@ -201,6 +201,6 @@ def test_ids_that_do_not_fit_are_refused(true, pred, message):
         ([["a"] * 6] * 2, "expected numbers"),
     ],
 )
-def test_log_probabilities_that_do_not_fit_are_refused(log_probs, message):
+def test_invalid_log_probabilities_raise_an_error(log_probs, message):
     with pytest.raises(InputError, match=message):
         metrics.evaluate([3, 4], [3, 4], TREE, log_probs=log_probs)

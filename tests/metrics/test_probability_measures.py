@@ -83,7 +83,7 @@ def test_a_calibrated_model_has_no_error_on_an_uneven_tree():
     assert metrics.level_calibration_error(logp, true, tax) == pytest.approx([0.0, 0.0], abs=1e-8)
 
 
-def test_a_sure_and_right_model_has_the_whole_area_and_a_sure_and_wrong_one_half():
+def test_a_confident_model_has_area_one_if_right_and_one_half_if_wrong():
     # wrong from the first level on, correctness falls in one line from the root's end point
     tax = Taxonomy.from_parents([-1, 0, 0])
     sure = torch.tensor([[1.0, 1.0, 0.0]]).log()
@@ -91,31 +91,31 @@ def test_a_sure_and_right_model_has_the_whole_area_and_a_sure_and_wrong_one_half
     assert metrics.operating_curve(sure, [2], tax).area == 0.5
 
 
-def test_what_lies_beyond_the_most_specific_point_counts_nothing():
+def test_the_range_beyond_the_most_specific_point_adds_nothing():
     logp = torch.tensor([[1.0, 0.6, 0.4, 0.6, 0.0, 0.4]]).log()
     assert metrics.operating_curve(logp, [3], TREE, [0.9]) == ([1.0], [0.0], 0.0)
 
 
-def test_one_class_is_always_wholly_specific():
+def test_a_single_class_has_specificity_one():
     tax = Taxonomy.from_parents([-1, 0, 1])
     assert metrics.operating_curve(torch.zeros(2, 3), [2, 2], tax, [0.5, 1.0]) == ([1.0, 1.0], [1.0, 1.0], 1.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_low_precision_is_measured_as_it_is(dtype):
+def test_low_precision_log_probabilities_are_accepted(dtype):
     logp = torch.tensor([[1.0, 0.5, 0.5, 0.5, 0.0, 0.5]]).log().to(dtype)
     assert metrics.operating_curve(logp, [3], TREE, [0.5]).specificity == [0.0]
     assert metrics.level_calibration_error(logp, [3], TREE) == pytest.approx([0.5, 0.5], abs=1e-2)
 
 
 @pytest.mark.parametrize("thresholds", [[], [0.5, 1.5], [math.nan], 0.5, ["x"]])
-def test_thresholds_that_are_no_probabilities_are_refused(thresholds):
+def test_thresholds_outside_zero_to_one_raise_an_error(thresholds):
     with pytest.raises(OptionError, match="from 0 to 1"):
         metrics.operating_curve(torch.zeros(1, 6), [3], TREE, thresholds)
 
 
 @pytest.mark.parametrize("bins", [0, -1, 2.5, None])
-def test_bins_are_a_positive_whole_number(bins):
+def test_bins_must_be_a_positive_whole_number(bins):
     with pytest.raises(OptionError, match="bins: expected a whole number of at least 1"):
         metrics.level_calibration_error(torch.zeros(1, 6), [3], TREE, bins)
 
@@ -130,6 +130,6 @@ def test_bins_are_a_positive_whole_number(bins):
         ([3, 4], [[], []], "k at least 1"),
     ],
 )
-def test_ranked_classes_that_do_not_fit_are_refused(true, topk, message):
+def test_invalid_ranked_classes_raise_an_error(true, topk, message):
     with pytest.raises(InputError, match=message):
         metrics.hierarchical_distance_at_k(true, topk, TREE)

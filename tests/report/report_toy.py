@@ -1,4 +1,4 @@
-"""What the tests of the report share: runs whose numbers are made up, and what a page holds."""
+"""Helpers of the report tests: runs with random numbers, and a parser of the page."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ CURVE = [
 ]
 
 
-def run_of(folder: Path, tax=TREE, *, seed=0, head="hierarchical", texts=60, skill=2.0, said="text") -> Path:
-    """The folder of a run whose numbers come from random scores that lean to the truth."""
+def write_run(folder: Path, tax=TREE, *, seed=0, head="hierarchical", texts=60, skill=2.0, said="text") -> Path:
+    """Write the folder of a run with random scores that favour the truth."""
     draw = torch.Generator().manual_seed(1)
     nodes = torch.tensor(tax.leaves)[torch.randint(tax.num_leaves, (texts,), generator=draw)]
     examples = Examples([f"{said} {item}" for item in range(texts)], nodes.numpy())
@@ -47,20 +47,20 @@ def run_of(folder: Path, tax=TREE, *, seed=0, head="hierarchical", texts=60, ski
     return folder
 
 
-def by_numbers(folder: Path, tax, texts: int) -> Path:
-    """The folder of a run over a large tree, without probabilities."""
+def write_large_run(folder: Path, tax, texts: int) -> Path:
+    """Write the folder of a run over a large tree, without probabilities."""
     draw = np.random.default_rng(0)
     true = tax.leaves[draw.integers(tax.num_leaves, size=texts)]
     pred = np.where(draw.random(texts) < 0.6, true, tax.leaves[draw.integers(tax.num_leaves, size=texts)])
-    told = build_details(Examples([f"text {item}" for item in range(texts)], true), pred, tax)
+    details = build_details(Examples([f"text {item}" for item in range(texts)], true), pred, tax)
     folder.mkdir()
-    metrics = {"test": {"accuracy": float((true == pred).mean())}, "details": told}
+    metrics = {"test": {"accuracy": float((true == pred).mean())}, "details": details}
     (folder / "metrics.json").write_text(format_metrics(metrics), "utf-8")
     return folder
 
 
-def large(*widths: int) -> am.Taxonomy:
-    """A tree with so many children at each level, names of the length that diagnoses have."""
+def balanced_tree(*widths: int) -> am.Taxonomy:
+    """A tree with these numbers of children at each level, and long names."""
     level, parents, names = [0], [-1], ["root"]
     for depth, width in enumerate(widths):
         below = []
@@ -74,7 +74,7 @@ def large(*widths: int) -> am.Taxonomy:
 
 
 class Page(HTMLParser):
-    """What a page holds: its text, what it would load, its data and its ids."""
+    """The content of a page: its text, the addresses it would load, its data and its ids."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

@@ -39,7 +39,7 @@ def read(text: str) -> tuple[list[str], list[tuple[int, int]]]:
 
 
 @given(taxonomies(names=NASTY))
-def test_every_node_and_every_edge_is_there(tax):
+def test_every_node_and_edge_is_written(tax):
     labels, edges = read(tree_dot(tax))
     assert len(labels) == tax.num_nodes
     assert len(edges) == tax.num_nodes - 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_toy import CURVE, TREE, Page, by_numbers, large, run_of
+from report_toy import CURVE, TREE, Page, balanced_tree, write_large_run, write_run
 from typer.testing import CliRunner
 
 import arbormax as am
@@ -31,11 +31,11 @@ EVIL = "</script><script>window.hit = 1</script><img src=x onerror='window.hit =
 def two(tmp_path_factory):
     """A hierarchical and a flat run on the same texts, and their report."""
     place = tmp_path_factory.mktemp("two")
-    runs = [run_of(place / "deep", seed=1, skill=3.0), run_of(place / "level", seed=2, head="flat")]
+    runs = [write_run(place / "deep", seed=1, skill=3.0), write_run(place / "level", seed=2, head="flat")]
     return place, write_report(runs, place / "both.html"), Page((place / "both.html").read_text("utf-8"))
 
 
-def test_a_report_tells_every_part_and_loads_nothing(two):
+def test_a_report_has_every_section_and_loads_nothing(two):
     page = two[2]
     for part in ("summary", "compared", *(f"{name}-{run}" for run in (0, 1) for name in PARTS)):
         assert part in page.ids
@@ -63,7 +63,7 @@ def test_the_numbers_are_those_of_the_run(two):
         assert cells.sum() - np.trace(cells) == matrix["mistakes"] - matrix["outside"]
 
 
-def test_runs_on_the_same_texts_are_compared_pair_by_pair(two):
+def test_runs_on_the_same_texts_are_compared(two):
     place, _, page = two
     values = [json.loads((place / name / "metrics.json").read_text("utf-8"))["test"] for name in ("deep", "level")]
     for row, name in zip(page.data["differences"], ("accuracy", "macro_f1", "hf"), strict=True):
@@ -73,22 +73,22 @@ def test_runs_on_the_same_texts_are_compared_pair_by_pair(two):
     assert "Difference from the flat run, level" in page.words
 
 
-def test_a_run_alone_says_that_there_is_no_flat_one(two):
+def test_a_single_run_mentions_the_missing_flat_run(two):
     words = Page(report_html([two[0] / "deep"], title="My <report>")).words
     assert "There is no flat run to compare with" in words
     assert "My <report>" in words
 
 
-def test_runs_on_other_texts_are_not_paired(two, tmp_path):
-    other = run_of(tmp_path / "other", texts=40)
+def test_runs_on_other_texts_are_not_compared(two, tmp_path):
+    other = write_run(tmp_path / "other", texts=40)
     page = Page(report_html([two[0] / "level", other]))
     assert page.data["differences"] == []
     assert "because they were evaluated on other texts than level: other" in page.words
 
 
-def test_names_and_texts_cannot_leave_their_place(tmp_path):
+def test_names_and_texts_are_escaped(tmp_path):
     tax = am.Taxonomy.from_nested({EVIL: ["a\u2028b", "<b>bold</b>"], "&amp;": ["$x$", "%{label}"]})
-    html = report_html([run_of(tmp_path / "evil", tax, said=EVIL, skill=0.0)], title=EVIL)
+    html = report_html([write_run(tmp_path / "evil", tax, said=EVIL, skill=0.0)], title=EVIL)
     page = Page(html)
     assert html.count("<script") == 3 + html.count('"<script')
     assert EVIL not in html
@@ -98,13 +98,13 @@ def test_names_and_texts_cannot_leave_their_place(tmp_path):
 
 
 def test_two_thousand_classes_fit_in_ten_megabytes(tmp_path):
-    html = report_html([by_numbers(tmp_path / "big", large(20, 10, 10), 5000)])
+    html = report_html([write_large_run(tmp_path / "big", balanced_tree(20, 10, 10), 5000)])
     assert len(html.encode()) < 10e6
     assert len(Page(html).data["runs"][0]["tree"]["name"]) == 1 + 20 + 200 + 2000
 
 
 def test_seventy_five_thousand_classes_are_folded_in_seconds(tmp_path):
-    folder = by_numbers(tmp_path / "huge", large(25, 30, 100), 5000)
+    folder = write_large_run(tmp_path / "huge", balanced_tree(25, 30, 100), 5000)
     start = time.perf_counter()
     html = report_html([folder])
     assert time.perf_counter() - start < 30
@@ -121,7 +121,7 @@ def test_seventy_five_thousand_classes_are_folded_in_seconds(tmp_path):
 
 @pytest.mark.parametrize("most", [10, 11, 60, 400])
 def test_a_folded_tree_keeps_its_sums_and_its_limit(tmp_path, most):
-    html = report_html([by_numbers(tmp_path / "wide", large(200, 3), 500)], max_nodes=most)
+    html = report_html([write_large_run(tmp_path / "wide", balanced_tree(200, 3), 500)], max_nodes=most)
     tree = Page(html).data["runs"][0]["tree"]
     assert len(tree["name"]) <= most
     top = [place for place, parent in enumerate(tree["parent"]) if parent == 0]
@@ -134,7 +134,7 @@ def test_a_comparison_is_reported_with_its_own_intervals(tmp_path):
     examples = Examples(["a text"] * 30, TREE.leaves[draw.integers(7, size=30)])
     rows = {head: TREE.leaves[draw.integers(7, size=(2, 30))] for head in ("flat", "hierarchical")}
     table = {"accuracy": {"mean": 0.5, "std": 0.01}, "seconds": {"mean": 2.0, "std": None}}
-    told = {
+    results = {
         "heads": list(rows),
         "seeds": [0, 1],
         "table": dict.fromkeys(rows, table),
@@ -152,7 +152,7 @@ def test_a_comparison_is_reported_with_its_own_intervals(tmp_path):
         ],
         "details": {head: build_details(examples, predicted, TREE) for head, predicted in rows.items()},
     }
-    (tmp_path / "results.json").write_text(format_metrics(told), "utf-8")
+    (tmp_path / "results.json").write_text(format_metrics(results), "utf-8")
     page = Page(report_html([tmp_path]))
     assert "hierarchical, macro-F1: +2.0 points [+1.0, +3.0], better" in page.words
     assert "50.0\u202f% ± 1.0" in page.words
@@ -160,14 +160,14 @@ def test_a_comparison_is_reported_with_its_own_intervals(tmp_path):
     assert "30 test texts" in page.words
     assert page.data["runs"][0]["curve"] == CURVE
     assert page.data["runs"][1]["answers"] is None
-    del told["details"]
-    (tmp_path / "results.json").write_text(format_metrics(told), "utf-8")
+    del results["details"]
+    (tmp_path / "results.json").write_text(format_metrics(results), "utf-8")
     with pytest.raises(InputError, match="run the comparison again"):
         report_html([tmp_path])
 
 
-def test_without_mistakes_there_is_nothing_to_complain_about(tmp_path):
-    words = Page(report_html([run_of(tmp_path / "good", skill=40.0)])).words
+def test_a_run_without_mistakes_is_reported(tmp_path):
+    words = Page(report_html([write_run(tmp_path / "good", skill=40.0)])).words
     assert "100.0\u202f% of the test texts get exactly the right class" in words
     assert words.count("There are no mistakes to show") == 2
 
@@ -182,7 +182,7 @@ def broken(folder: Path, change) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda m: m.pop("details"), "no details.*arbormax evaluate"),
         (lambda m: m.pop("test"), "not evaluated on test texts.*arbormax evaluate"),
@@ -198,21 +198,21 @@ def broken(folder: Path, change) -> Path:
         (lambda m: m["details"]["answers"].update(right=[[1]]), "answers of"),
     ],
 )
-def test_what_is_not_whole_is_refused_with_a_reason(two, change, told):
-    with pytest.raises(InputError, match=told):
+def test_invalid_details_raise_an_error_with_a_reason(two, change, message):
+    with pytest.raises(InputError, match=message):
         report_html([broken(two[0] / "deep", change)])
 
 
-def test_what_is_no_run_is_refused(two, tmp_path):
+def test_anything_but_a_run_raises_an_error(two, tmp_path):
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "cut.json").write_text('{"a": ')
-    for path, told in (
+    for path, message in (
         (tmp_path, "is not a run"),
         (tmp_path / "none", "no such file or folder"),
         (tmp_path / "list.json", "expected a JSON object"),
         (tmp_path / "cut.json", "not valid JSON"),
     ):
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             report_html([path])
     deep = two[0] / "deep"
     with pytest.raises(InputError, match="at least one run"):
@@ -230,7 +230,7 @@ def test_a_registered_measure_is_a_row_of_the_report(tmp_path):
     measure = Measure("near", "near misses", "share", "higher", per_item=lambda true, pred, tax: true != pred)
     MEASURES.add("near", measure)
     try:
-        one, other = run_of(tmp_path / "one"), run_of(tmp_path / "other", seed=5, head="flat")
+        one, other = write_run(tmp_path / "one"), write_run(tmp_path / "other", seed=5, head="flat")
         value = json.loads((one / "metrics.json").read_text("utf-8"))["test"]["near"]
         for runs in ([one], [one, other]):
             page = Page(report_html(runs))
@@ -241,16 +241,16 @@ def test_a_registered_measure_is_a_row_of_the_report(tmp_path):
         MEASURES.remove("near")
 
 
-def test_runs_of_one_name_are_told_apart(two):
+def test_runs_of_the_same_name_get_a_number(two):
     names = [run["name"] for run in Page(report_html([two[0] / "deep"] * 2)).data["runs"]]
     assert names == ["deep", "deep (2)"]
 
 
-def test_the_command_writes_beside_the_run_and_tells_where(two, tmp_path):
-    folder = run_of(tmp_path / "own")
-    told = CliRunner().invoke(app, ["report", str(folder)], prog_name="arbormax")
-    assert told.exit_code == 0, told.output
-    assert str(folder / "report.html") in told.output.replace("\n", "")
+def test_the_command_writes_next_to_the_run_and_prints_the_path(two, tmp_path):
+    folder = write_run(tmp_path / "own")
+    results = CliRunner().invoke(app, ["report", str(folder)], prog_name="arbormax")
+    assert results.exit_code == 0, results.output
+    assert str(folder / "report.html") in results.output.replace("\n", "")
     assert sorted(path.name for path in folder.iterdir()) == ["metrics.json", "report.html"]
     refused = CliRunner().invoke(app, ["report", str(tmp_path / "none")], prog_name="arbormax")
     assert refused.exit_code == 2
@@ -261,12 +261,12 @@ def test_the_command_works_where_torch_cannot_be_imported(two, tmp_path):
     script = "import sys; sys.modules['torch'] = sys.modules['pytorch_lightning'] = None; import arbormax.cli; "
     script += f"sys.argv = ['arbormax', 'report', {str(two[0] / 'deep')!r}, '--out', {str(tmp_path / 'r.html')!r}]; "
     script += "arbormax.cli.main()"
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert told.returncode == 0, told.stderr
+    results = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert results.returncode == 0, results.stderr
     assert "summary" in Page((tmp_path / "r.html").read_text("utf-8")).ids
 
 
-def test_a_missing_plotly_is_told_with_the_extra(two, monkeypatch):
+def test_the_error_for_a_missing_plotly_names_the_extra(two, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(MissingDependencyError, match=r"arbormax\[report\]"):
         report_html([two[0] / "deep"])
@@ -300,7 +300,7 @@ def seen_whole(page):
             page.wait_for_function("element => element.dataset.drawn === 'yes'", arg=figure)
 
 
-def test_the_page_draws_zooms_and_answers(two, browser):
+def test_the_page_draws_zooms_and_follows_the_slider(two, browser):
     page, complaints = opened(browser, two[1], viewport={"width": 1100, "height": 800})
     seen_whole(page)
     assert page.locator(".run:not([hidden]) .main-svg").count() >= 8
@@ -320,24 +320,26 @@ def test_the_page_draws_zooms_and_answers(two, browser):
     assert complaints == []
 
 
-def test_a_phone_shows_it_without_scrolling_sideways(two, browser):
+def test_the_page_fits_the_width_of_a_phone(two, browser):
     page, complaints = opened(browser, two[1], viewport={"width": 360, "height": 740})
     seen_whole(page)
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     assert complaints == []
 
 
-def test_hostile_names_do_nothing_in_a_browser(tmp_path, browser):
+def test_names_with_markup_are_harmless_in_a_browser(tmp_path, browser):
     tax = am.Taxonomy.from_nested({EVIL: ["a\u2028b", "<b>bold</b>"], "&amp;": ["$x$", "%{label}"]})
-    page, complaints = opened(browser, write_report([run_of(tmp_path / "evil", tax, said=EVIL, skill=0.0)], title=EVIL))
+    page, complaints = opened(
+        browser, write_report([write_run(tmp_path / "evil", tax, said=EVIL, skill=0.0)], title=EVIL)
+    )
     seen_whole(page)
     assert page.evaluate("window.hit") is None
     assert page.evaluate("document.images.length") == 0
     assert complaints == []
 
 
-def test_one_text_and_few_thresholds_are_shown_as_well(tmp_path, browser):
-    folder = run_of(tmp_path / "tiny", texts=1, skill=0.0)
+def test_one_text_and_few_thresholds_are_shown(tmp_path, browser):
+    folder = write_run(tmp_path / "tiny", texts=1, skill=0.0)
 
     def cut(metrics):
         metrics["details"]["answers"] = {name: part[:3] for name, part in metrics["details"]["answers"].items()}
@@ -350,7 +352,7 @@ def test_one_text_and_few_thresholds_are_shown_as_well(tmp_path, browser):
 
 
 @pytest.mark.slow
-def test_axe_finds_no_serious_defect_and_the_switch_changes_the_colours(two, browser):
+def test_axe_finds_no_serious_defect_in_both_themes(two, browser):
     from axe_playwright_python.sync_playwright import Axe
 
     page, _ = opened(browser, two[1], color_scheme="light", bypass_csp=True)

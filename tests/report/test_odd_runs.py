@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_toy import CURVE, TREE, Page, run_of
+from report_toy import CURVE, TREE, Page, write_run
 
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError
@@ -28,7 +28,7 @@ DIFFERENCE = {
 
 @pytest.fixture(scope="module")
 def metrics(tmp_path_factory) -> dict:
-    return json.loads((run_of(tmp_path_factory.mktemp("run")) / "metrics.json").read_text("utf-8"))
+    return json.loads((write_run(tmp_path_factory.mktemp("run")) / "metrics.json").read_text("utf-8"))
 
 
 def written(folder: Path, content: dict, name: str = "metrics.json") -> Path:
@@ -42,16 +42,16 @@ def comparison(folder: Path, **changed: object) -> Path:
     examples = Examples(["a text"] * 9, TREE.leaves[draw.integers(7, size=9)])
     own = build_details(examples, TREE.leaves[draw.integers(7, size=(2, 9))], TREE)
     heads = ("flat", "hierarchical")
-    told = {
+    results = {
         "heads": heads,
         "table": {head: {"accuracy": {"mean": 0.5, "std": 0.01}} for head in heads},
         "differences": [DIFFERENCE],
         "details": dict.fromkeys(heads, own),
     }
-    return written(folder, told | changed, "results.json")
+    return written(folder, results | changed, "results.json")
 
 
-def test_training_that_diverged_is_reported_with_what_is_left(metrics, tmp_path):
+def test_a_training_that_diverged_is_reported(metrics, tmp_path):
     curve = [{**CURVE[0], "loss": NAN}, {**CURVE[1], "loss": BEYOND}, {**CURVE[2], "loss": 10**400}]
     test = metrics["test"] | {"nll": BEYOND, "hf": NAN, "tree_distance": 10**400, "ece": NAN}
     odd = metrics | {"test": test, "training": metrics["training"] | {"curve": curve}}
@@ -75,7 +75,7 @@ def test_training_that_diverged_is_reported_with_what_is_left(metrics, tmp_path)
         ("tree", ["support", 0], 2**64),
     ],
 )
-def test_numbers_that_cannot_be_are_refused_with_a_reason(metrics, tmp_path, part, place, value):
+def test_impossible_numbers_raise_an_error_with_a_reason(metrics, tmp_path, part, place, value):
     odd = json.loads(json.dumps(metrics))
     at = odd["details"][part]
     for step in place[:-1]:
@@ -88,7 +88,7 @@ def test_numbers_that_cannot_be_are_refused_with_a_reason(metrics, tmp_path, par
 @pytest.mark.parametrize(
     "given", [7, [3], [DIFFERENCE | {"low": "x"}], [DIFFERENCE | {"high": 1e308}], [DIFFERENCE | {"head": 5}]]
 )
-def test_differences_that_cannot_be_read_are_left_out(tmp_path, given):
+def test_unreadable_differences_are_left_out(tmp_path, given):
     assert Page(report_html([comparison(tmp_path, differences=given)])).data["differences"] == []
 
 
@@ -99,8 +99,8 @@ def test_each_difference_of_two_comparisons_names_its_own_runs(tmp_path):
     assert labels == ["hierarchical − flat", "hierarchical (2) − flat (2)"]
 
 
-def test_one_text_proves_nothing(tmp_path):
-    right, wrong = run_of(tmp_path / "right", texts=1, skill=50), run_of(tmp_path / "wrong", texts=1, skill=-50)
+def test_one_text_has_no_intervals(tmp_path):
+    right, wrong = write_run(tmp_path / "right", texts=1, skill=50), write_run(tmp_path / "wrong", texts=1, skill=-50)
     page = Page(report_html([right, wrong]))
     assert "100.0\u202f% of the test texts get exactly the right class" in page.words
     assert "interval" not in page.words.split("Runs compared")[0]

@@ -61,21 +61,21 @@ def texts(root: ET.Element) -> list[str]:
     return ["".join(text.itertext()) for text in root.iter(SVG + "text")]
 
 
-def test_every_edge_has_its_probability_and_every_name_is_there():
-    told = texts(read(prediction_svg(explanation(), "Where is it?")))
-    assert {"80.0 %", "18.0 %", "75.0 %", "18.8 %", "5.8 %"} <= set(told)
-    assert {"root", "LOC", "HUM", "Where is it?"} <= set(told)
-    assert any(line.startswith("city") and "60.0 %" in line and "the answer" in line for line in told)
+def test_every_edge_has_its_probability_and_every_node_its_name():
+    lines = texts(read(prediction_svg(explanation(), "Where is it?")))
+    assert {"80.0 %", "18.0 %", "75.0 %", "18.8 %", "5.8 %"} <= set(lines)
+    assert {"root", "LOC", "HUM", "Where is it?"} <= set(lines)
+    assert any(line.startswith("city") and "60.0 %" in line and "the answer" in line for line in lines)
 
 
-def test_what_is_hidden_is_summed_up():
-    told = texts(read(prediction_svg(explanation())))
-    assert "… 12 more (0.4 %)" in told
-    assert "… 1 more (2.0 %)" in told
-    assert not any("4 more" in line for line in told)  # below a node that is off the path
+def test_hidden_children_are_summed_up():
+    lines = texts(read(prediction_svg(explanation())))
+    assert "… 12 more (0.4 %)" in lines
+    assert "… 1 more (2.0 %)" in lines
+    assert not any("4 more" in line for line in lines)  # below a node that is off the path
 
 
-def test_the_path_is_told_by_more_than_its_colour():
+def test_the_path_differs_in_more_than_its_colour():
     root = read(prediction_svg(explanation(stopped=1)))
     path = [edge for edge in root.iter(SVG + "path") if "c0" in edge.get("class")]
     assert len(path) == 2
@@ -84,7 +84,7 @@ def test_the_path_is_told_by_more_than_its_colour():
     assert bold == {"root", "LOC", "city"}
 
 
-def test_the_likelier_edge_is_the_thicker():
+def test_a_more_probable_edge_is_thicker():
     root = read(prediction_svg(explanation()))
     thick = [float(re.search(r"stroke-width:([\d.]+)px", edge.get("style"))[1]) for edge in root.iter(SVG + "path")]
     assert max(thick) == 4.2
@@ -92,7 +92,7 @@ def test_the_likelier_edge_is_the_thicker():
 
 
 @given(NASTY, NASTY, NASTY)
-def test_any_name_and_any_title_make_a_sound_file_with_everything_inside_it(first, second, title):
+def test_any_name_and_title_give_valid_xml_inside_the_picture(first, second, title):
     root = read(prediction_svg(explanation(first, second), title))
     width, height = (float(root.get(name)) for name in ("width", "height"))
     for text in root.iter(SVG + "text"):
@@ -102,19 +102,19 @@ def test_any_name_and_any_title_make_a_sound_file_with_everything_inside_it(firs
 
 def test_markup_in_a_name_is_text():
     drawing = prediction_svg(explanation("<script>alert(1)</script>", '"><b>&'), "<script>")
-    told = texts(read(drawing))
-    assert "<script>alert(1)</script>" in told
-    assert any(line.startswith('"><b>&') for line in told)
+    lines = texts(read(drawing))
+    assert "<script>alert(1)</script>" in lines
+    assert any(line.startswith('"><b>&') for line in lines)
 
 
 @pytest.mark.parametrize("wrong", [{}, {"nodes": []}, {**explanation(), "nodes": []}, {**explanation(), "nodes": [1]}])
-def test_what_is_no_explanation_is_refused(wrong):
+def test_anything_but_an_explanation_raises_an_error(wrong):
     with pytest.raises(InputError, match="expected an explanation"):
         prediction_svg(wrong)
 
 
 @given(st.integers(1, 60))
-def test_a_tree_still_folds_to_the_lines_it_is_given(rows):
+def test_a_tree_folds_to_the_given_number_of_lines(rows):
     tax = Taxonomy.from_nested({"a": [f"x{i}" for i in range(30)], "b": {"c": [f"y{i}" for i in range(20)]}})
     ends = [text for text in read(tree_svg(tax, max_leaves=rows)).iter(SVG + "text") if text.get("class") != "strong"]
     assert len(ends) <= rows

@@ -29,7 +29,7 @@ def test_every_name_of_the_papers_trees_is_drawn_once(name):
     assert_inside(root)
 
 
-def test_inner_nodes_tell_the_number_of_leaves_below_them():
+def test_inner_nodes_show_the_number_of_leaves_below_them():
     root = parse(tree_svg(Taxonomy.from_nested(UNEVEN)))
     notes = {shown(text): text.findtext(SVG + "tspan") for text in texts(root, "strong")}
     assert notes == {"root": "6 leaves", "comp": "4", "sys": "3", "mac": "2", "sci": "1"}
@@ -47,7 +47,7 @@ def test_levels_are_columns_and_leaves_have_a_line_each(tax):
 
 
 @given(taxonomies(), st.integers(1, 24))
-def test_folding_keeps_to_the_number_of_lines_and_loses_no_leaf(tax, rows):
+def test_folding_respects_the_number_of_lines_and_loses_no_leaf(tax, rows):
     root = parse(tree_svg(tax, max_leaves=rows))
     leaves, more = names(root, "leaf"), [name for name in names(root, "muted") if name.startswith("… and")]
     notes = [text.findtext(SVG + "tspan") for text in texts(root, "strong")]
@@ -59,7 +59,7 @@ def test_folding_keeps_to_the_number_of_lines_and_loses_no_leaf(tax, rows):
 
 
 @given(taxonomies(), st.integers(1, 24), st.integers(1, 4), st.integers(1, 4))
-def test_folding_keeps_to_the_depth_and_the_number_of_children_and_loses_no_leaf(tax, rows, depth, children):
+def test_folding_respects_depth_and_number_of_children_and_loses_no_leaf(tax, rows, depth, children):
     root = parse(tree_svg(tax, max_leaves=rows, depth=depth, max_children=children))
     leaves, more = names(root, "leaf"), [name for name in names(root, "muted") if name.startswith("… and")]
     notes = [text.findtext(SVG + "tspan") for text in texts(root, "strong")]
@@ -111,7 +111,7 @@ def test_names_are_escaped_and_lose_control_characters():
     assert names(root, "title") == ["R & <D>"]
 
 
-def test_a_long_name_is_cut_and_stands_whole_in_a_tooltip():
+def test_a_long_name_is_cut_with_the_whole_name_in_a_tooltip():
     long = "a name that goes on and on " * 20 + "to its end"
     (leaf,) = texts(parse(tree_svg(Taxonomy.from_nested([long]))), "leaf")
     assert shown(leaf).endswith("…")
@@ -125,7 +125,7 @@ def test_a_long_title_is_wrapped():
     assert " ".join(names(root, "title")) == ("many words " * 20).strip()
 
 
-def test_max_leaves_has_to_be_positive():
+def test_max_leaves_must_be_positive():
     with pytest.raises(OptionError, match="max_leaves: expected at least 1, found 0"):
         tree_svg(tree("r8"), max_leaves=0)
 

@@ -19,7 +19,7 @@ def model(request):
 
 @pytest.mark.parametrize("batch_size", [1, 7, 256])
 @pytest.mark.parametrize("inner", [0.0, 0.4])
-def test_measures_are_those_of_plain_arrays(model, batch_size, inner):
+def test_measures_equal_those_of_arrays(model, batch_size, inner):
     data = examples(40, seed=3, inner=inner)
     found = evaluate(model, data, batch_size)
     logp = torch.cat(list(model.node_log_probs(data.inputs))).numpy()
@@ -41,18 +41,18 @@ def test_a_label_at_the_root_costs_nothing(model):
     assert evaluate(model, Examples(["owlish"], np.array([0]))).metrics["nll"] == pytest.approx(0.0, abs=1e-6)
 
 
-def test_progress_is_told_in_texts(model):
-    told = []
-    evaluate(model, examples(20), 8, told.append)
-    assert sum(told) == 20
+def test_progress_counts_texts(model):
+    counts = []
+    evaluate(model, examples(20), 8, counts.append)
+    assert sum(counts) == 20
 
 
-def test_no_examples_are_refused(model):
+def test_no_examples_raise_an_error(model):
     with pytest.raises(InputError, match="no examples to evaluate on"):
         evaluate(model, Examples([], np.zeros(0)))
 
 
 @pytest.mark.parametrize("node", [-1, TREE.num_nodes])
-def test_a_label_that_is_no_node_is_refused(model, node):
+def test_a_label_outside_the_tree_raises_an_error(model, node):
     with pytest.raises(am.errors.ArbormaxError, match="node"):
         evaluate(model, Examples(["owlish"], np.array([node])))
