@@ -92,7 +92,7 @@ class LSTMEncoder(Encoder):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         last_B, *ids = inputs
-        is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
         if not (last_B.is_cuda or is_traced or torch.is_grad_enabled()):
             ids = [_round_shape(ids_BT) for ids_BT in ids]
         return self._run_networks(last_B, [self.words(ids_BT) for ids_BT in ids])
