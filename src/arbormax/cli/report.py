@@ -24,7 +24,8 @@ def report(
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="HTML file to write [default: report.html next to the first run].")
+        Path | None,
+        typer.Option(metavar="FILE", help="HTML file; by default report.html next to the first run."),
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the report.")] = None,
     max_nodes: Annotated[int, typer.Option(min=10, help="Maximum number of nodes to draw; the others are folded.")] = (

@@ -50,8 +50,8 @@ def search(
     """
     config, hardware = model.config(), machine.hardware()
     texts = read_labelled(data, table, labels, taxonomy)
-    from arbormax.studies.search import SearchSpace
     from arbormax.studies.search import search as run
+    from arbormax.studies.search_space import SearchSpace
 
     searched = SearchSpace.make(**{**({} if space is None else _read_space(space)), **_fixed_settings(model)})
     with output.stage_progress("search") as progress, errors.resume_hint(storage, errors.command_line(ctx)):

@@ -89,8 +89,10 @@ def path_windows(index: TreeIndex, nodes_B: Tensor) -> list[Windows]:
     table = index.node_table
     if table is None:
         return _compute_windows(index, nodes_B)
-    parts = (part.index_select(0, nodes_B) for part in (table.columns, table.padding, table.position))
-    return [Windows(*parts, table.width)]
+    columns, padding, position = (
+        part.index_select(0, nodes_B) for part in (table.columns, table.padding, table.position)
+    )
+    return [Windows(columns, padding, position, table.width)]
 
 
 def path_nodes(index: TreeIndex, nodes_B: Tensor) -> list[Tensor]:

@@ -163,7 +163,7 @@ def _new_head(old: TreeHead, tax: Taxonomy, rows: NewRows) -> TreeHead:
         torch.from_numpy(each).to(old.weight.device) for each in (rows.source, rows.target, rows.fresh)
     )
     for into, values, started in pairs:
-        for take, put in zip(source.split(_CHUNK), target.split(_CHUNK), strict=True):
+        for take, put in zip(torch.split(source, _CHUNK), torch.split(target, _CHUNK), strict=True):
             into[put] = values[take]
         into[fresh] = torch.from_numpy(started).to(into)
     if rows.log_priors is not None:

@@ -74,9 +74,7 @@ def from_pretrained(source: str | PathLike[str], **options: Any) -> Any:
             raise OptionError(f"must be {only}: a model of arbormax runs no code or pickle files", argument=option)
     for option in ("config", "num_labels"):
         if option in options:
-            raise OptionError(
-                "not accepted: the model has its own config and its own labels", argument=option
-            )
+            raise OptionError("not accepted: the model has its own config and its own labels", argument=option)
     with_info = options.pop("output_loading_info", False)
     source = _check_source(source)
     hub_options = {key: options[key] for key in _HUB_OPTIONS if key in options}

@@ -99,7 +99,7 @@ def plan_sizes(items: int, tree: PathTree, sparse: bool) -> list[int]:
 def split_plan(buffer: Tensor, sizes: list[int]) -> Plan:
     """Return the parts of a plan that is stored in one tensor."""
     *parts, visited = torch.split(buffer, sizes)
-    return Plan(*parts, visited.view(torch.int8) if len(visited) else None)
+    return Plan._make([*parts, visited.view(torch.int8) if len(visited) else None])
 
 
 def make_plan(node: Tensor, tree: PathTree, sparse: bool, logp: Tensor, mean: Tensor) -> tuple[Tensor, Plan]:

@@ -171,7 +171,7 @@ class WeightedCounts:
             self._arrays[key] = _amounts(part, self._sets[place])
         amount_n, group_n = self._arrays[key]
         if group_n is None:
-            return weights_Rn @ amount_n
+            return np.asarray(weights_Rn @ amount_n)
         groups, rows = part.groups(self._tax), len(weights_Rn)
         among = np.flatnonzero(group_n >= 0)
         chosen_Rn = weights_Rn if len(among) == len(group_n) else weights_Rn[:, among]

@@ -81,11 +81,11 @@ def _add(measure: Measure, summary: str) -> None:
 
 
 def _seen(sums: Sums) -> np.ndarray:
-    return sums["support"] + sums["predicted"] > 0
+    return np.asarray(sums["support"] + sums["predicted"] > 0)
 
 
 def _class_true_depth(sums: Sums) -> np.ndarray:
-    return sums["support"] * sums.tax.node_depth[sums.tax.leaves]
+    return np.asarray(sums["support"] * sums.tax.node_depth[sums.tax.leaves])
 
 
 def _level_accuracy(sums: Sums) -> np.ndarray:

@@ -30,16 +30,16 @@ class Items:
 
     @cached_property
     def wrong(self) -> np.ndarray:
-        return self.true != self.pred
+        return np.asarray(self.true != self.pred)
 
     @cached_property
     def ancestor(self) -> np.ndarray:
         """(n,) the lowest common ancestor of truth and prediction."""
-        return self.tax.lca(self.true, self.pred)
+        return np.asarray(self.tax.lca(self.true, self.pred))
 
     @cached_property
     def true_class(self) -> np.ndarray:
-        return self.tax.class_of[self.true]
+        return np.take(self.tax.class_of, self.true)
 
     @cached_property
     def pred_class(self) -> np.ndarray:

@@ -32,7 +32,7 @@ class Model(nn.Module):
     def __init__(self, encoder: Encoder, taxonomy: Taxonomy, config: TrainConfig) -> None:
         super().__init__()
         self.encoder = encoder
-        options = {"sparse": True} if config.sparse_head else {}
+        options: dict[str, Any] = {"sparse": True} if config.sparse_head else {}
         self.head: TreeHead = HEADS[config.head](encoder.out_features, taxonomy, **options)
         self.config = config
 

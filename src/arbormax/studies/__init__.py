@@ -3,7 +3,8 @@
 from arbormax.studies.compare import Comparison, compare
 from arbormax.studies.crossval import CrossValidation, crossval
 from arbormax.studies.evaluate import Evaluation, evaluate
-from arbormax.studies.search import SearchError, SearchResult, SearchSpace, search
+from arbormax.studies.search import SearchError, SearchResult, search
+from arbormax.studies.search_space import SearchSpace
 from arbormax.studies.train import TrainedModel, train_model
 
 __all__ = [

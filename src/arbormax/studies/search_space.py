@@ -62,7 +62,8 @@ class SearchSpace(BaseModel):
         """The settings of one trial; each encoder has its own parameters in the study."""
         encoder = trial.suggest_categorical("encoder", list(self.encoders))
         head = trial.suggest_categorical("head", list(self.heads))
-        kind, changed = ENCODERS[encoder], {}
+        kind = ENCODERS[encoder]
+        changed: dict[str, Any] = {}
         if kind.width_option and self.width:
             changed[kind.width_option] = trial.suggest_int(f"{encoder}.{kind.width_option}", *self.width, log=True)
         if self.dropout and "dropout" in kind.Options.model_fields:

@@ -118,7 +118,7 @@ class LabelIndex:
         if node == 0:
             return ""
         if tax.class_of[node] >= 0:
-            return self.classes[tax.class_of[node]]
+            return str(self.classes[tax.class_of[node]])
         name, path = tax.names[node], tax.path(node)
         return name if self.seek(name) == node else join_path(path) if len(path) > 1 else f"/{join_path(path)}"
 

@@ -10,8 +10,9 @@ try:
 except ModuleNotFoundError as error:
     raise MissingDependencyError("training", str(error.name).replace("_", "-"), "train") from error
 
+from arbormax.model.run import Run
 from arbormax.training.errors import TrainingError, TrainingInterrupted, WorkerLostError
-from arbormax.training.fit import Run, fit
+from arbormax.training.fit import fit
 from arbormax.training.hardware import Hardware
 
 __all__ = ["Hardware", "Run", "TrainingError", "TrainingInterrupted", "WorkerLostError", "fit"]

@@ -16,7 +16,7 @@ from torchmetrics.classification import MulticlassF1Score
 
 from arbormax.data.batching import Inputs
 from arbormax.functional import hxe_weights
-from arbormax.functional.checks import TargetKind
+from arbormax.functional.checks import Reduction, TargetKind
 from arbormax.metrics import NodeMetrics
 from arbormax.model.network import Model
 from arbormax.training.distributed import average_rows
@@ -25,6 +25,8 @@ from arbormax.training.optim import JointOptimizer, clip_gradients
 
 class TrainingModule(pl.LightningModule):
     """A model in training; targets are classes or nodes, and `weight` contains (C,) class weights."""
+
+    class_weight: Tensor | None
 
     def __init__(self, model: Model, kind: TargetKind, weight: Tensor | None = None) -> None:
         super().__init__()
@@ -105,7 +107,7 @@ class TrainingModule(pl.LightningModule):
 
     def _loss(self, features: Tensor, target: Tensor) -> Tensor:
         # "mean" divides by the weights of the batch, which would cancel them, above all in small batches.
-        reduction = "mean" if self.class_weight is None else "none"
+        reduction: Reduction = "mean" if self.class_weight is None else "none"
         loss: Tensor = self.model.head.loss(
             features, target, reduction, target_kind=self.kind, weight=self.class_weight, **self.loss_options
         )

@@ -34,9 +34,9 @@ def choose_text(tax: Taxonomy, format: Format, lossy: bool) -> str:
             f"{format.title} cannot store this taxonomy: {_obstacle(tax, format.names_repeat)}; save it as .json"
         )
     if best[0] and not lossy:
-        lost = " and ".join(best[0])
+        missing = " and ".join(best[0])
         raise TaxonomyError(
-            f"{format.title} cannot store {lost} of this taxonomy; save it as .json",
+            f"{format.title} cannot store {missing} of this taxonomy; save it as .json",
             fix={"lossy": True},
         )
     return best[1]
