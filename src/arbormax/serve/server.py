@@ -202,7 +202,7 @@ class Supervisor(Multiprocess):
                 self._on_start()
 
     def terminate_all(self) -> None:
-        """Stop all workers; nobody can connect from now on."""
+        """Stop all workers, after closing the listening socket."""
         for listener in self.sockets:
             listener.close()
         super().terminate_all()
