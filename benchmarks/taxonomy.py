@@ -1,4 +1,4 @@
-"""How long large taxonomies take: built, saved, loaded, asked. Appends to benchmarks/results/taxonomy.csv.
+"""Time to build, save, load and query large taxonomies. Appends to benchmarks/results/taxonomy.csv.
 
 python benchmarks/taxonomy.py
 """
@@ -29,7 +29,7 @@ def seconds(call: Callable[[], object], repeats: int) -> list[float]:
 
 
 def shuffled(parents: np.ndarray, seed: int = 0) -> np.ndarray:
-    """The same tree with its nodes numbered at random."""
+    """The same tree with random node numbers."""
     number = np.random.default_rng(seed).permutation(len(parents))
     mixed = np.empty_like(parents)
     mixed[number] = np.where(parents < 0, -1, number[parents])
@@ -53,7 +53,7 @@ def main() -> None:
     for name, tree in (("tree", tax), ("chain", line), ("star", wide), ("icd", icd)):
         tree.save(folder / f"{name}.json")
 
-    jobs: dict[str, tuple[Callable[[], object], float | None]] = {  # the call, and the seconds it may take
+    jobs: dict[str, tuple[Callable[[], object], float | None]] = {  # the call, and the seconds allowed
         f"{n:,} nodes from parents, breadth-first": (lambda: Taxonomy.from_parents(regular), 2.0),
         f"{n:,} nodes from parents, shuffled": (lambda: Taxonomy.from_parents(mixed), 2.0),
         f"{n:,} nodes saved as JSON": (lambda: tax.save(folder / "again.json"), None),

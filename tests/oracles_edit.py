@@ -1,4 +1,4 @@
-"""Edits of a tree in plain Python, one node at a time, and random ones to make."""
+"""Edits of a tree in plain Python, and random edits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PlainTree:
 
 
 def make_random(edits, tax: Taxonomy, rng: random.Random, count: int) -> PlainTree:
-    """Ask for some edits that can be made, and make them in a plain tree too."""
+    """Append random edits that are possible, and apply them to a plain tree."""
     tree = PlainTree(tax)
     for step in range(count):
         node = rng.choice([n for n in tree.parents if n])

@@ -1,4 +1,4 @@
-"""`arbormax taxonomy edit`: of files and of models."""
+"""`arbormax taxonomy edit`, of files and of models."""
 
 import json
 
@@ -21,45 +21,45 @@ EDITS += ["--remove", "shoes", "--rename", "weather=sky", "--emptied", "remove"]
 def test_a_file_is_edited_into_another(run, here):
     from arbormax import Taxonomy
 
-    told = run("taxonomy", "edit", "tree.txt", *EDITS, "--out", "new.json")
-    assert told.code == 0, told.err
-    assert "split 'news/sport' into 'golf', 'chess'" in told.out
-    assert "written: new.json" in told.err
+    result = run("taxonomy", "edit", "tree.txt", *EDITS, "--out", "new.json")
+    assert result.code == 0, result.err
+    assert "split 'news/sport' into 'golf', 'chess'" in result.out
+    assert "written: new.json" in result.err
     tax = Taxonomy.load("new.json")
     assert tax.classes == ("sky", "hats", "culture", "games", "golf", "chess")
     assert (here / "tree.txt").read_text() == TREE
 
 
-def test_a_file_is_replaced_only_when_asked(run, refused, here):
+def test_a_file_is_replaced_only_with_overwrite(run, refused, here):
     words = ["taxonomy", "edit", "tree.txt", "--add", "news/culture", "--out", "tree.txt"]
     assert "--overwrite" in refused(*words)
     assert run(*words, "--overwrite", "--lossy").code == 0
     assert "news/culture" in (here / "tree.txt").read_text()
 
 
-def test_a_script_gets_json(run, here):
-    told = json.loads(run("taxonomy", "edit", "tree.txt", *EDITS, "--out", "new.json", "--json").out)
-    assert told["classes_gone"] == ["sport", "shoes"]
-    assert told["classes_new"] == ["culture", "games", "golf", "chess"]
-    assert told["classes"] == 6
+def test_json_output(run, here):
+    result = json.loads(run("taxonomy", "edit", "tree.txt", *EDITS, "--out", "new.json", "--json").out)
+    assert result["classes_gone"] == ["sport", "shoes"]
+    assert result["classes_new"] == ["culture", "games", "golf", "chess"]
+    assert result["classes"] == 6
 
 
-def test_all_defects_are_told_and_nothing_is_written(refused, here):
+def test_all_defects_are_reported_and_nothing_is_written(refused, here):
     words = ["--remove", "hts", "--remove", "shop", "--add", "news/sport", "--split", "news=a,b"]
-    told = refused("taxonomy", "edit", "tree.txt", *words, "--out", "new.json", lines=None)
-    assert "3 defects" in told
-    assert "did you mean 'hats'" in told
-    assert "'news' already has a child 'sport'" in told
-    assert "'news' is an inner node" in told
+    result = refused("taxonomy", "edit", "tree.txt", *words, "--out", "new.json", lines=None)
+    assert "3 defects" in result
+    assert "did you mean 'hats'" in result
+    assert "'news' already has a child 'sport'" in result
+    assert "'news' is an inner node" in result
     assert not (here / "new.json").exists()
 
 
-def test_the_choice_for_an_emptied_parent_is_told_as_an_option(refused, here):
-    told = refused("taxonomy", "edit", "tree.txt", "--remove", "shoes", "--remove", "hats", "--out", "new.json")
-    assert "--emptied class" in told
+def test_the_error_of_an_emptied_parent_names_the_option(refused, here):
+    result = refused("taxonomy", "edit", "tree.txt", "--remove", "shoes", "--remove", "hats", "--out", "new.json")
+    assert "--emptied class" in result
 
 
-def test_edits_that_cannot_be_read_are_refused(refused, here):
+def test_edits_that_cannot_be_parsed_are_errors(refused, here):
     assert "no edits" in refused("taxonomy", "edit", "tree.txt", "--out", "new.json")
     assert "expected NODE=PARENT" in refused("taxonomy", "edit", "tree.txt", "--move", "hats", "--out", "new.json")
     assert "the folder does not exist" in refused(
@@ -71,8 +71,8 @@ def test_an_equals_sign_inside_a_name_is_escaped(run, here):
     from arbormax import Taxonomy
 
     (here / "odd.txt").write_text("a=b\nc/d\n")
-    told = run("taxonomy", "edit", "odd.txt", "--move", r"a\=b=c", "--add", "c/x,y", "--out", "new.json")
-    assert told.code == 0, told.err
+    result = run("taxonomy", "edit", "odd.txt", "--move", r"a\=b=c", "--add", "c/x,y", "--out", "new.json")
+    assert result.code == 0, result.err
     assert Taxonomy.load("new.json").to_nested() == {"c": {"a=b": {}, "d": {}, "x,y": {}}}
 
 
@@ -82,9 +82,9 @@ def test_a_model_predicts_with_the_new_tree(run, model, tmp_path):
     import arbormax as am
 
     out = tmp_path / "edited"
-    told = run("taxonomy", "edit", model, "--add", "shop/bags", "--split", "sport=golf,chess", "--out", out)
-    assert told.code == 0, (told.err, told.exception)
-    assert "copied bit for bit" in told.out
+    result = run("taxonomy", "edit", model, "--add", "shop/bags", "--split", "sport=golf,chess", "--out", out)
+    assert result.code == 0, (result.err, result.exception)
+    assert "copied bit for bit" in result.out
     old, new = am.TextClassifier.load(model), am.TextClassifier.load(out)
     assert set(new.classes_) == {"weather", "shoes", "hats", "bags", "golf", "chess"}
     texts = ["goal match team", "rain and wind", "a felt brim"]
@@ -100,7 +100,7 @@ def test_a_model_predicts_with_the_new_tree(run, model, tmp_path):
     assert "weather" in predicted.out
 
 
-def test_a_model_is_replaced_only_when_asked(run, refused, model, tmp_path):
+def test_a_model_is_replaced_only_with_overwrite(run, refused, model, tmp_path):
     import shutil
 
     mine = shutil.copytree(model, tmp_path / "mine")
@@ -115,5 +115,5 @@ def test_a_model_is_replaced_only_when_asked(run, refused, model, tmp_path):
 
 
 def test_help_has_an_example(run):
-    told = run("taxonomy", "edit", "--help")
-    assert "Example: arbormax taxonomy edit" in " ".join(told.out.split())
+    result = run("taxonomy", "edit", "--help")
+    assert "Example: arbormax taxonomy edit" in " ".join(result.out.split())

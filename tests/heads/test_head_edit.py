@@ -1,4 +1,4 @@
-"""What a head is after its taxonomy was edited: the rows bit for bit, and the probabilities that must not change."""
+"""Heads after edits: rows that are copied bit for bit, and probabilities that must not change."""
 
 import copy
 import random
@@ -42,13 +42,13 @@ def given_parent(head, label, h=H):
     return p[..., node] / p[..., head.taxonomy.parent[node]]
 
 
-# ---------------------------------------------------------------------------------------- whatever the edits are
+# Random edits
 
 
 @every_head
 @settings(max_examples=30)
 @given(data=st.data())
-def test_rows_that_are_not_new_are_carried_over_bit_for_bit(kind, data):
+def test_rows_that_are_not_new_are_copied_bit_for_bit(kind, data):
     tax = data.draw(taxonomies(max_nodes=16))
     head = make(kind, tax, dtype=torch.float32)
     edits = am.edit(head)
@@ -67,7 +67,7 @@ def test_rows_that_are_not_new_are_carried_over_bit_for_bit(kind, data):
 
 @settings(max_examples=30)
 @given(data=st.data())
-def test_hierarchical_groups_that_no_edit_touched_keep_their_conditionals(data):
+def test_untouched_groups_keep_their_conditionals(data):
     tax = data.draw(taxonomies(max_nodes=16))
     head = make(am.HierarchicalSoftmax, tax)
     edits = am.edit(head)
@@ -86,7 +86,7 @@ def test_hierarchical_groups_that_no_edit_touched_keep_their_conditionals(data):
 @pytest.mark.parametrize("kind", [am.FlatSoftmax, am.SharedSoftmax])
 @settings(max_examples=30)
 @given(data=st.data())
-def test_with_one_softmax_the_classes_that_stay_keep_their_ratios(kind, data):
+def test_with_one_softmax_remaining_classes_keep_their_ratios(kind, data):
     tax = data.draw(taxonomies(max_nodes=16))
     head = make(kind, tax)
     edits = am.edit(head)
@@ -101,7 +101,7 @@ def test_with_one_softmax_the_classes_that_stay_keep_their_ratios(kind, data):
         close(gone, gone[:, :1].expand_as(gone), rtol=0, atol=1e-10)
 
 
-# -------------------------------------------------------------------------------------------------------- adding
+# Adding
 
 
 def test_adding_changes_one_softmax_and_leaves_the_ratios_in_it():
@@ -117,7 +117,7 @@ def test_adding_changes_one_softmax_and_leaves_the_ratios_in_it():
 @every_head
 @pytest.mark.parametrize("share", [None, 0.05, 0.9])
 @pytest.mark.parametrize("at", [None, H[3]])
-def test_a_new_class_has_its_share_at_the_point_and_nowhere_more(kind, share, at):
+def test_a_new_class_has_its_share_at_the_point_and_at_most_that_elsewhere(kind, share, at):
     head = make(kind, TREE)
     new = am.edit(head).add("eel", under="fish", share=share).done(at=at).head
     others = 2 if kind is am.HierarchicalSoftmax else 3  # children, or classes, below 'fish'
@@ -140,7 +140,7 @@ def test_a_new_row_among_equal_rows_has_its_share_everywhere(kind):
     close(given_parent(new, "cat"), torch.full((7,), 1 / 3, dtype=torch.float64))
 
 
-def test_a_new_row_leans_as_the_parents_prior_does():
+def test_a_new_row_has_the_slope_of_the_parents_prior():
     head = make(am.HierarchicalSoftmax, TREE)
     new = am.edit(head).add("dog", under="mammal").done().head
     share = head.bias[[TREE.find("cat") - 1, TREE.find("cow") - 1]].softmax(0)
@@ -149,7 +149,7 @@ def test_a_new_row_leans_as_the_parents_prior_does():
 
 
 @every_head
-def test_classes_added_below_a_new_node_share_what_it_got(kind):
+def test_classes_added_below_a_new_node_share_its_probability(kind):
     head = make(kind, TREE)
     one = am.edit(head).add("reptile", under=()).done().head
     three = (
@@ -164,7 +164,7 @@ def test_classes_added_below_a_new_node_share_what_it_got(kind):
     )
 
 
-# ------------------------------------------------------------------------------------------------------ removing
+# Removing
 
 
 def test_removing_renormalises_one_softmax():
@@ -175,7 +175,7 @@ def test_removing_renormalises_one_softmax():
     close(given_parent(new, "cat"), given_parent(head, "cat"), rtol=1e-12, atol=0)
 
 
-def test_an_only_child_that_is_left_has_probability_one():
+def test_a_remaining_only_child_has_probability_one():
     new = am.edit(make(am.HierarchicalSoftmax, TREE)).remove("cow").done().head
     assert torch.equal(of(new, "cat"), of(new, "mammal"))
 
@@ -210,7 +210,7 @@ def test_one_softmax_keeps_the_probability_of_a_folded_subtree_at_the_point(kind
     assert bool((of(new, "a") <= of(head, "a") + 1e-12).all())
 
 
-# ------------------------------------------------------------------------------------------------------ splitting
+# Splitting
 
 
 @every_head
@@ -235,10 +235,10 @@ def test_labels_of_a_split_class_train_its_softmax_as_nodes():
     close(edited.head.loss(H[:1], nodes, target_kind="node"), -of(edited.head, "bird", H[0]).log())
 
 
-# --------------------------------------------------------------------------------------------------------- moving
+# Moving
 
 
-def test_a_moved_subtree_keeps_what_is_inside_and_starts_anew_among_its_siblings():
+def test_a_moved_subtree_keeps_its_conditionals_and_gets_a_new_row():
     head = make(am.HierarchicalSoftmax, TREE)
     edited = am.edit(head).move("river", under="mammal", share=0.25).done()
     new = edited.head
@@ -252,7 +252,7 @@ def test_a_moved_subtree_keeps_what_is_inside_and_starts_anew_among_its_siblings
     assert edited.new_rows.tolist() == [new.taxonomy.find("river")]
 
 
-def test_a_row_that_is_kept_competes_with_its_new_siblings_as_it_is():
+def test_a_kept_row_competes_with_its_new_siblings():
     head = make(am.HierarchicalSoftmax, TREE)
     edited = am.edit(head).move("river", under="mammal", keep_row=True).done()
     assert edited.new_rows.size == 0
@@ -262,7 +262,7 @@ def test_a_row_that_is_kept_competes_with_its_new_siblings_as_it_is():
     close(given_parent(edited.head, "river"), torch.stack(list(logits.values())).softmax(0)[2])
 
 
-def test_classes_grouped_below_a_new_node_keep_their_ratio_with_their_rows():
+def test_classes_moved_together_with_their_rows_keep_their_ratio():
     head = make(am.HierarchicalSoftmax, TREE)
     edits = am.edit(head).add("swims", under="fish")
     for label in ("trout", "carp"):
@@ -272,7 +272,7 @@ def test_classes_grouped_below_a_new_node_keep_their_ratio_with_their_rows():
 
 
 @pytest.mark.parametrize("kind", [am.FlatSoftmax, am.SharedSoftmax])
-def test_with_one_softmax_a_move_changes_no_class(kind):
+def test_with_one_softmax_a_move_does_not_change_class_probabilities(kind):
     head = make(kind, TREE)
     edited = am.edit(head).move("river", under="mammal").done()
     close(edited.head(H), head(H))
@@ -280,7 +280,7 @@ def test_with_one_softmax_a_move_changes_no_class(kind):
     assert len(edited.new_rows) == (0 if kind is am.FlatSoftmax else 1)
 
 
-def test_a_shared_row_that_is_kept_takes_on_its_new_ancestors():
+def test_a_kept_shared_row_is_added_to_its_new_ancestors():
     head = make(am.SharedSoftmax, TREE)
     edited = am.edit(head).move("river", under="mammal", keep_row=True).done()
     assert edited.new_rows.size == 0
@@ -298,11 +298,11 @@ def test_a_parent_whose_last_child_moved_away_starts_as_an_added_class(kind):
     close(of(new, "cod") / of(new, "cat"), of(head, "cod") / of(head, "cat"))
 
 
-# ------------------------------------------------------------------------------------------- what else a head has
+# Other properties of a head
 
 
 @every_head
-def test_renaming_changes_no_number(kind):
+def test_renaming_does_not_change_any_number(kind):
     head = make(kind, TREE)
     edited = am.edit(head).rename("mammal", "mammals").rename("cat", "kitten").done()
     assert torch.equal(edited.head.weight, head.weight)
@@ -311,7 +311,7 @@ def test_renaming_changes_no_number(kind):
 
 
 @every_head
-def test_the_old_head_stays_as_it_is(kind):
+def test_the_old_head_does_not_change(kind):
     head = make(kind, TREE)
     before = copy.deepcopy(head.state_dict())
     new = am.edit(head).add("dog", under="mammal").remove("bird").done().head
@@ -330,7 +330,7 @@ def test_the_precision_is_kept(kind, dtype):
 
 
 @every_head
-def test_a_head_without_values_gives_one_without_values(kind):
+def test_a_head_on_the_meta_device(kind):
     edited = am.edit(kind(D, TREE, device="meta")).add("dog", under="mammal").move("river", under="mammal").done()
     assert {tensor.device.type for tensor in edited.head.state_dict().values()} == {"meta"}
     assert edited.head.out_features == 7
@@ -345,7 +345,7 @@ def test_options_modes_and_frozen_rows_are_kept():
     assert new.bias.requires_grad
 
 
-def test_no_random_number_is_drawn():
+def test_edits_do_not_use_random_numbers():
     head = make(am.HierarchicalSoftmax, TREE)
     state = torch.get_rng_state()
     am.edit(head).add("dog", under="mammal").done()
@@ -353,7 +353,7 @@ def test_no_random_number_is_drawn():
 
 
 @every_head
-def test_a_head_without_bias_can_be_added_to(kind):
+def test_classes_can_be_added_to_a_head_without_bias(kind):
     head = make(kind, TREE, bias=False)
     new = am.edit(head).add("dog", under="mammal").remove("bird").done().head
     assert new.bias is None
@@ -361,17 +361,17 @@ def test_a_head_without_bias_can_be_added_to(kind):
 
 
 @every_head
-def test_what_needs_a_bias_is_refused_without_one(kind):
+def test_shares_and_points_without_a_bias_are_errors(kind):
     edits = am.edit(make(kind, TREE, bias=False)).add("dog", under="mammal", share=0.1).remove("brid")
     edits.split("bird", ["a", "b"], shares=[0.5, 0.5])
     with pytest.raises(TaxonomyError) as caught:
         edits.done(at=H[0])
-    told = "\n".join(caught.value.problems)
-    assert "did you mean 'bird'" in told
-    assert told.count("needs a bias") == (3 if kind is am.HierarchicalSoftmax else 4)
+    text = "\n".join(caught.value.problems)
+    assert "did you mean 'bird'" in text
+    assert text.count("needs a bias") == (3 if kind is am.HierarchicalSoftmax else 4)
 
 
-def test_priors_are_carried_and_sum_to_one_where_a_group_changed():
+def test_priors_are_kept_and_normalised_in_changed_groups():
     head = make(am.HierarchicalSoftmax, TREE)
     head.set_priors([1, 2, 3, 4, 5, 6])
     edited = am.edit(head).add("dog", under="mammal", share=0.1).split("bird", ["a", "b"]).remove("trout").done()
@@ -387,7 +387,7 @@ def test_priors_are_carried_and_sum_to_one_where_a_group_changed():
 
 @settings(max_examples=30)
 @given(data=st.data())
-def test_priors_of_any_edits_are_shares_and_untouched_ones_the_same_bits(data):
+def test_priors_after_random_edits_are_normalised_and_untouched_ones_identical(data):
     tax = data.draw(taxonomies(max_nodes=12))
     head = am.HierarchicalSoftmax(D, tax)
     head.set_priors(range(1, tax.num_leaves + 1))
@@ -427,7 +427,7 @@ def test_the_edited_head_learns_the_new_class(kind):
         make(kind, TREE).load_state_dict(head.state_dict())
 
 
-def test_a_hundred_thousand_rows():
+def test_edits_of_a_hundred_thousand_rows():
     tax = am.Taxonomy.from_parents([-1, *(node // 46 for node in range(46 + 46**2 + 46**3))])
     head = am.HierarchicalSoftmax(4, tax, sparse=True)
     edited = am.edit(head).add("x", under="5").move("3000", under="7").remove("90000").split("80000", ["a"]).done()
@@ -439,7 +439,7 @@ def test_a_hundred_thousand_rows():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @every_head
-def test_a_head_on_a_gpu_gives_the_same_head_there(kind):
+def test_a_head_on_a_gpu_gives_the_same_rows(kind):
     ask = lambda head: am.edit(head).add("dog", under="mammal").move("river", under="mammal").done().head  # noqa: E731
     head = make(kind, TREE)
     here, there = ask(head), ask(copy.deepcopy(head).cuda())

@@ -1,4 +1,4 @@
-"""What a module or a classifier is after the taxonomy of its head was edited."""
+"""Modules and classifiers after edits."""
 
 import pytest
 from many_heads import D
@@ -10,7 +10,7 @@ from arbormax.errors import InputError, TaxonomyError
 TREE = am.Taxonomy.from_nested({"mammal": ["cat", "cow"], "bird": [], "fish": ["trout", "carp", "cod"]})
 
 
-def test_a_module_gets_the_new_head_in_place():
+def test_the_head_of_a_module_is_replaced_in_place():
     head = am.HierarchicalSoftmax(D, TREE)
     model = nn.ModuleDict({"body": nn.Linear(3, D), "head": head, "again": head})
     edited = am.edit(model).add("dog", under="mammal").done()
@@ -19,7 +19,7 @@ def test_a_module_gets_the_new_head_in_place():
     assert model["head"].out_features == 7
 
 
-def test_nothing_is_changed_where_an_edit_is_refused():
+def test_an_impossible_edit_changes_nothing():
     model = nn.Sequential(nn.Linear(3, D), am.FlatSoftmax(D, TREE))
     head = model[1]
     with pytest.raises(TaxonomyError):
@@ -27,7 +27,7 @@ def test_nothing_is_changed_where_an_edit_is_refused():
     assert model[1] is head
 
 
-def test_modules_without_one_head_and_unknown_heads_are_refused():
+def test_a_module_must_contain_one_known_head():
     with pytest.raises(InputError, match="found none"):
         am.edit(nn.Linear(2, 2))
     with pytest.raises(InputError, match="found 2: '0', '1'; edit one of the heads"):
@@ -44,7 +44,7 @@ def test_modules_without_one_head_and_unknown_heads_are_refused():
         am.edit(am.FlatSoftmax(D, TREE)).done(at=[1.0])
 
 
-def test_a_text_classifier_goes_on_with_the_edited_tree(tmp_path):
+def test_a_text_classifier_works_with_the_edited_tree(tmp_path):
     texts, labels = ["a ball", "a goal", "rain", "snow"] * 5, ["sport", "sport", "weather", "weather"] * 5
     clf = am.TextClassifier({"news": ["sport", "weather"]}, encoder_options={"dim": 8}).fit(texts, labels)
     before = clf.node_proba(["a ball"])[0]

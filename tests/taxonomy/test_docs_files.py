@@ -44,11 +44,11 @@ def test_the_python_on_the_page_runs(folder, capsys):
     assert "football" in capsys.readouterr().out
 
 
-def test_the_drawn_tree_is_the_one_of_the_files():
+def test_the_rendered_tree_on_the_page_is_that_of_the_files():
     drawn = next(text for language, title, text in BLOCKS if language == "text" and not title)
     assert drawn.split() == re.sub(r" \(.*?\)", "", NEWS.render()).split()
 
 
-def test_the_broken_file_is_broken_as_the_page_says(folder):
+def test_the_broken_file_has_the_defects_on_the_page(folder):
     with pytest.raises(TaxonomyError, match=r"(?s)empty name.*line 2.*the class .* is repeated.*line 1 and line 3"):
         Taxonomy.load(folder / "broken.txt")

@@ -1,4 +1,4 @@
-"""Each defect in each format that can have it, told with its line."""
+"""Each defect in each format that can have it, text with its line."""
 
 from __future__ import annotations
 
@@ -98,19 +98,19 @@ DEFECTS = {
     ("name", "text", "expected"),
     [pytest.param(*case, id=f"{kind} {case[0]}") for kind in DEFECTS for case in DEFECTS[kind]],
 )
-def test_each_defect_in_each_format_is_told_with_its_line(problems, name, text, expected):
+def test_each_defect_of_each_format_is_reported_with_its_line(problems, name, text, expected):
     found = problems(name, text)
     assert len(found) == 1, found
     assert expected in found[0]
 
 
-def test_every_undecodable_line_is_told(problems):
+def test_every_undecodable_line_is_reported(problems):
     assert [problem[:6] for problem in problems("t.txt", b"\xff\nok\n\xfe\n")] == ["line 1", "line 3"]
     assert "not valid utf-16" in problems("t.txt", b"a", encoding="utf-16")[0]
     assert "0xe9, which is not valid ascii" in problems("t.txt", b"a\n\xe9", encoding="ascii")[0]
 
 
-def test_classes_and_stops_may_be_asked_for_when_loading(load, problems):
+def test_load_takes_classes_and_inner_classes(load, problems):
     assert load("t.txt", "a/x\na/y\n", classes=["y", "x"]).classes == ("y", "x")
     assert load("t.txt", "a/x\na\n", inner_classes="stop").classes == ("x", "a")
     assert "did you mean 'x'" in problems("t.txt", "a/x\na/y\n", classes=["xx", "y"])[0]

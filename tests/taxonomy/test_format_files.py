@@ -1,4 +1,4 @@
-"""Options, formats by name and suffix, and how a file is written."""
+"""Options, choice of the format, and writing of files."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from arbormax.taxonomy.formats import FORMATS
         ("t.csv", {"root": 8}, "root: expected a string, found 8"),
     ],
 )
-def test_a_wrong_option_says_what_the_format_takes(write, name, options, message):
+def test_a_wrong_option_is_an_error_that_lists_the_options(write, name, options, message):
     path = write(name, "level1\na\n" if name == "p.csv" else "parent,child\nr,a\n")
     with pytest.raises(OptionError, match=message):
         Taxonomy.load(path, **options)
 
 
-def test_a_suffix_that_is_not_known_lists_those_that_are(write, tmp_path):
+def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(write, tmp_path):
     for path in (write("t.jsn", "[]"), write("noname", "[]")):
         with pytest.raises(TaxonomyError, match=r"available: \.json, \.yaml.*format="):
             Taxonomy.load(path)
@@ -50,7 +50,7 @@ def test_a_suffix_that_is_not_known_lists_those_that_are(write, tmp_path):
     assert Taxonomy.load(write("x.dat", '["a"]'), format="json").classes == ("a",)
 
 
-def test_a_missing_file_and_a_folder_are_told_as_such(tmp_path):
+def test_a_missing_file_and_a_folder_raise_the_errors_of_the_system(tmp_path):
     for name in ("gone.json", "gone.xyz"):
         with pytest.raises(FileNotFoundError):
             Taxonomy.load(tmp_path / name)
@@ -63,7 +63,7 @@ def test_a_missing_file_and_a_folder_are_told_as_such(tmp_path):
         Taxonomy.from_nested(["a"]).save(tmp_path / "no folder" / "t.json")
 
 
-def test_every_format_can_be_named(tmp_path):
+def test_every_format_can_be_chosen_by_name(tmp_path):
     tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
     for name in FORMATS:
         tax.save(tmp_path / "file", format=name)
@@ -91,7 +91,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permission bits")
-def test_permissions_of_the_old_file_stay_and_new_files_follow_the_umask(tmp_path):
+def test_an_old_file_keeps_its_permissions_and_a_new_one_follows_the_umask(tmp_path):
     path = tmp_path / "t.json"
     umask = os.umask(0o027)
     try:

@@ -1,4 +1,4 @@
-"""Taxonomy files: every format round-trips or refuses, and every defect is told with its line."""
+"""Taxonomy files: every format round-trips or refuses, and every defect is text with its line."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def everything(tax: Taxonomy) -> tuple:
 
 
 @given(tax=taxonomies(names=NASTY), stop=st.booleans())
-def test_our_json_keeps_everything(folder, tax, stop):
+def test_saved_json_stores_everything(folder, tax, stop):
     if stop and tax.num_parents > 1:
         chosen = [*(tax.path(leaf) for leaf in tax.leaves), tax.path(int(tax.parent[tax.num_nodes - 1]))]
         tax = Taxonomy.from_nested(tax.to_nested(), classes=chosen if all(chosen) else None, inner_classes="stop")
@@ -58,7 +58,7 @@ def test_our_json_keeps_everything(folder, tax, stop):
 
 @pytest.mark.parametrize("suffix", LOSSY_SUFFIXES)
 @given(tax=taxonomies(max_nodes=10, names=NASTY))
-def test_other_formats_round_trip_or_refuse(folder, suffix, tax):
+def test_other_formats_round_trip_or_raise(folder, suffix, tax):
     path = folder / f"t{suffix}"
     path.unlink(missing_ok=True)
     if refusal := refused(lambda: tax.save(path)):
@@ -83,7 +83,7 @@ def test_a_plain_tree_keeps_its_class_order_in_every_format(tmp_path, suffix):
 
 @pytest.mark.parametrize("suffix", [".yaml", ".csv", ".tsv", ".txt", ".tree", ".nwk"])
 @given(tax=taxonomies(shuffle=False))
-def test_plain_names_are_always_written_up_to_their_order(folder, suffix, tax):
+def test_plain_names_are_always_stored_up_to_their_order(folder, suffix, tax):
     tax.save(folder / f"plain{suffix}", lossy=True)
     assert same_tree(Taxonomy.load(folder / f"plain{suffix}"), tax)
 
@@ -96,7 +96,7 @@ def test_paths_keep_the_class_order_of_any_tree_when_they_lose_the_order_of_sibl
 
 
 @pytest.mark.parametrize("suffix", LOSSY_SUFFIXES)
-def test_a_lost_class_order_is_refused_unless_lossy(tmp_path, suffix):
+def test_losing_the_class_order_is_an_error_unless_lossy(tmp_path, suffix):
     tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "w"]}, classes=["w", "x", "z", "y"])
     with pytest.raises(TaxonomyError, match=r"cannot store the (class order|order of siblings).*\.json.*lossy=True"):
         tax.save(tmp_path / f"t{suffix}")
@@ -106,13 +106,13 @@ def test_a_lost_class_order_is_refused_unless_lossy(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("suffix", LOSSY_SUFFIXES)
-def test_lost_stop_leaves_are_refused_unless_lossy(tmp_path, suffix):
+def test_losing_stop_leaves_is_an_error_unless_lossy(tmp_path, suffix):
     tax = Taxonomy.from_paths(["a", "a/x", "b"], classes=["b", "x", ("a",)], inner_classes="stop")
     with pytest.raises(TaxonomyError, match=r"the leaves of inner classes|cannot store"):
         tax.save(tmp_path / f"t{suffix}")
 
 
-def test_repeated_names_are_refused_by_a_format_of_edges_even_when_lossy(tmp_path):
+def test_a_format_of_edges_cannot_store_repeated_names_even_when_lossy(tmp_path):
     tax = Taxonomy.from_nested({"a": ["other"], "b": ["other"]})
     with pytest.raises(TaxonomyError, match="its names must be unique, and several nodes have the name 'other'"):
         tax.save(tmp_path / "t.taxonomy", lossy=True)
@@ -121,7 +121,7 @@ def test_repeated_names_are_refused_by_a_format_of_edges_even_when_lossy(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_half_a_surrogate_pair_survives_in_json(tmp_path):
+def test_json_stores_a_lone_surrogate(tmp_path):
     tax = Taxonomy.from_nested(["\ud800", "é"])
     tax.save(tmp_path / "t.json")
     assert Taxonomy.load(tmp_path / "t.json") == tax
@@ -171,7 +171,7 @@ def test_json_syntax_errors_give_line_and_column(problems, text, message):
     assert message in found[-1]
 
 
-def test_nested_defects_of_json_are_told_together_with_their_lines(problems):
+def test_one_error_reports_all_defects_of_json_with_their_lines(problems):
     text = '{\n"a": ["x",\n"x", 3],\n"a": ["y", ""],\n"b": [null, true],\n"c": 1.5}'
     assert problems("t.json", text) == (
         "a name is a string, found 3 (line 3)",
@@ -191,14 +191,14 @@ def test_depth_has_no_limit_in_json_and_newick(load):
     assert load("t.nwk", "(" * 100_000 + "x" + ")" * 100_000 + ";").depth == 100_000
 
 
-def test_yaml_takes_names_as_written(load, problems):
+def test_yaml_reads_names_as_they_are_written(load, problems):
     tax = load("t.yaml", "no: [yes, 1.0, 'null']\n2020-01-01:\n  - on\n  - off: ~\n  - 0x1F: null\nalone:\n")
     assert tax.classes == ("yes", "1.0", "null", "on", "off", "0x1F", "alone")
     assert [tax.names[i] for i in tax.children(0)] == ["no", "2020-01-01", "alone"]
     assert load("flow.yml", "{a: {b: x}, c: [d]}").classes == ("x", "d")
 
 
-def test_defects_of_yaml_are_told_together_with_their_lines(problems):
+def test_one_error_reports_all_defects_of_yaml_with_their_lines(problems):
     text = "a:\n  - x\n  - x\n  -\na:\n  - &n y\n  - *n\n? [k, l]\n: - m\n!!int 3: [z]\n"
     assert problems("t.yaml", text) == (
         "the anchor &n is not supported; write the names in full (line 6)",
@@ -219,19 +219,19 @@ def test_defects_of_yaml_are_told_together_with_their_lines(problems):
     assert "invalid YAML" in problems("t.yaml", "- \x01")[0]
 
 
-def test_yaml_without_its_package_names_the_extra(write, monkeypatch):
+def test_without_pyyaml_the_error_names_the_extra(write, monkeypatch):
     path = write("t.yaml", "- a")
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(MissingDependencyError, match=r"reading YAML needs the package PyYAML.*arbormax\[text\]"):
         Taxonomy.load(path)
 
 
-def test_yaml_names_that_others_would_take_for_something_else_are_quoted(tmp_path):
+def test_yaml_quotes_names_that_other_readers_would_convert(tmp_path):
     Taxonomy.from_nested(["no", "1.0", "null", "plain"]).save(tmp_path / "t.yaml")
     assert (tmp_path / "t.yaml").read_text() == '- "no"\n- "1.0"\n- "null"\n- plain\n'
 
 
-# Our own JSON
+# Saved JSON
 
 
 def own(nodes, **more) -> str:
@@ -240,7 +240,7 @@ def own(nodes, **more) -> str:
     return f'{{"format": "arbormax.taxonomy", "version": 1,\n"nodes": [\n{rows}\n]{rest}}}'
 
 
-def test_our_json_may_be_written_by_hand_in_any_order(load):
+def test_saved_json_may_list_nodes_in_any_order(load):
     tax = load("t.json", own([["x", 2], ["a", 0], ["b", 0]], root="top", classes=[3, 1]))
     assert tax.names == ("top", "a", "b", "x")
     assert tax.classes == ("b", "x")
@@ -277,14 +277,14 @@ def test_our_json_may_be_written_by_hand_in_any_order(load):
         (own([["a", 0]])[:-1], ["invalid JSON"]),
     ],
 )
-def test_defects_of_our_json_are_told_with_their_lines(problems, text, expected):
+def test_defects_of_saved_json_are_reported_with_their_lines(problems, text, expected):
     found = problems("t.json", text)
     assert len(found) == len(expected), found
     for problem, part in zip(found, expected, strict=True):
         assert part in problem
 
 
-def test_an_inner_class_in_our_json_may_get_a_stop_leaf_beside_those_it_has(load):
+def test_loading_saved_json_can_add_stop_leaves(load):
     tax = load("t.json", own([["a", 0], ["b", 0], ["a", 1], ["x", 1]], classes=[3, 4, 2], stops=[3]))
     assert tax.stops.tolist() == [3]
     more = load(
@@ -295,7 +295,7 @@ def test_an_inner_class_in_our_json_may_get_a_stop_leaf_beside_those_it_has(load
     assert [more.path(node) for node in more.stops] == [("a", "a"), ("b", "b")]
 
 
-def test_three_hundred_thousand_nodes_go_through_our_json_in_seconds(tmp_path):
+def test_three_hundred_thousand_nodes_are_saved_and_loaded_in_seconds(tmp_path):
     rng = np.random.default_rng(0)
     count = 300_000
     parents = np.concatenate(([-1], (rng.random(count - 1) * np.arange(1, count)).astype(np.int64)))
@@ -310,17 +310,17 @@ def test_three_hundred_thousand_nodes_go_through_our_json_in_seconds(tmp_path):
 
 
 @pytest.mark.parametrize("header", ["parent,child", "Parent,CHILD", " parent , child "])
-def test_a_header_of_edges_is_known(load, header):
+def test_headers_of_edges(load, header):
     tax = load("t.csv", f'{header}\n,a\n,b\n\na,"x, y"\n')
     assert tax.names == ("root", "a", "b", "x, y")
 
 
 @pytest.mark.parametrize("header", ["level1,level2", "Level_1,Level_2", "l1,l2", "depth 1,depth 2", "LEVEL-0,LEVEL-1"])
-def test_a_header_of_paths_is_known(load, header):
+def test_headers_of_paths(load, header):
     assert load("t.csv", f"{header}\na,x\n\na,y\n,,\nb,\nc\n").classes == ("x", "y", "b", "c")
 
 
-def test_other_ways_to_write_a_table(load):
+def test_options_of_tables(load):
     assert load("t.csv", "path\na/x\na/y\\/z\n").classes == ("x", "y/z")
     swapped = load("t.csv", "child,parent\nx,a\na,\nb,\n")
     assert swapped.names == ("root", "a", "b", "x")
@@ -334,7 +334,7 @@ def test_other_ways_to_write_a_table(load):
     assert load("t.csv", b"\xef\xbb\xbfparent,child\r\nr,a\r\n").names == ("r", "a")
     assert load("t.csv", "parent,child\nr,é\n".encode("latin-1"), encoding="latin-1").names == ("r", "é")
     assert load("t.csv", "parent,child\nr,é\n".encode("utf-16"), encoding="utf-16").names == ("r", "é")
-    # a header that is named like a row is told apart by header=False
+    # header=False reads a first row that looks like a header as data
     assert load("t.csv", "l1,l2\nl1,l3\n", layout="paths", header=False).classes == ("l2", "l3")
 
 
@@ -350,7 +350,7 @@ def test_an_unknown_header_is_an_error_with_a_fix(problems, fix, write):
         Taxonomy.load(write("t.csv", "a,b"), header=False)
 
 
-def test_lines_of_a_table_are_those_of_the_file(problems):
+def test_line_numbers_of_a_table_are_those_of_the_file(problems):
     text = 'parent,child\n\n"r\ns",a\nb,a\n"r\ns",b\nb,c,d\n"r\ns"\n'
     assert problems("t.csv", text) == (
         "3 cells, but 2 columns (line 8); quote a name that contains the delimiter",
@@ -393,13 +393,13 @@ def test_text_paths_with_either_separator_and_escapes(load, problems, fix):
     assert "both '/' (line 1) and ' > ' (line 1)" in arrow
 
 
-def test_a_name_that_holds_an_arrow_comes_back_from_a_text_file(tmp_path):
+def test_a_name_with_an_arrow_round_trips_through_a_text_file(tmp_path):
     tax = Taxonomy.from_nested(["a > b", " > > ", ">", "c>d"])
     tax.save(tmp_path / "t.txt")
     assert Taxonomy.load(tmp_path / "t.txt") == tax
 
 
-def test_text_with_tabs_holds_parents_and_their_children(load):
+def test_text_with_tabs_contains_parents_and_their_children(load):
     text = "Root\tTop/News\tArts\nTop/News\tU.S.\tWorld\t\nArts\n"
     tax = load("t.txt", text)
     assert tax.names == ("Root", "Top/News", "Arts", "U.S.", "World")
@@ -408,7 +408,7 @@ def test_text_with_tabs_holds_parents_and_their_children(load):
     assert load("t.taxonomy", "a\tx\nb\ty\n", root="top").names == ("top", "a", "b", "x", "y")
 
 
-def test_darknet_trees_count_their_lines(load):
+def test_darknet_parents_are_line_numbers(load):
     several = load("t.tree", "animal -1\nplant -1\ncat 0\nNew York 1\n\n")
     assert several.names == ("root", "animal", "plant", "cat", "New York")
     assert several.source_index.tolist() == [-1, 0, 1, 2, 3]
@@ -446,7 +446,7 @@ def test_newick_syntax_errors_give_line_and_column(problems, text, message):
     assert message in problems("t.nwk", text)[0]
 
 
-def test_the_check_before_writing_stays_quick_on_deep_trees_of_repeated_names(tmp_path):
+def test_verification_is_fast_on_deep_trees_with_repeated_names(tmp_path):
     parents, names, last = [-1], ["root"], 0
     for _ in range(10_000):  # a comb: the paths of its leaves are far longer than the tree
         parents += [last, last]
@@ -470,7 +470,7 @@ def test_paths_may_be_separated_by_several_characters(tmp_path):
 
 
 @pytest.mark.parametrize("text", ['{"name": "r", "children": [{"name": "a"}]}', '[{"id": "a", "parent": "b"}]'])
-def test_objects_with_fields_are_no_tree_of_field_names(tmp_path, text):
+def test_objects_with_fields_are_an_error(tmp_path, text):
     file = tmp_path / "d3.json"
     file.write_text(text)
     with pytest.raises(TaxonomyError, match="objects with the fields"):

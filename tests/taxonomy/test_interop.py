@@ -1,4 +1,4 @@
-"""networkx graphs and anytree nodes, to and fro."""
+"""Conversion from and to networkx and anytree."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from strategies import NASTY, taxonomies
 
 
 @given(taxonomies(names=NASTY))
-def test_a_taxonomy_survives_networkx_and_anytree(tax):
+def test_a_taxonomy_round_trips_through_networkx_and_anytree(tax):
     for back in (Taxonomy.from_networkx(tax.to_networkx()), Taxonomy.from_anytree(tax.to_anytree())):
         assert back == tax
         assert back.names[0] == tax.names[0]
 
 
 @given(taxonomies())
-def test_a_graph_holds_node_ids_names_and_class_ids(tax):
+def test_a_graph_contains_node_ids_names_and_class_ids(tax):
     graph = tax.to_networkx()
     assert nx.is_arborescence(graph)
     assert [graph.nodes[node]["name"] for node in range(tax.num_nodes)] == list(tax.names)
@@ -50,7 +50,7 @@ def test_names_are_the_attribute_or_the_node_itself():
     assert Taxonomy.from_networkx(graph).names == ("0", "one", "2")
 
 
-def test_class_ids_order_the_leaves_only_where_each_has_its_own():
+def test_class_ids_order_the_classes_if_all_leaves_have_different_ones():
     graph = nx.DiGraph([(0, 1), (0, 2), (0, 3)])
     nx.set_node_attributes(graph, {1: 30, 2: 10, 3: 20}, "class_id")
     assert Taxonomy.from_networkx(graph).classes == ("2", "3", "1")
@@ -73,19 +73,19 @@ def test_class_ids_order_the_leaves_only_where_each_has_its_own():
         ([("a", "x")], "expected a networkx graph, found list"),
     ],
 )
-def test_a_graph_that_is_no_taxonomy_says_why(graph, message):
+def test_a_graph_that_is_not_a_tree_is_an_error(graph, message):
     with pytest.raises(TaxonomyError, match=message):
         Taxonomy.from_networkx(graph)
 
 
-def test_an_anytree_node_below_others_is_a_root_of_its_own():
+def test_an_anytree_node_below_others_becomes_the_root():
     top = anytree.Node("top")
     middle = anytree.Node("middle", parent=top)
     anytree.Node("x", parent=middle)
     assert Taxonomy.from_anytree(middle).names == ("middle", "x")
 
 
-def test_an_anytree_that_is_no_taxonomy_says_why():
+def test_an_invalid_anytree_is_an_error():
     root = anytree.AnyNode()
     anytree.AnyNode(parent=root, name="a")
     anytree.AnyNode(parent=root, name="a")
@@ -99,7 +99,7 @@ def test_an_anytree_that_is_no_taxonomy_says_why():
         Taxonomy.from_anytree({})
 
 
-def test_deep_trees_need_no_recursion():
+def test_conversion_of_deep_trees_does_not_recurse():
     chain = Taxonomy.from_parents(np.arange(-1, 19_999))
     root = chain.to_anytree()
     assert Taxonomy.from_anytree(root) == chain
@@ -111,7 +111,7 @@ def test_deep_trees_need_no_recursion():
 
 
 @pytest.mark.parametrize("package", ["networkx", "anytree"])
-def test_a_missing_package_is_named(monkeypatch, package):
+def test_a_missing_package_is_named_in_the_error(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     tax = Taxonomy.from_nested(["a"])
     for ask in (getattr(tax, f"to_{package}"), lambda: getattr(Taxonomy, f"from_{package}")(None)):

@@ -29,7 +29,7 @@ def defects(call) -> tuple[str, ...]:
 
 
 @given(taxonomies())
-def test_nodes_stand_breadth_first_with_siblings_and_levels_in_one_piece(tax):
+def test_nodes_are_breadth_first_with_contiguous_siblings_and_levels(tax):
     assert tax.parent[0] == -1
     assert (tax.parent[1:] < np.arange(1, tax.num_nodes)).all()
     assert (np.diff(tax.parent) >= 0).all()  # siblings are contiguous
@@ -92,7 +92,7 @@ def test_every_class_label_and_every_path_finds_its_node(tax):
 
 
 def test_class_labels_stay_distinct_when_a_name_looks_like_the_path_of_another():
-    # 'b' repeats, so a leaf is labelled a/b, as another is called; that one's path is what a third is called
+    # 'b' repeats, so one leaf has the label 'a/b', which is the name of another; the path of that one is a third name
     tax = Taxonomy.from_nested([{"a": ["b"]}, {"c": ["b"]}, "a/b", r"a\/b"])
     assert tax.classes == ("a/b", "c/b", r"a\/b", r"a\\\/b")
     assert [tax.find(label) for label in tax.classes] == tax.leaves.tolist()
@@ -144,7 +144,7 @@ def test_classes_fix_the_order_and_must_name_each_class_once():
         Taxonomy.from_nested(["a", "b"], classes="ab")
 
 
-def test_a_class_that_is_an_inner_node_is_an_error_or_gets_a_leaf_of_its_own():
+def test_an_inner_class_is_an_error_or_gets_a_stop_leaf():
     paths = ["LOC", "LOC/city", "NUM"]
     with pytest.raises(TaxonomyError, match=r"'LOC' has other classes below it.*inner_classes='stop'"):
         Taxonomy.from_paths(paths)
@@ -196,7 +196,7 @@ def test_a_class_that_is_an_inner_node_is_an_error_or_gets_a_leaf_of_its_own():
         (lambda: Taxonomy.from_parents([[0.5]]), ["expected a list of integers"]),
     ],
 )
-def test_all_defects_of_an_input_are_told_at_once(build, expected):
+def test_one_error_reports_all_defects_of_an_input(build, expected):
     found = defects(build)
     assert len(found) == len(expected)
     for problem, part in zip(found, expected, strict=True):
@@ -207,13 +207,13 @@ LOOP: dict = {"a": {}}
 LOOP["a"]["b"] = LOOP
 
 
-def test_a_long_list_of_defects_is_cut_in_the_message_but_not_in_problems():
+def test_a_long_list_of_defects_is_truncated_in_the_message_only():
     with pytest.raises(TaxonomyError, match="10 more") as caught:
         Taxonomy.from_nested([""] * 15 + [3] * 15 + ["a"])
     assert len(caught.value.problems) == 15 + 15
 
 
-def test_edges_may_leave_the_root_out_or_name_it():
+def test_the_root_of_edges():
     given_none = Taxonomy.from_edges([(None, "a"), (None, "b"), ("a", "x")])
     named = Taxonomy.from_edges([("a", "x"), ("r", "a"), ("r", "b")])
     outside = Taxonomy.from_edges([("a", "x"), ("b", "y")], root="top")
@@ -250,18 +250,18 @@ def test_a_name_shared_by_a_leaf_and_an_inner_node_is_ambiguous():
     ]
 
 
-def test_two_inner_nodes_of_one_name_leave_the_class_labels_alone():
+def test_inner_nodes_with_the_same_name_do_not_change_class_labels():
     tax = Taxonomy.from_nested({"a": {"other": ["x"]}, "b": {"other": ["y"]}})
     assert tax.classes == ("x", "y")
 
 
-def test_a_class_at_the_top_level_is_found_by_its_path_though_the_name_repeats():
+def test_a_class_at_the_top_level_is_found_by_its_path():
     tax = Taxonomy.from_paths(["other", "a/other/x", "b/other"])
     assert tax.classes == ("other", "x", "b/other")
     assert tax.path(tax.find("other")) == ("other",)
 
 
-def test_the_name_of_the_root_changes_no_label():
+def test_the_name_of_the_root_does_not_change_labels():
     tree = {"a": ["top", "x"]}
     for root in ("top", "root"):
         tax = Taxonomy.from_parents([-1, 0, 1, 1], [root, "a", "top", "x"])
@@ -288,13 +288,13 @@ def test_the_label_of_every_node_finds_it(tax):
         (("a", 5), "a tuple of names"),
     ],
 )
-def test_a_label_that_cannot_be_found_says_why(label, message):
+def test_the_error_of_an_unknown_label_gives_the_reason(label, message):
     tax = Taxonomy.from_nested({"a": ["x", {"b": ["y"]}], "c": [{"b": ["z"]}]})
     with pytest.raises(LabelError, match=message):
         tax.find(label)
 
 
-def test_many_labels_are_told_together():
+def test_one_error_reports_all_unknown_labels():
     tax = Taxonomy.from_nested(NESTED)
     assert tax.find_many(["mac", ("sci",), ["sci", "med"]]).tolist() == [tax.find(x) for x in ("mac", "sci", "med")]
     with pytest.raises(LabelError, match=r"(?s)3 labels cannot be found.*'mak'.*at 0, 2.*'xyz'.*at 3"):
@@ -313,15 +313,15 @@ def test_every_unknown_label_is_among_the_problems_and_the_first_are_shown(count
     labels = [f"no such {number}" for number in range(count)]
     with pytest.raises(LabelError) as caught:
         tax.find_many([*labels, "mac", *labels])
-    problems, told = caught.value.problems, str(caught.value).splitlines()
+    problems, text = caught.value.problems, str(caught.value).splitlines()
     assert problems == tuple(
         f"the taxonomy has no node {label!r} (at {at}, {at + count + 1})" for at, label in enumerate(labels)
     )
     more = [f"  - … and {count - 8} more"] if count > 8 else []
-    assert told == [f"{2 * count} labels cannot be found:", *(f"  - {problem}" for problem in problems[:8]), *more]
+    assert text == [f"{2 * count} labels cannot be found:", *(f"  - {problem}" for problem in problems[:8]), *more]
 
 
-def test_a_near_word_is_offered_without_regard_to_case():
+def test_suggestions_ignore_case():
     assert did_you_mean("MAC", ["mac", "ibm"]) == "; did you mean 'mac'?"
     assert did_you_mean("zzz", ["mac", "ibm"]) == ""
 
@@ -339,7 +339,7 @@ def test_copies_and_pickles_are_equal_and_hash_alike(tax):
         again.parent[0] = 3
 
 
-def test_arrays_cannot_be_written_to_and_fields_cannot_be_set():
+def test_arrays_and_fields_are_read_only():
     tax = Taxonomy.from_nested(NESTED)
     arrays = ["parent", "leaves", "source_index", "stops", "child_start", "num_children", "level_start", "node_depth"]
     for name in [*arrays, "class_of", "is_leaf", "leaf_counts", "height"]:
@@ -349,14 +349,14 @@ def test_arrays_cannot_be_written_to_and_fields_cannot_be_set():
         tax.names = ()
 
 
-def test_the_callers_own_parents_array_stays_writable_and_apart():
+def test_the_parents_array_of_the_caller_is_copied():
     parents = np.array([-1, 0, 0])
     tax = Taxonomy.from_parents(parents)
     parents[1] = 5
     assert tax.parent.tolist() == [-1, 0, 0]
 
 
-def test_the_fingerprint_tells_trees_names_and_class_orders_apart():
+def test_the_fingerprint_depends_on_tree_names_and_class_order():
     trees = [
         Taxonomy.from_nested(["a", "b"]),
         Taxonomy.from_nested(["a", "b"], classes=["b", "a"]),
@@ -371,7 +371,7 @@ def test_the_fingerprint_tells_trees_names_and_class_orders_apart():
 
 
 def test_the_fingerprint_of_a_tree_never_changes():
-    # saved weights are refused by it, so a new version must give the same one
+    # saved weights are checked against it, so it must not change between versions
     expected = "a2a367a4b38022b838a3524fabd50fda44787cf3e13f5520f698521f6d44b940"
     assert Taxonomy.from_nested(NESTED).fingerprint == expected
 
@@ -401,7 +401,7 @@ def test_render_folds_large_trees_and_never_breaks_a_line(tax, max_lines, max_ch
 
 
 @pytest.mark.parametrize("wrong", [-1, 9, 1.5])
-def test_node_ids_out_of_range_are_refused_and_never_wrap_around(wrong):
+def test_node_ids_out_of_range_are_errors(wrong):
     tax = Taxonomy.from_nested(NESTED)
     for ask in (
         tax.path,
@@ -453,7 +453,7 @@ def test_a_hundred_thousand_random_nodes_are_built_in_about_a_second(seed):
     assert sorted(tax.source_index.tolist()) == list(range(100_000))
 
 
-def test_encode_gives_class_ids_and_knows_stops():
+def test_encode_returns_class_ids_also_of_inner_classes():
     tax = Taxonomy.from_paths(["home/garden", "home/garden/hose", "home/pan"], inner_classes="stop")
     assert tax.encode(["home/garden", "garden", "hose", ("home", "pan")]).tolist() == [0, 0, 1, 2]
     with pytest.raises(LabelError, match="1 labels name inner nodes, not classes, such as 'home'"):

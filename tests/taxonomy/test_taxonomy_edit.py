@@ -1,4 +1,4 @@
-"""Edits of a taxonomy alone: the tree, the order of classes, the maps, and what is refused."""
+"""Edits of a taxonomy: the tree, the class order, the maps, and errors."""
 
 import random
 
@@ -28,12 +28,12 @@ def problems(edits):
     return caught.value.problems
 
 
-# ---------------------------------------------------------------------------------------------------------- the tree
+# The tree
 
 
 @settings(max_examples=150, deadline=None)
 @given(taxonomies(names=st.one_of(st.sampled_from(["a", "b", "c"]), NASTY)), st.integers(0, 2**32), st.integers(0, 7))
-def test_random_edits_give_the_tree_of_a_plain_loop(tax, seed, count):
+def test_random_edits_agree_with_plain_python(tax, seed, count):
     edits = TaxonomyEdits(tax)
     plain = make_random(edits, tax, random.Random(seed), count)
     edited = edits.done()
@@ -51,7 +51,7 @@ def test_random_edits_give_the_tree_of_a_plain_loop(tax, seed, count):
 
 @settings(max_examples=60, deadline=None)
 @given(taxonomies(), st.integers(0, 2**32), st.integers(0, 5))
-def test_a_group_that_is_not_called_touched_has_the_children_it_had(tax, seed, count):
+def test_groups_that_are_not_touched_keep_their_children(tax, seed, count):
     edits = TaxonomyEdits(tax)
     make_random(edits, tax, random.Random(seed), count)
     edited = edits.done()
@@ -60,13 +60,13 @@ def test_a_group_that_is_not_called_touched_has_the_children_it_had(tax, seed, c
             assert edited.node_map[tax.children(node)].tolist() == edited.taxonomy.children(number).tolist()
 
 
-def test_classes_that_stay_keep_their_ids_when_classes_are_added():
+def test_adding_classes_keeps_all_class_ids():
     edited = edit().add("dog", under="mammal").add("whale", under="mammal").add("insect", under=()).done()
     assert edited.taxonomy.classes == (*TREE.classes, "dog", "whale", "insect")
     assert edited.class_map.tolist() == list(range(6))
 
 
-def test_ids_close_up_where_a_class_goes_and_the_map_says_so():
+def test_removing_a_class_shifts_the_ids_after_it():
     edited = edit().remove("bird").done()
     assert edited.taxonomy.classes == ("cod", "cat", "cow", "carp", "trout")
     assert edited.class_map.tolist() == [0, 1, -1, 2, 3, 4]
@@ -87,14 +87,14 @@ def test_a_subtree_moves_as_one():
     assert edited.class_map.tolist() == list(range(6))
 
 
-def test_later_edits_speak_of_the_tree_that_earlier_ones_left():
+def test_an_edit_refers_to_the_tree_after_the_edits_before_it():
     edits = edit().add("pet", under=()).move("cat", under="pet").rename("pet", "home").add("dog", under="home")
     edited = edits.split("dog", ["pug", "beagle"]).remove("pug").rename("mammal/cow", "bull").done()
     assert edited.taxonomy.to_nested()["home"] == {"cat": {}, "dog": {"beagle": {}}}
     assert "bull" in edited.taxonomy.to_nested()["mammal"]
 
 
-def test_a_removed_name_can_be_given_again():
+def test_a_removed_name_can_be_used_again():
     edited = edit().remove("cat").add("cat", under="mammal").done()
     assert edited.class_map[TREE.classes.index("cat")] == -1
     assert edited.taxonomy.classes[-1] == "cat"
@@ -107,7 +107,7 @@ def test_no_edits_give_the_same_taxonomy():
     assert edited.touched.size == 0
 
 
-def test_the_last_child_leaves_a_class_or_takes_its_parent_along():
+def test_a_parent_without_children_becomes_a_class_or_is_removed():
     as_class = edit().remove("cod", emptied="class").done()
     assert as_class.taxonomy.classes == ("cat", "bird", "cow", "carp", "trout", "sea")
     gone = edit().remove("cod", emptied="remove").done()
@@ -117,12 +117,12 @@ def test_the_last_child_leaves_a_class_or_takes_its_parent_along():
     assert moved.node_map[TREE.find("sea")] == -1
 
 
-def test_removing_goes_up_as_far_as_nothing_is_left():
+def test_removing_also_removes_ancestors_that_become_empty():
     tax = Taxonomy.from_nested({"a": {"b": {"c": ["x"]}}, "y": []})
     assert edit(tax).remove("x", emptied="remove").done().taxonomy.classes == ("y",)
 
 
-def test_a_class_above_others_keeps_its_own_leaf():
+def test_an_inner_class_keeps_its_stop_leaf():
     tax = Taxonomy.from_paths(["sport", "sport/golf", "news"], inner_classes="stop")
     edited = edit(tax).rename("sport", "games").add("chess", under="games").move("news", under=("games",)).done()
     assert edited.taxonomy.classes == ("games", "golf", "news", "chess")
@@ -133,21 +133,21 @@ def test_a_class_above_others_keeps_its_own_leaf():
     assert edit(tax).remove(("sport",)).done().taxonomy.classes == ("news",)
 
 
-def test_source_numbers_are_carried_and_new_nodes_have_none():
+def test_source_index_is_kept_and_minus_one_for_new_nodes():
     tax = Taxonomy.from_parents([2, 2, -1, 1], names=["a", "b", "root", "c"])
     edited = edit(tax).add("d", under="b").done()
     assert edited.taxonomy.source_index.tolist() == [2, 0, 1, 3, -1]
 
 
-def test_the_report_says_what_was_done():
-    told = edit().add("dog", under="mammal").remove("cod", emptied="class").done().changed
-    assert "6 classes, 11 nodes → 7 classes, 11 nodes" in told
-    assert "added 'mammal/dog'" in told
-    assert "removed 'fish/sea/cod'; 'fish/sea' is a class now" in told
-    assert "changed sibling groups: 'mammal'" in told
+def test_the_summary_lists_the_edits():
+    text = edit().add("dog", under="mammal").remove("cod", emptied="class").done().changed
+    assert "6 classes, 11 nodes → 7 classes, 11 nodes" in text
+    assert "added 'mammal/dog'" in text
+    assert "removed 'fish/sea/cod'; 'fish/sea' is a class now" in text
+    assert "changed sibling groups: 'mammal'" in text
 
 
-def test_edits_can_be_asked_of_the_package():
+def test_am_edit_takes_a_taxonomy():
     assert am.edit(TREE).add("dog", under="mammal").done().head is None
     with pytest.raises(InputError, match="a taxonomy has no features"):
         am.edit(TREE).done(at=[0.0])
@@ -168,14 +168,14 @@ def test_a_hundred_thousand_nodes_and_a_thousand_edits():
     assert np.count_nonzero(edited.node_map < 0) == 250
 
 
-# --------------------------------------------------------------------------------------------------- what is refused
+# Errors
 
 
-def test_all_defects_are_told_at_once():
+def test_one_error_reports_all_impossible_edits():
     edits = edit().remove("fsh").move("fish", under="river").add("cat", under="mammal").split("mammal", ["a"])
     edits.remove(()).remove("cod").add("x", under="bird").add(" ", under=()).rename("cat", "cow")
     found = problems(edits)
-    for told, wanted in zip(
+    for text, wanted in zip(
         found,
         [
             "remove('fsh'): the taxonomy has no node 'fsh'; did you mean 'fish'?",
@@ -190,13 +190,13 @@ def test_all_defects_are_told_at_once():
         ],
         strict=True,
     ):
-        assert wanted in told
+        assert wanted in text
     with pytest.raises(TaxonomyError, match="no edit was applied, because of 9 defects"):
         edits.done()
 
 
 @pytest.mark.parametrize(
-    ("ask", "told"),
+    ("ask", "text"),
     [
         (lambda e: e.move("cat", under="cat"), "is a class without children"),
         (lambda e: e.move("fish", under="fish"), "cycle: 'fish' is the node itself"),
@@ -222,24 +222,24 @@ def test_all_defects_are_told_at_once():
         (lambda e: e.remove("mammal").remove("bird").remove("fish"), "no class would be left"),
     ],
 )
-def test_one_defect_is_one_sentence(ask, told):
+def test_the_message_of_an_impossible_edit(ask, text):
     (found,) = problems(ask(edit()))
-    assert told in found
+    assert text in found
 
 
-def test_names_that_repeat_ask_for_a_path():
+def test_an_ambiguous_name_is_an_error_that_lists_paths():
     tax = Taxonomy.from_nested({"a": ["other", "x"], "b": ["other", "y"]})
     assert "names several nodes; use a path: 'a/other', 'b/other'" in problems(edit(tax).remove("other"))[0]
     assert edit(tax).remove("a/other").remove("other", emptied="class").done().taxonomy.classes == ("x", "y")
 
 
-def test_a_name_that_is_another_nodes_path_asks_for_a_tuple():
+def test_a_name_that_is_also_a_path_is_an_error():
     tax = Taxonomy.from_nested({"a": ["b", "c"], "a/b": []})
     assert "give a tuple" in problems(edit(tax).remove("a/b"))[0]
     assert edit(tax).remove(("a/b",)).done().taxonomy.classes == ("b", "c")
 
 
-def test_nothing_of_the_old_taxonomy_changes():
+def test_edits_do_not_change_the_old_taxonomy():
     before = TREE.fingerprint, TREE.names
     edit().remove("fish").add("x", under="mammal").done()
     assert (Taxonomy.from_nested(ZOO, classes=TREE.classes).fingerprint, TREE.names) == before

@@ -1,4 +1,4 @@
-"""A class tree as Graphviz text, to be laid out and styled by other tools."""
+"""A class tree as Graphviz text, for other tools to lay out and style."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def tree_dot(
     depth: int | None = None,
     max_children: int | None = None,
 ) -> str:
-    """The tree as a DOT file's text; inner nodes tell the number of leaves below them.
+    """Return the tree as DOT; inner nodes show the number of leaves below them.
 
-    With more than `max_leaves` leaves, the largest subtrees are folded until no more lines than that are left; so is
-    what is below `depth` levels, and of one node what is beyond `max_children`.
+    The largest subtrees are folded until at most `max_leaves` lines are left. Nodes below `depth` levels and children
+    after the first `max_children` of a node are folded too.
 
     >>> print(tree_dot(Taxonomy.from_nested({"sci": ["med"]})))  # doctest: +ELLIPSIS
     digraph taxonomy {
@@ -48,6 +48,6 @@ def tree_dot(
 
 
 def _quoted(*rows: str) -> str:
-    """A quoted string of these rows; a backslash in it is a backslash, and markup is no markup."""
+    """Return the rows as one quoted string, with backslashes, quotes and markup escaped."""
     escaped = (row.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for row in rows if row)
     return '"' + "\\n".join(escaped) + '"'

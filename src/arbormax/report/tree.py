@@ -6,7 +6,7 @@ from arbormax.report import svg
 from arbormax.report.tree_lines import MAX_WIDTH, Mark, count_leaves, tree_lines
 from arbormax.taxonomy import Taxonomy
 
-_ROW, _GAP = 18, 8  # height of a line, and the room between leaves of different parents
+_ROW, _GAP = 18, 8  # height of a line, and the gap between leaves of different parents
 _SPINE, _TWIG = 12, 14  # from a column's end to the vertical line, and from there to the next column
 
 
@@ -18,10 +18,10 @@ def tree_svg(
     depth: int | None = None,
     max_children: int | None = None,
 ) -> str:
-    """The tree as an SVG file's text; inner nodes tell the number of leaves below them.
+    """Return the tree as SVG; inner nodes show the number of leaves below them.
 
-    With more than `max_leaves` leaves, the largest subtrees are folded until no more lines than that are left; so is
-    what is below `depth` levels, and of one node what is beyond `max_children`.
+    The largest subtrees are folded until at most `max_leaves` lines are left. Nodes below `depth` levels and children
+    after the first `max_children` of a node are folded too.
 
     >>> drawing = tree_svg(Taxonomy.from_nested({"comp": ["graphics", "sys"], "sci": ["med"]}), "News")
     >>> drawing.startswith("<svg"), "graphics</text>" in drawing
@@ -43,7 +43,7 @@ def tree_svg(
 
 
 def _columns(marks: list[Mark]) -> list[float]:
-    """The x of each level. Only nodes with a branch to the right take part: nothing stands beside the others."""
+    """Return the x of each level; only nodes with children need space to the right."""
     widths = [0.0] * (max(mark.depth for mark in marks) + 1)
     for mark in marks:
         if mark.below:
@@ -55,7 +55,7 @@ def _columns(marks: list[Mark]) -> list[float]:
 
 
 def _place(marks: list[Mark], top: float) -> float:
-    """Give every mark its y, a parent's in the middle of its children's; gives back the lower end."""
+    """Set the y of every mark, parents at the middle of their children; returns the lower end."""
     parent = {child: place for place, mark in enumerate(marks) for child in mark.below}
     bottom, before = top, None
     for place, mark in enumerate(marks):
@@ -71,7 +71,7 @@ def _place(marks: list[Mark], top: float) -> float:
 
 
 def _branches(mark: Mark, marks: list[Mark], columns: list[float]) -> str:
-    """The path from a node's name to each of its children's."""
+    """Return the SVG path from the name of a node to those of its children."""
     y, end = svg.num(mark.y), svg.num(columns[mark.depth + 1] - 4)
     spine = svg.num(columns[mark.depth + 1] - _TWIG)
     ys = [svg.num(marks[child].y) for child in mark.below]
