@@ -25,28 +25,28 @@ COMMAND = "python experiments/paper/tables.py"
 
 
 def main(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """Write all files, or with --check tell which of them differ from what would be written; the exit status."""
+    """Write all files, or with --check list those that would change; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
     check = parser.parse_args(argv).check
     try:
-        wanted = outputs(root, write=not check)
+        files = outputs(root, write=not check)
     except ArbormaxError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    changed = [path for path, text in wanted.items() if not path.is_file() or path.read_text("utf-8") != text]
+    changed = [path for path, text in files.items() if not path.is_file() or path.read_text("utf-8") != text]
     for path in changed:
-        print(f"{path.relative_to(root)}: {'differs from what would be written' if check else 'written'}")
+        print(f"{path.relative_to(root)}: {'out of date' if check else 'written'}")
         if not check:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(wanted[path], "utf-8", newline="\n")
+            path.write_text(files[path], "utf-8", newline="\n")
     if check and changed:
         print(f"run `{COMMAND}`", file=sys.stderr)
     return int(check and bool(changed))
 
 
 def outputs(root: Path, *, write: bool) -> dict[Path, str]:
-    """Every file that the records make, and its text."""
+    """All generated files with their content."""
     folder = root / "experiments" / "paper" / "results"
     results = read_results(folder)
     found = store_differences(results, folder, write=write)
@@ -54,20 +54,20 @@ def outputs(root: Path, *, write: bool) -> dict[Path, str]:
         if old := [arm for arm, entry in arms.items() if not entry.current]:
             print(
                 f"{dataset}: the records of {', '.join(old)} are newer than the stored intervals, and the test texts "
-                "are not here to make them again (set ARBORMAX_DATA)",
+                "are missing (set ARBORMAX_DATA)",
                 file=sys.stderr,
             )
-    wanted = {folder / dataset / "differences.json": differences_text(dataset, arms) for dataset, arms in found.items()}
-    drawn = figures(results, found)
-    wanted |= {root / "docs" / "figures" / f"{name}.svg": svg for name, svg in drawn.items()}
-    places = {name: f"figures/{name}.svg" for name in drawn}
+    files = {folder / dataset / "differences.json": differences_text(dataset, arms) for dataset, arms in found.items()}
+    images = figures(results, found)
+    files |= {root / "docs" / "figures" / f"{name}.svg": svg for name, svg in images.items()}
+    places = {name: f"figures/{name}.svg" for name in images}
     plan = planned(folder.parent)
-    wanted[root / "docs" / "results.md"] = page(results, found, places, COMMAND, plan)
-    return wanted
+    files[root / "docs" / "results.md"] = page(results, found, places, COMMAND, plan)
+    return files
 
 
 def planned(folder: Path) -> dict[str, dict[tuple[str, str], int]]:
-    """What the study of each dataset is to have at its end: arm and head → seeds."""
+    """The plan of each dataset: arm and head → number of seeds."""
     studies = {name: folder / f"{name}.json" for name in DATASETS}
     return {
         name: {(arm.name, head): arm.seeds for arm, head in Study.load(path).groups()}
@@ -77,19 +77,19 @@ def planned(folder: Path) -> dict[str, dict[tuple[str, str], int]]:
 
 
 def figures(results: Results, found: Found) -> dict[str, str]:
-    """Name → SVG: the trees, and what there are records for of the curves and the differences."""
-    drawn = {f"tree-{name}": tree_svg(tree(name), f"The tree of {TITLES[name]}") for name in DATASETS}
+    """Name → SVG of the trees, and of the curves and differences with records."""
+    images = {f"tree-{name}": tree_svg(tree(name), f"The tree of {TITLES[name]}") for name in DATASETS}
     panels = {TITLES[name]: lines for name in DATASETS if (lines := curves(results, name))}
     if panels:
         title = "BiLSTM: macro-F1 on the held-out folds"
-        drawn["curves"] = panels_svg(panels, title, columns=2, x="epoch", y="macro-F1, points")
+        images["curves"] = panels_svg(panels, title, columns=2, x="epoch", y="macro-F1, points")
     if rows := intervals(found):
-        drawn["differences"] = intervals_svg(rows, "Macro-F1 minus that of the flat softmax, points, 95 % intervals")
-    return drawn
+        images["differences"] = intervals_svg(rows, "Macro-F1 minus that of the flat softmax, points, 95 % intervals")
+    return images
 
 
 def curves(results: Results, dataset: str) -> Mapping[str, Curve]:
-    """Head → the curve of the BiLSTM's chosen settings, its chosen epoch marked."""
+    """Head → the curve of the BiLSTM with the selected settings and a marker at the selected epoch."""
     lines = {}
     for head in ("flat", "hierarchical", "shared"):
         choice = results.choice(dataset, MAIN, head)
@@ -102,7 +102,7 @@ def curves(results: Results, dataset: str) -> Mapping[str, Curve]:
 
 
 def intervals(found: Found) -> list[Interval]:
-    """The differences in macro-F1 of every arm and head, in points; none that older records made."""
+    """The current differences in macro-F1 of each arm and head, in percent."""
     return [
         Interval(
             label=f"{arm_title(arm)}, {difference.head} − flat",

@@ -1,8 +1,8 @@
-"""What was found: cross-validated macro-F1 with every setting changed by itself, and where the heads go wrong.
+"""Print the tables of the README: cross-validated macro-F1 of each setting, and errors by class frequency.
 
-The first table is made of the folds in results/ and, as they are in the paper's protocol, in ../paper/results. The
-second tells for rare and frequent classes how many test texts get another branch, or a sibling of their class; it reads
-the predictions in ../paper/results and the texts in ARBORMAX_DATA. Both are printed in Markdown.
+The first table uses the folds in results/ and ../paper/results. The second table counts, for rare and frequent classes,
+the test texts with a wrong branch and with a wrong sibling; it uses the predictions in ../paper/results and the texts
+in ARBORMAX_DATA.
 
     python experiments/why/tables.py trec
 """
@@ -21,7 +21,7 @@ from arbormax.data import Dataset, load
 from arbormax.errors import ArbormaxError
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "paper"))  # the study of the paper has the plan and the records
+sys.path.insert(0, str(HERE.parent / "paper"))  # for the package `study`
 
 from study.choice import fold_curves, select_curves  # noqa: E402
 from study.markdown import TITLES, config_title  # noqa: E402
@@ -29,7 +29,7 @@ from study.plan import Study  # noqa: E402
 from study.summary import DATASETS, Results, read_results  # noqa: E402
 
 PAPER = HERE.parent / "paper" / "results"
-COUNTS = (20, 100)  # of training texts, between which a class is neither rare nor frequent
+COUNTS = (20, 100)  # training texts of a class: fewer than the first are rare, the second or more are frequent
 HEADS = ("flat", "hierarchical", "shared")
 
 
@@ -44,20 +44,20 @@ def scores(studied: Results, paper: Results, study: Study) -> list[str]:
     for arm in study.arms:
         for point in arm.points:
             changed = {key: value for key, value in arm.settings.items() if key in ("learning_rate", "clip")} | point
-            told = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in changed.items())
+            settings = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in changed.items())
             both = [_folds(studied, name, arm.name, head, point, study.folds) for head in HEADS[:2]]
             if any(side is not None for side in both):
-                # what only the hierarchical head knows is compared with flat as it was
-                lines.append(_line(told, both[0] if "flat" in (arm.heads or HEADS) else flat, both[1]))
+                # settings of the hierarchical head only are compared with flat in the paper's settings
+                lines.append(_line(settings, both[0] if "flat" in (arm.heads or HEADS) else flat, both[1]))
     return lines
 
 
 def _folds(
     results: Results, dataset: str, arm: str, head: str, point: Mapping[str, Any], folds: int
 ) -> np.ndarray | None:
-    """(folds,) macro-F1 at the epoch with the best mean, in points; None if not all of them are there."""
-    mine = [fold for fold in results.folds.get(dataset, ()) if (fold["arm"], fold["head"]) == (arm, head)]
-    curves = select_curves(mine, point)
+    """(folds,) macro-F1 in percent at the epoch with the best mean; None if a fold is missing."""
+    matching = [fold for fold in results.folds.get(dataset, ()) if (fold["arm"], fold["head"]) == (arm, head)]
+    curves = select_curves(matching, point)
     if len(curves) < folds:
         return None
     table = fold_curves(curves, "macro_f1")
@@ -65,16 +65,16 @@ def _folds(
     return found
 
 
-def _line(told: str, flat: np.ndarray | None, hierarchical: np.ndarray | None) -> str:
+def _line(settings: str, flat: np.ndarray | None, hierarchical: np.ndarray | None) -> str:
     cells = ["–" if side is None else f"{side.mean():.1f}" for side in (flat, hierarchical)]
     if flat is None or hierarchical is None:
-        return f"| {told} | {' | '.join(cells)} | – |"
+        return f"| {settings} | {' | '.join(cells)} | – |"
     gap = hierarchical - flat
-    return f"| {told} | {' | '.join(cells)} | {gap.mean():+.1f} ± {gap.std(ddof=1) / len(gap) ** 0.5:.1f} |"
+    return f"| {settings} | {' | '.join(cells)} | {gap.mean():+.1f} ± {gap.std(ddof=1) / len(gap) ** 0.5:.1f} |"
 
 
-def where(results: Results, name: str, arm: str, data: Dataset) -> list[str]:
-    """A line for each head: of each kind of class, % of the test texts put in another branch, and in a sibling."""
+def error_rates(results: Results, name: str, arm: str, data: Dataset) -> list[str]:
+    """A line for each head: the percentage of test texts with a wrong branch and with a wrong sibling."""
     tax = data.taxonomy
     truth_n = tax.class_of[data.test.nodes]
     branch_C = tax.ancestor_at(tax.leaves, np.ones_like(tax.leaves))
@@ -90,8 +90,10 @@ def where(results: Results, name: str, arm: str, data: Dataset) -> list[str]:
         sibling_Sn = (found_Sn != truth_n) & ~other_Sn
         cells = []
         for kind in range(len(COUNTS) + 1):
-            mine_n = kind_n == kind
-            shares = [100 * wrong_Sn[:, mine_n].mean() if mine_n.any() else None for wrong_Sn in (other_Sn, sibling_Sn)]
+            of_kind_n = kind_n == kind
+            shares = [
+                100 * wrong_Sn[:, of_kind_n].mean() if of_kind_n.any() else None for wrong_Sn in (other_Sn, sibling_Sn)
+            ]
             cells += ["–" if share is None else f"{share:.1f}" for share in shares]
         lines.append(f"| {TITLES[name]}, {config_title(arm, head)} | {len(runs)} | {' | '.join(cells)} |")
     return lines
@@ -100,7 +102,9 @@ def where(results: Results, name: str, arm: str, data: Dataset) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("datasets", nargs="+", choices=DATASETS)
-    parser.add_argument("--arms", nargs="+", default=["bilstm", "lstm", "tfidf", "minilm"], help="of the second table")
+    parser.add_argument(
+        "--arms", nargs="+", default=["bilstm", "lstm", "tfidf", "minilm"], help="arms of the second table"
+    )
     given = parser.parse_args(argv)
     few, many = COUNTS
     kinds = (f"under {few} training texts", f"{few} to {many - 1}", f"{many} and more")
@@ -114,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name in given.datasets:
             data = load(name)
             for arm in given.arms:
-                for line in where(paper, name, arm, data):
+                for line in error_rates(paper, name, arm, data):
                     print(line)
     except ArbormaxError as error:
         print(f"error: {error}", file=sys.stderr)

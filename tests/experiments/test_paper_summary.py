@@ -438,5 +438,5 @@ def test_errors_are_counted_by_class_frequency(tmp_path):
     examples = Examples(["text"] * len(TRUTH), TRUTH)
     script = runpy.run_path(str(Path(__file__).parents[2] / "experiments" / "why" / "tables.py"))
     data = SimpleNamespace(taxonomy=TAX, train=examples, test=examples)
-    lines = script["where"](read_results(tmp_path), "trec", "bilstm", data)
+    lines = script["error_rates"](read_results(tmp_path), "trec", "bilstm", data)
     assert lines == ["| TREC, BiLSTM, flat | 1 | 20.0 | 20.0 | – | – | – | – |"]
