@@ -194,7 +194,7 @@ def test_invalid_ids_and_labels_raise_an_error(true, pred, message):
     [
         (torch.zeros(3, 6), r"log_probs: expected the shape \(2, 6\)"),
         (torch.zeros(2, 3), r"number of classes.*node_log_probs"),
-        (torch.full((2, 6), 0.2), "no logits or probabilities"),
+        (torch.full((2, 6), 0.2), "logits and probabilities are not accepted"),
         (torch.tensor([[0.0, 0.2, -1, -1, -1, -1]] * 2), "at most 0; found 0.2"),
         (torch.full((2, 6), math.nan), "found nan"),
         (torch.zeros(2, 6, dtype=torch.int64), "floating-point"),

@@ -252,10 +252,7 @@ _add(
     ),
     "mean log2(C / leaves below the prediction): how specific the predictions are",
 )
-_add(
-    Measure("count", "items", "count", None, lambda sums: sums["count"], shown="detail"),
-    "number of items",
-)
+_add(Measure("count", "items", "count", None, lambda sums: sums["count"], shown="detail"), "number of items")
 _add(
     Measure(
         "leaf_count", "items with a leaf truth", "count", None, lambda sums: sums["support"].sum(-1), shown="detail"
