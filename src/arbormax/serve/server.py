@@ -176,7 +176,7 @@ def _run_workers(
     errors: SimpleQueue[str] = multiprocessing.get_context("spawn").SimpleQueue()
     create = partial(_create_worker_app, factory, errors)
     config = create_config(create, settings, factory=True, workers=workers, log_config=log_config)
-    with _shared_metrics(), _restored_signals():
+    with _shared_metrics():
         Supervisor(config, listener, started).run()
     if not errors.empty():
         raise ArbormaxError(errors.get())
@@ -231,23 +231,9 @@ def _stop_with_parent() -> None:
 @contextmanager
 def _shared_metrics() -> Iterator[None]:
     """A folder in which prometheus_client adds up the metrics of all workers."""
-    former = os.environ.get(SHARED_FOLDER)
     with tempfile.TemporaryDirectory(prefix="arbormax-") as folder:
         os.environ[SHARED_FOLDER] = folder
         try:
             yield
         finally:
-            os.environ.pop(SHARED_FOLDER)
-            if former is not None:
-                os.environ[SHARED_FOLDER] = former
-
-
-@contextmanager
-def _restored_signals() -> Iterator[None]:
-    """Uvicorn's process manager sets signal handlers and leaves them."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+            del os.environ[SHARED_FOLDER]
