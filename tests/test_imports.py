@@ -180,3 +180,9 @@ def test_every_public_name_exists():
     for module in (am.functional, am.decode, am.metrics, am.errors):
         for name in module.__all__:
             assert getattr(module, name) is not None
+
+
+def test_the_folders_of_the_tests_are_those_of_the_package():
+    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    folders = {path.parent.name for path in Path(__file__).parent.glob("*/test_*.py")}
+    assert folders - {"benchmarks", "docs", "experiments"} == packages

@@ -1,6 +1,6 @@
 """Run test files on a machine that has no pytest, such as a bare GPU machine.
 
-    PYTHONPATH=src:tests python tests/without_pytest.py tests/functional/triton_cases.py tests/heads/test_cuda.py
+    PYTHONPATH=src:tests python tests/without_pytest.py tests/kernels/triton_cases.py tests/heads/test_cuda.py
 
 It supports what those files use: parametrize, skipif, raises, skip and the monkeypatch fixture.
 """

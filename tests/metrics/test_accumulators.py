@@ -227,7 +227,8 @@ except ImportError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().startswith(
-        "accumulating over batches needs the package torchmetrics: pip install 'torchmetrics', or pip install 'arbormax[train]'"
+        "accumulating over batches needs the package torchmetrics: pip install 'torchmetrics', "
+        "or pip install 'arbormax[train]'"
     )
 
 
