@@ -1,11 +1,11 @@
 """Time of a training step against the number of classes: the path loss with sparse gradients, and a flat softmax.
 
 Forward and backward of the head's loss on balanced trees of three levels, from a thousand to ten million classes. Rows
-are appended to benchmarks/results/classes.csv, and the figure is drawn anew from the last reading of every device.
+are appended to benchmarks/results/classes.csv, and the figure shows the latest row of each device.
 
     python benchmarks/classes.py                   # this CPU, two threads
     python benchmarks/classes.py --device cuda
-    python benchmarks/classes.py --draw            # the figure alone
+    python benchmarks/classes.py --draw            # only the figure
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OURS, FLAT = "HierarchicalSoftmax, sparse", "Linear + cross entropy"
 
 
 def seconds(run: Callable[[], None], device: str, budget: float = 2.0) -> float:
-    """The median of the runs within the budget, three at least."""
+    """The median time of the runs within the budget, at least three."""
     run()
     times: list[float] = []
     while len(times) < 3 or (sum(times) < budget and len(times) < 200):
@@ -50,7 +50,7 @@ def seconds(run: Callable[[], None], device: str, budget: float = 2.0) -> float:
 
 
 def step(device: str, features: int, batch: int, classes: int, tax: am.Taxonomy | None) -> Callable[[], None]:
-    """Forward and backward once; of the flat softmax without a tree."""
+    """A function that runs forward and backward once; without a taxonomy, of the flat softmax."""
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     h = torch.randn(batch, features, device=device, dtype=dtype, requires_grad=True)
     y = torch.randint(classes, (batch,), device=device)
@@ -80,13 +80,13 @@ def measure(device: str, features: int, batch: int, threads: int) -> None:
             torch.manual_seed(0)
             tax = trees.balanced(branching, 3) if contender == OURS else None
             try:
-                took = seconds(step(device, features, batch, classes, tax), device)
-            except (RuntimeError, MemoryError) as error:  # no memory for it: the curve ends there
+                elapsed = seconds(step(device, features, batch, classes, tax), device)
+            except (RuntimeError, MemoryError) as error:  # out of memory: the curve ends here
                 print(f"{classes:>10,} {contender:30} {type(error).__name__}: {str(error)[:80]}", flush=True)
                 continue
-            print(f"{classes:>10,} {contender:30} {took * 1e3:10.3f} ms", flush=True)
+            print(f"{classes:>10,} {contender:30} {elapsed * 1e3:10.3f} ms", flush=True)
             rows.append(
-                {"contender": contender, "classes": classes, "median_ms": round(took * 1e3, 4), **named}
+                {"contender": contender, "classes": classes, "median_ms": round(elapsed * 1e3, 4), **named}
                 | {**circumstances("torch"), **where}
             )
             gc.collect()
@@ -94,18 +94,18 @@ def measure(device: str, features: int, batch: int, threads: int) -> None:
 
 
 def draw() -> None:
-    """One curve for each contender and device, of the last reading of each point."""
+    """One curve for each contender and device, with the latest row of each point."""
     with RESULTS.open() as file:
-        readings = {(row["device"], row["contender"], int(row["classes"])): row for row in csv.DictReader(file)}
+        latest = {(row["device"], row["contender"], int(row["classes"])): row for row in csv.DictReader(file)}
     curves: dict[str, list[tuple[int, float]]] = {}
-    for (device, contender, classes), row in sorted(readings.items()):
+    for (device, contender, classes), row in sorted(latest.items()):
         where = "CPU" if "cores" in device else device.removeprefix("NVIDIA ")
         size = f"batch {row['batch']}, {row['features']} features"
         curves.setdefault(f"{contender} ({where}, {size})", []).append((classes, float(row["median_ms"])))
     series = {name: Curve(*zip(*sorted(points), strict=True)) for name, points in curves.items()}
     title = "A training step of the head against the number of classes"
     FIGURE.write_text(curves_svg(series, title, x="classes", y="milliseconds", log=True) + "\n")
-    print(f"drawn: {FIGURE.name}")
+    print(f"written: {FIGURE.name}")
 
 
 def main() -> None:
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=64)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--draw", action="store_true", help="draw the figure from the rows that are there")
+    parser.add_argument("--draw", action="store_true", help="only draw the figure from the existing rows")
     args = parser.parse_args()
     if not args.draw:
         measure(args.device, args.features, args.batch, args.threads)

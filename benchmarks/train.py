@@ -1,9 +1,9 @@
 """Training and prediction: `bag` against fastText on ICD-10-CM, the cost of the loop around a BiLSTM, texts per second.
 
-    python benchmarks/train.py --tune     every contender's settings, chosen on held-out training titles
-    python benchmarks/train.py            times and test accuracy with the chosen settings, medians of several turns
+    python benchmarks/train.py --tune     select the settings of each contender on held-out training titles
+    python benchmarks/train.py            times and test accuracy with the selected settings, medians of several rounds
 
-Both write to benchmarks/results: train_tuning.csv, train.csv, and the frontier of time against accuracy, train.svg.
+Both write to benchmarks/results: train_tuning.csv, train.csv, and train.svg, the frontier of time and accuracy.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ GRID: dict[str, dict[str, list[Any]]] = {
     "bag hierarchical": {"lr": [3e-3, 1e-2, 3e-2], "epochs": [1, 2, 4, 8], "ngrams": [1, 2, 3]},
     "bag flat": {"lr": [3e-3, 1e-2, 3e-2], "epochs": [1, 2, 4, 8], "ngrams": [1, 2, 3]},
 }
-SLOW = "fastText softmax"  # minutes: one turn tells enough
+SLOW = "fastText softmax"  # takes minutes: one round is enough
 FRONTIER = {"fastText hs": [5, 10, 25, 50, 100], "fastText softmax": [5, 10, 25], "bag hierarchical": [1, 2, 4, 8]}
 
 
@@ -61,7 +61,7 @@ Predict = Callable[[list[str]], np.ndarray]
 
 
 class Contender:
-    """Something that is trained on examples with a learning rate, epochs and n-grams, and then names classes."""
+    """A classifier that is trained with a learning rate, a number of epochs and n-grams."""
 
     def __init__(self, name: str, train: Examples, threads: int) -> None:
         self.name, self.train, self.threads = name, train, threads
@@ -72,7 +72,7 @@ class Contender:
             self.file.write_text("".join(lines), "utf-8")
 
     def run(self, lr: float, epochs: int, ngrams: int, seed: int = 0) -> tuple[float, Predict]:
-        """Seconds of training alone, and a function from texts to classes."""
+        """The seconds of training, and a function from texts to classes."""
         kind, loss = self.name.split()
         if kind == "fastText":
             start = time.perf_counter()
@@ -104,7 +104,7 @@ class Contender:
         )
         start = time.perf_counter()
         trained = fit(config, dataset().taxonomy, self.train).model
-        seconds = time.perf_counter() - start  # with learning the vocabulary and encoding, as fastText's is
+        seconds = time.perf_counter() - start  # includes building the vocabulary and encoding, as for fastText
         return seconds, lambda texts: classes_of(trained, texts)
 
 
@@ -129,7 +129,7 @@ def tuned(job: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     assert valid is not None
     try:
         seconds, predict = Contender(name, train, threads=1).run(**settings)
-    except RuntimeError as error:  # fastText gives up on a learning rate that is too high
+    except RuntimeError as error:  # fastText raises for a learning rate that is too high
         return {"contender": name, **settings, "valid_accuracy": 0.0, "seconds": 0.0, "note": str(error)}
     score = round(accuracy(predict, valid), 4)
     return {"contender": name, **settings, "valid_accuracy": score, "seconds": round(seconds, 2), "note": ""}
@@ -151,7 +151,7 @@ def tune(workers: int) -> None:
 
 
 def best_of(rows: Iterable[dict[str, Any]], name: str) -> dict[str, Any]:
-    """The settings with the best accuracy on held-out titles; the fewest epochs where two are equal."""
+    """The settings with the best accuracy on held-out titles; of equal ones, those with the fewest epochs."""
     mine = [row for row in rows if row["contender"] == name]
     best = max(mine, key=lambda row: (float(row["valid_accuracy"]), -int(row["epochs"])))
     return {"lr": float(best["lr"]), "epochs": int(best["epochs"]), "ngrams": int(best["ngrams"])}
@@ -164,7 +164,7 @@ def chosen() -> dict[str, dict[str, Any]]:
 
 
 def frontier(threads: int, turns: int) -> list[dict[str, Any]]:
-    """Every contender at its tuned learning rate and n-grams, with fewer and more epochs; the contenders take turns."""
+    """Each contender with its tuned learning rate and n-grams and several numbers of epochs, in alternating order."""
     settings = chosen()
     points = [
         (name, {**settings[name], "epochs": epochs}, epochs == settings[name]["epochs"])
@@ -198,7 +198,7 @@ def frontier(threads: int, turns: int) -> list[dict[str, Any]]:
 
 
 class StepClock(pl.Callback):
-    """When the first and the last step of a training ended."""
+    """The times at which the first and the last step of a training end."""
 
     first = last = 0.0
 
@@ -245,7 +245,7 @@ def overhead(threads: int, turns: int) -> list[dict[str, Any]]:
 
 
 def bare_loop(config: TrainConfig, examples: Examples) -> float:
-    """Seconds of a plain training loop: the same modules, optimiser and clipping, batches made beforehand."""
+    """Seconds of a plain training loop with the same modules, optimiser and clipping, and prepared batches."""
     model = Model.new(examples.inputs, dataset().taxonomy, config)
     targets = dataset().taxonomy.class_of[examples.nodes]
     rows = model.encoder.encode(examples.inputs)
