@@ -131,6 +131,17 @@ def test_json_stores_a_lone_surrogate(tmp_path):
         tax.save(tmp_path / "t.txt")
 
 
+@given(taxonomies(names=NASTY))
+def test_a_dictionary_round_trips_through_json(tax):
+    back = Taxonomy.from_dict(json.loads(json.dumps(tax.to_dict())))
+    assert everything(back) == everything(tax)
+
+
+def test_an_invalid_dictionary_is_an_error():
+    with pytest.raises(TaxonomyError, match="the parent of 'a' is 7"):
+        Taxonomy.from_dict({"format": "arbormax.taxonomy", "version": 1, "nodes": [["a", 7]]})
+
+
 # Nested JSON and YAML
 
 

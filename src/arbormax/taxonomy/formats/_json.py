@@ -11,7 +11,7 @@ from arbormax.taxonomy._draft import Draft
 from arbormax.taxonomy.formats import _native
 from arbormax.taxonomy.formats._format import Format
 from arbormax.taxonomy.formats._nested import NestedBuilder
-from arbormax.taxonomy.formats._text import Positions
+from arbormax.taxonomy.formats._text import Positions, TextError
 
 _TOKEN = re.compile(
     r'[ \t\n\r]*(?:([{}\[\]:,])|(")|(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null|NaN|-?Infinity))'
@@ -20,12 +20,6 @@ _BLANK = re.compile(r"[ \t\n\r]*")
 _STRING, _LITERAL = '"', "literal"
 
 Token = tuple[str, str, int]  # kind (the character itself for a bracket, ':' or ','), text, position
-
-
-class _SyntaxError(Exception):
-    def __init__(self, message: str, position: int) -> None:
-        super().__init__(message)
-        self.position = position
 
 
 def read(text: str, draft: Draft) -> None:
@@ -38,7 +32,7 @@ def read(text: str, draft: Draft) -> None:
     try:
         _read_nested(text, NestedBuilder(draft, lambda position: f"line {positions.line(position)}"))
         _refuse_objects(draft)
-    except _SyntaxError as error:
+    except TextError as error:
         if _native.NAME in text:
             draft.problems.clear()  # the file is meant to be in our own format, where numbers are valid
         draft.problems.append(f"invalid JSON: {error} ({positions.at(error.position)})")
@@ -71,11 +65,11 @@ def _tokens(text: str) -> Iterator[Token]:
             try:
                 string, position = scanstring(text, position, True)
             except JSONDecodeError as error:
-                raise _SyntaxError(error.msg[0].lower() + error.msg[1:], error.pos) from None
+                raise TextError(error.msg[0].lower() + error.msg[1:], error.pos) from None
             yield _STRING, string, start
     position = _BLANK.match(text, position).end()  # type: ignore[union-attr]  # it also matches the empty string
     if position < len(text):
-        raise _SyntaxError(f"unexpected {text[position]!r}", position)
+        raise TextError(f"unexpected {text[position]!r}", position)
     yield "end", "the end of the file", position
 
 
@@ -115,7 +109,7 @@ def _read_nested(text: str, builder: NestedBuilder) -> None:
                 found if kind == "end" else json.dumps(found, ensure_ascii=False) if kind == _STRING else repr(found)
             )
             wanted = _WANTED[awaited].format(close=_CLOSES[open_marks[-1]] if open_marks else "")
-            raise _SyntaxError(f"expected {wanted}, found {shown}", position)
+            raise TextError(f"expected {wanted}, found {shown}", position)
         awaited = "more" if open_marks else "end"
 
 

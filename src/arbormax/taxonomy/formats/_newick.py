@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from arbormax.taxonomy._draft import ROOT, Draft
 from arbormax.taxonomy.formats._format import Format
-from arbormax.taxonomy.formats._text import Positions
+from arbormax.taxonomy.formats._text import Positions, TextError
 
 if TYPE_CHECKING:
     from arbormax.taxonomy.tree import Taxonomy
@@ -26,12 +26,6 @@ _SAFE = re.compile(r"[^\s()\[\]{},:;'\"_]+")  # '_' is quoted because other read
 Token = tuple[str, str, int]  # kind (the character itself for a mark), text, position
 
 
-class _SyntaxError(Exception):
-    def __init__(self, message: str, position: int) -> None:
-        super().__init__(message)
-        self.position = position
-
-
 def read(text: str, draft: Draft) -> None:
     if not text.strip():
         return
@@ -41,7 +35,7 @@ def read(text: str, draft: Draft) -> None:
     draft.has_root = True
     try:
         unnamed = _read_nodes(text, draft, places)
-    except _SyntaxError as error:
+    except TextError as error:
         raise draft.fail(f"invalid Newick: {error} ({positions.at(error.position)})") from None
     taken = set(draft.names)
     free = (name for name in map("clade {}".format, count(1)) if name not in taken)
@@ -61,7 +55,7 @@ def _tokens(text: str) -> Iterator[Token]:
         match = _TOKEN.match(text, position)
         if match is None:
             what = "the quote is not closed" if text[position] == "'" else f"unexpected {text[position]!r}"
-            raise _SyntaxError(what, position)
+            raise TextError(what, position)
         kind = match.lastgroup or ""
         value = match[kind]
         yield (value if kind == "mark" else kind), value.replace("''", "'") if kind == "quoted" else value, position
@@ -74,7 +68,7 @@ def _after_comment(text: str, start: int) -> int:
         depth += 1 if bracket[0] == "[" else -1
         if depth == 0:
             return bracket.end()
-    raise _SyntaxError("the comment is not closed", start)
+    raise TextError("the comment is not closed", start)
 
 
 def _read_nodes(text: str, draft: Draft, places: list[int]) -> list[int]:
@@ -89,10 +83,10 @@ def _read_nodes(text: str, draft: Draft, places: list[int]) -> list[int]:
 
     for kind, value, position in _tokens(text):
         if awaited == "end":
-            raise _SyntaxError("a taxonomy file contains one tree, found a second one", position)
+            raise TextError("a taxonomy file contains one tree, found a second one", position)
         if awaited == "length":
             if kind != "plain" or not _NUMBER.fullmatch(value):
-                raise _SyntaxError(f"expected a branch length after ':', found {value!r}", position)
+                raise TextError(f"expected a branch length after ':', found {value!r}", position)
             awaited = "no length"
         elif kind == "(" and awaited == "node":
             opened.append(add("", position))
@@ -102,34 +96,34 @@ def _read_nodes(text: str, draft: Draft, places: list[int]) -> list[int]:
             elif awaited == "more" and not labelled:
                 draft.names[node], places[node] = value, position
             else:
-                raise _SyntaxError(f"expected ',' or ')', found the name {value!r}", position)
+                raise TextError(f"expected ',' or ')', found the name {value!r}", position)
             labelled = True
         elif kind == "(":
-            raise _SyntaxError("expected ',' or ')', found '('", position)
+            raise TextError("expected ',' or ')', found '('", position)
         else:
             if awaited == "node":  # a leaf without a name, which `assemble` reports
                 node, awaited, labelled = add("", position), "more", True
             if kind == ":":
                 if awaited == "no length":
-                    raise _SyntaxError("found a second branch length", position)
+                    raise TextError("found a second branch length", position)
                 awaited = "length"
                 continue
             if not labelled:
                 unnamed.append(node)
             if kind == ",":
                 if not opened:
-                    raise _SyntaxError("',' is outside all brackets", position)
+                    raise TextError("',' is outside all brackets", position)
                 awaited, labelled = "node", False
             elif kind == ")":
                 if not opened:
-                    raise _SyntaxError("')' has no opening bracket", position)
+                    raise TextError("')' has no opening bracket", position)
                 node, awaited, labelled = opened.pop(), "more", False
             elif opened:
-                raise _SyntaxError(f"{len(opened)} brackets are not closed before ';'", position)
+                raise TextError(f"{len(opened)} brackets are not closed before ';'", position)
             else:
                 awaited = "end"
     if awaited != "end":
-        raise _SyntaxError("the file does not end with ';'", len(text))
+        raise TextError("the file does not end with ';'", len(text))
     return sorted(unnamed)
 
 

@@ -44,6 +44,14 @@ def _bad_byte(line: int, byte: int, encoding: str) -> str:
     return f"line {line} contains the byte 0x{byte:02x}, which is not valid {name}; save the file as UTF-8"
 
 
+class TextError(Exception):
+    """A syntax error at a position of a text."""
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(message)
+        self.position = position
+
+
 class Positions:
     """The lines and columns of positions in a text, both from 1."""
 
