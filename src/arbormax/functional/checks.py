@@ -55,17 +55,17 @@ def check_ids(row: Tensor, limit: int, kind: TargetKind, ignore_index: int) -> t
     """Check that every id that is not ignored lies below the limit.
 
     Returns:
-        The ids with 0 or another valid id in the place of ignored ones, and which items count.
+        The ids with a valid id in the place of ignored ones, and which items are ignored.
     """
-    counted = row != ignore_index
+    ignored = row == ignore_index
     if is_transformed():  # an invalid id fails in the look-up that follows
-        return torch.where(counted, row, 0), counted
+        return row.masked_fill(ignored, 0), ignored
     if not _can_read(row):
         # Clamped, because an invalid id must not read foreign memory before the assertion is seen.
         valid = row.clamp(0, limit - 1)
-        _assert_on_device(((valid == row) | ~counted).all(), f"a target is not a {kind} id below {limit}")
-        return valid, counted
-    row = row.masked_fill(~counted, 0)
+        _assert_on_device(((valid == row) | ignored).all(), f"a target is not a {kind} id below {limit}")
+        return valid, ignored
+    row = row.masked_fill(ignored, 0)
     invalid = (row < 0) | (row >= limit)
     if invalid.any():
         place = int(invalid.nonzero()[0, 0])
@@ -73,7 +73,7 @@ def check_ids(row: Tensor, limit: int, kind: TargetKind, ignore_index: int) -> t
             f"target {int(row[place])} at position {place} is not a {kind} id: expected 0 to {limit - 1} "
             f"(ignore_index={ignore_index})"
         )
-    return row, counted
+    return row, ignored
 
 
 def check_weights(weights: Tensor, length: int, name: str, device: torch.device, dtype: torch.dtype) -> Tensor:

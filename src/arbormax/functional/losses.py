@@ -74,7 +74,7 @@ def hierarchical_cross_entropy(
     targets = options.targets(target, batch, index)
     logits_BM, offset_M = logits.reshape(-1, index.num_nodes - 1), options.offset(wide)
     losses = []
-    for windows in path_windows(index, targets.nodes):
+    for windows in path_windows(index, options.target_nodes(targets, index)):
         steps_BX = logits_BM.gather(1, windows.columns).to(wide)
         if offset_M is not None:
             steps_BX = steps_BX + offset_M[windows.columns]
@@ -129,13 +129,14 @@ def flat_cross_entropy(
     logits_BC = leaf_logits.reshape(-1, index.num_leaves).to(wide)
     # torch would spread class weights over the smoothed target
     if target_kind == "class" and (weight is None or not label_smoothing):
-        ids_B = targets.ids.masked_fill(~targets.counted, STOP)
+        ids_B = targets.ids.masked_fill(targets.ignored, STOP)
         loss = F.cross_entropy(
             logits_BC, ids_B, options.weight, reduction=reduction, ignore_index=STOP, label_smoothing=label_smoothing
         )
         return loss.reshape(batch) if reduction == "none" else loss
-    loss_B = -flat_node_log_probs(logits_BC, tax).gather(1, targets.nodes.unsqueeze(1)).squeeze(1)
+    nodes_B = options.target_nodes(targets, index)
+    loss_B = -flat_node_log_probs(logits_BC, tax).gather(1, nodes_B.unsqueeze(1)).squeeze(1)
     if label_smoothing:
-        spread_B = -logits_BC.log_softmax(-1).mean(-1).masked_fill(targets.nodes == 0, 0.0)  # the root costs nothing
+        spread_B = -logits_BC.log_softmax(-1).mean(-1).masked_fill(nodes_B == 0, 0.0)  # the root costs nothing
         loss_B = (1.0 - label_smoothing) * loss_B + label_smoothing * spread_B
     return options.reduce(loss_B, targets, batch, index)

@@ -20,8 +20,7 @@ class Targets(NamedTuple):
     """The targets of a batch."""
 
     ids: Tensor  # (B,) class or node ids, a valid one also for ignored items
-    nodes: Tensor  # (B,) node ids, the root for ignored items
-    counted: Tensor  # (B,) which items are not ignored
+    ignored: Tensor  # (B,) which items are ignored
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -69,9 +68,12 @@ class LossOptions:
     def targets(self, target: Tensor, batch: torch.Size, index: TreeIndex) -> Targets:
         """Return the checked targets of a batch with these leading dimensions."""
         row_B = check_target(target, batch, self.target_kind)
-        ids_B, counted_B = check_ids(row_B, self.limit(index), self.target_kind, self.ignore_index)
-        nodes_B = index.leaves.index_select(0, ids_B) if self.target_kind == "class" else ids_B
-        return Targets(ids_B, nodes_B.masked_fill(~counted_B, 0), counted_B)
+        return Targets(*check_ids(row_B, self.limit(index), self.target_kind, self.ignore_index))
+
+    def target_nodes(self, targets: Targets, index: TreeIndex) -> Tensor:
+        """Return the (B,) nodes of the targets, the root for ignored items."""
+        nodes_B = index.leaves.index_select(0, targets.ids) if self.target_kind == "class" else targets.ids
+        return nodes_B.masked_fill(targets.ignored, 0)
 
     def offset(self, dtype: torch.dtype) -> Tensor | None:
         """Return what is added to the (M,) logits: tau times the log-priors."""
@@ -98,8 +100,7 @@ class LossOptions:
         return loss_BK
 
     def reduce(self, loss_B: Tensor, targets: Targets, batch: torch.Size, index: TreeIndex) -> Tensor:
-        """Return the weighted losses of the items that count, reduced."""
-        loss_B = loss_B.masked_fill(~targets.counted, 0.0)
+        """Return the weighted and reduced losses; the loss of an ignored item must be 0."""
         weight_B = self._item_weights(targets, index)
         if weight_B is not None:
             loss_B = loss_B * weight_B
@@ -107,17 +108,17 @@ class LossOptions:
             return loss_B.reshape(batch)
         if self.reduction == "sum":
             return loss_B.sum()
-        return loss_B.sum() / (targets.counted.sum() if weight_B is None else weight_B.sum())
+        return loss_B.sum() / ((~targets.ignored).sum() if weight_B is None else weight_B.sum())
 
     def _item_weights(self, targets: Targets, index: TreeIndex) -> Tensor | None:
         if self.weight is None:
             return None
         if self.target_kind == "class":
-            return self.weight[targets.ids].masked_fill(~targets.counted, 0.0)
+            return self.weight[targets.ids].masked_fill(targets.ignored, 0.0)
         totals_N = self.weight.new_zeros(index.num_nodes).index_copy(0, index.leaves, self.weight)
         stop = index.num_nodes
         for size in reversed(index.levels):
             level = slice(stop - size, stop)
             totals_N = totals_N.index_add(0, index.parent[level], totals_N[level])
             stop -= size
-        return (totals_N / index.leaf_counts)[targets.ids].masked_fill(~targets.counted, 0.0)
+        return (totals_N / index.leaf_counts)[targets.ids].masked_fill(targets.ignored, 0.0)

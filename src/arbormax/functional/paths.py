@@ -67,8 +67,9 @@ def path_cross_entropy(
         loss: Tensor = path_loss(*operands, *targets, tree.tensors, tree.sizes, sparse)[0]
         return loss
     found = options.targets(target, batch, index)
-    logp_BK, mean_BK, *_ = path_steps(*operands, found.nodes, tree.tensors, tree.sizes, sparse, chosen)
-    nodes_BK = logp_BK if options.node_weights is None else torch.stack(path_nodes(index, found.nodes), dim=-1)
+    nodes_B = options.target_nodes(found, index)
+    logp_BK, mean_BK, *_ = path_steps(*operands, nodes_B, tree.tensors, tree.sizes, sparse, chosen)
+    nodes_BK = logp_BK if options.node_weights is None else torch.stack(path_nodes(index, nodes_B), dim=-1)
     loss_B = options.step_losses(logp_BK, mean_BK, nodes_BK).sum(1)
     return options.reduce(loss_B, found, batch, index)
 
