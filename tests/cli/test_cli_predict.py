@@ -26,53 +26,53 @@ def lines(text):
 
 
 def test_one_text_is_printed_as_a_path_with_probabilities(run, model):
-    told = run("predict", model, "--message", "goal match team", "--top-k", "2")
-    assert told.code == 0
-    assert "└── news  0." in told.out
-    assert "    └── sport  0." in told.out
-    assert "most probable classes" in told.out
+    result = run("predict", model, "--message", "goal match team", "--top-k", "2")
+    assert result.code == 0
+    assert "└── news  0." in result.out
+    assert "    └── sport  0." in result.out
+    assert "most probable classes" in result.out
 
 
 def test_one_text_as_json_agrees_with_the_library(run, model):
-    told = json.loads(run("predict", model, "-m", "goal match team", "--json", "--top-k", "4").out)
-    assert told["path"] == ["news", "sport"]
-    assert told["label"] == "sport"
+    result = json.loads(run("predict", model, "-m", "goal match team", "--json", "--top-k", "4").out)
+    assert result["path"] == ["news", "sport"]
+    assert result["label"] == "sport"
     loaded = load_model(model)
     logp = next(loaded.node_log_probs(["goal match team"]))[0].exp()
     tax = loaded.taxonomy
-    assert told["probabilities"] == pytest.approx(
+    assert result["probabilities"] == pytest.approx(
         [logp[tax.find("news")].item(), logp[tax.find("sport")].item()], abs=1e-5
     )
-    assert sum(best["probability"] for best in told["top"]) == pytest.approx(1, abs=1e-4)
-    assert {best["label"] for best in told["top"]} == LABELS
+    assert sum(best["probability"] for best in result["top"]) == pytest.approx(1, abs=1e-4)
+    assert {best["label"] for best in result["top"]} == LABELS
 
 
 def test_a_threshold_stops_at_an_inner_node_or_the_root(run, model):
     unsure = "goal rain"
     whole = json.loads(run("predict", model, "-m", unsure, "--json").out)
     between = sum(whole["probabilities"]) / 2
-    told = json.loads(run("predict", model, "-m", unsure, "--json", "--tau", between).out)
-    assert told["path"] == whole["path"][:1]
-    assert told["label"] == whole["path"][0]
+    result = json.loads(run("predict", model, "-m", unsure, "--json", "--tau", between).out)
+    assert result["path"] == whole["path"][:1]
+    assert result["label"] == whole["path"][0]
     root = json.loads(run("predict", model, "-m", unsure, "--json", "--decoder", "threshold", "--tau", "0.999999").out)
     assert (root["label"], root["path"], root["probabilities"]) == ("", [], [])
     assert "root" in run("predict", model, "-m", unsure, "--tau", "0.999999").out
 
 
 @pytest.mark.parametrize("decoder", ["leaf", "greedy", "threshold"])
-def test_every_decoder_can_be_asked_for(run, model, decoder):
+def test_every_decoder_can_be_chosen(run, model, decoder):
     assert run("predict", model, "-m", "goal match", "--decoder", decoder).code == 0
 
 
 def test_a_table_gives_one_line_of_json_for_every_row(run, model, texts):
-    told = run("predict", model, texts / "test.csv")
-    assert told.code == 0
-    predicted = lines(told.out)
+    result = run("predict", model, texts / "test.csv")
+    assert result.code == 0
+    predicted = lines(result.out)
     assert [row["line"] for row in predicted] == list(range(2, 32))
     assert set(predicted[0]) == {"line", "label", "path", "probabilities"}
 
 
-def test_own_columns_come_first_and_are_not_hidden(run, model, texts):
+def test_input_columns_come_first_and_keep_their_names(run, model, texts):
     predicted = lines(run("predict", model, texts / "test.csv", "--keep", "--top-k", "1").out)
     assert list(predicted[0]) == [
         "text",
@@ -93,12 +93,12 @@ def test_columns_without_a_conflict_keep_their_names(run, model, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
-def test_every_format_holds_the_same_predictions(run, model, texts, tmp_path, suffix):
+def test_every_format_contains_the_same_predictions(run, model, texts, tmp_path, suffix):
     out = tmp_path / f"out.{suffix}"
-    told = run("predict", model, texts / "test.csv", "--keep", "--top-k", "2", "--out", out)
-    assert told.code == 0, told.err
-    assert told.out == ""
-    assert "30 rows" in told.err
+    result = run("predict", model, texts / "test.csv", "--keep", "--top-k", "2", "--out", out)
+    assert result.code == 0, result.err
+    assert result.out == ""
+    assert "30 rows" in result.err
     expected = lines(run("predict", model, texts / "test.csv", "--keep", "--top-k", "2").out)
     if suffix == "parquet":
         assert pq.read_table(out).to_pylist() == expected
@@ -116,40 +116,40 @@ def test_every_format_holds_the_same_predictions(run, model, texts, tmp_path, su
 
 def test_the_output_can_be_evaluated_as_labels(run, model, texts, tmp_path):
     assert run("predict", model, texts / "test.csv", "--keep", "--out", tmp_path / "p.csv").code == 0
-    told = run("evaluate", model, tmp_path / "p.csv", "--label", "predicted_path", "--json")
-    assert json.loads(told.out)["accuracy"] == 1
+    result = run("evaluate", model, tmp_path / "p.csv", "--label", "predicted_path", "--json")
+    assert json.loads(result.out)["accuracy"] == 1
 
 
-def test_plain_text_is_one_text_a_line(run, model, tmp_path):
+def test_a_txt_file_has_one_text_per_line(run, model, tmp_path):
     content = 'goal "team\n\nrain, sun\r\nbrim\tcap'
     (tmp_path / "a.txt").write_bytes(content.encode())
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(content.encode()))
-    for told in (
+    for result in (
         run("predict", model, tmp_path / "a.txt", "--keep"),
         run("predict", model, tmp_path / "a.txt.gz", "--keep"),
     ):
-        found = lines(told.out)
+        found = lines(result.out)
         assert [row["text"] for row in found] == ['goal "team', "rain, sun", "brim\tcap"]
     assert [row["line"] for row in lines(run("predict", model, tmp_path / "a.txt").out)] == [1, 3, 4]
 
 
-def test_stdin_is_lines_or_what_is_said(run, model):
+def test_stdin_is_read_as_lines_or_in_the_given_format(run, model):
     for words in (["-"], []):
-        told = run("predict", model, *words, input="goal team\nrain sun\n")
-        assert [row["label"] for row in lines(told.out)] == ["sport", "weather"]
-    told = run(
+        result = run("predict", model, *words, input="goal team\nrain sun\n")
+        assert [row["label"] for row in lines(result.out)] == ["sport", "weather"]
+    result = run(
         "predict", model, "-", "--input-format", "csv", "--text", "body", "--format", "csv", input="n,body\n1,goal\n"
     )
-    assert told.out.splitlines()[1].startswith("2,sport,")
+    assert result.out.splitlines()[1].startswith("2,sport,")
 
 
 def test_other_columns_delimiters_and_positions(run, model, tmp_path):
     (tmp_path / "a.csv").write_text("1;goal team\n2;rain\n")
-    told = run("predict", model, tmp_path / "a.csv", "--no-header", "--delimiter", ";", "--text", "1")
-    assert [row["label"] for row in lines(told.out)] == ["sport", "weather"]
+    result = run("predict", model, tmp_path / "a.csv", "--no-header", "--delimiter", ";", "--text", "1")
+    assert [row["label"] for row in lines(result.out)] == ["sport", "weather"]
 
 
-def test_bad_rows_are_told_with_their_lines_and_left_out_only_where_asked(run, refused, model, tmp_path):
+def test_bad_rows_are_reported_with_their_lines_and_skipped_on_request(run, refused, model, tmp_path):
     bad = tmp_path / "bad.csv"
     bad.write_text("text,n\ngoal,1\n,2\nrain,3,4\nsun,5\n")
     out = tmp_path / "out.csv"
@@ -158,19 +158,19 @@ def test_bad_rows_are_told_with_their_lines_and_left_out_only_where_asked(run, r
     assert "line 4" in message
     assert "--skip-bad-rows" in message
     assert [path.name for path in tmp_path.iterdir()] == ["bad.csv"]
-    told = run("predict", model, bad, "--skip-bad-rows", "--out", out)
-    assert told.code == 0
-    assert "2 rows skipped" in told.err
+    result = run("predict", model, bad, "--skip-bad-rows", "--out", out)
+    assert result.code == 0
+    assert "2 rows skipped" in result.err
     assert len(out.read_text().splitlines()) == 3
 
 
-def test_one_bad_row_is_one_line(refused, model, tmp_path):
+def test_one_bad_row_is_reported_in_one_line(refused, model, tmp_path):
     (tmp_path / "bad.csv").write_text("text,n\n,1\n")
     refused("predict", model, tmp_path / "bad.csv")
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["a.csv", "-m", "x"], "--message"),
         (["-m", "x", "--out", "o.csv"], "--message"),
@@ -200,7 +200,7 @@ def test_one_bad_row_is_one_line(refused, model, tmp_path):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_misuse_is_refused_in_one_line(refused, model, tmp_path, monkeypatch, words, told):
+def test_wrong_arguments_are_reported_in_one_line(refused, model, tmp_path, monkeypatch, words, expected):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.csv").write_text("text\ngoal\n")
     for name, content in (
@@ -214,16 +214,16 @@ def test_misuse_is_refused_in_one_line(refused, model, tmp_path, monkeypatch, wo
     (tmp_path / "a.parquet").write_text("no parquet")
     before = sorted(path.name for path in tmp_path.iterdir())
     message = refused("predict", model, *words)
-    assert told is None or told in message
+    assert expected is None or expected in message
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-def test_a_folder_that_is_no_model_is_refused(refused, texts, tmp_path):
+def test_a_folder_without_a_model_is_an_error(refused, texts, tmp_path):
     for folder in (tmp_path, tmp_path / "none", texts / "test.csv"):
         assert "not a model" in refused("predict", folder, "-m", "x")
 
 
-def test_a_damaged_model_is_refused(refused, model, tmp_path):
+def test_a_damaged_model_is_an_error(refused, model, tmp_path):
     import shutil
 
     copy = shutil.copytree(model, tmp_path / "copy")
@@ -235,7 +235,7 @@ def test_a_damaged_model_is_refused(refused, model, tmp_path):
     assert "JSON" in refused("predict", copy, "-m", "x")
 
 
-def test_rows_are_read_only_as_they_are_needed(model):
+def test_rows_are_read_lazily(model):
     read = 0
 
     class Endless(io.RawIOBase):
@@ -276,7 +276,7 @@ def test_memory_does_not_grow_with_the_file(run, model, tmp_path):
     assert len((tmp_path / "o.csv").read_text().splitlines()) == 2 * ROWS + 1
 
 
-def test_a_killed_run_leaves_nothing_under_the_final_name(model, tmp_path):
+def test_a_killed_run_leaves_no_output_file(model, tmp_path):
     file = write_csv(tmp_path / "many.csv", 200_000)
     out = tmp_path / "out.csv"
     process = program("predict", model, file, "--out", out, start=True)
@@ -290,7 +290,7 @@ def test_a_killed_run_leaves_nothing_under_the_final_name(model, tmp_path):
     assert not out.exists()
 
 
-def test_labels_of_nodes_are_found_again():
+def test_labels_of_nodes_can_be_found():
     tax = Taxonomy.from_nested({"a": {"x": ["1", "2"], "z": ["q"]}, "b": {"x": ["1"], "y": ["a/c"]}})
     names = NodeNames(tax)
     assert names.label(0) == ""
@@ -298,12 +298,12 @@ def test_labels_of_nodes_are_found_again():
         assert tax.find(names.label(node)) == node
 
 
-def test_evaluation_tells_every_measure(run, model, texts):
-    told = run("evaluate", model, texts / "test.csv")
-    assert told.code == 0
+def test_evaluation_prints_every_measure(run, model, texts):
+    result = run("evaluate", model, texts / "test.csv")
+    assert result.code == 0
     metrics = json.loads(run("evaluate", model, texts / "test.csv", "--json").out)
     for name in metrics:
-        assert name in told.out
+        assert name in result.out
     assert metrics == json.loads((model / "metrics.json").read_text())["test"]
 
 
@@ -317,7 +317,7 @@ def test_evaluation_writes_measures_and_predictions(run, model, texts, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["none.csv"], "none.csv"),
         (["tset.csv"], None),
@@ -332,16 +332,16 @@ def test_evaluation_writes_measures_and_predictions(run, model, texts, tmp_path)
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_an_evaluation_that_cannot_be_had_is_refused(refused, model, texts, tmp_path, monkeypatch, words, told):
+def test_wrong_arguments_of_an_evaluation_are_reported(refused, model, texts, tmp_path, monkeypatch, words, expected):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ARBORMAX_DATA", str(tmp_path))
     (tmp_path / "test.csv").write_text((texts / "test.csv").read_text())
     (tmp_path / "other.csv").write_text("text,label\nwarm,shop > coats\n")
     message = refused("evaluate", model, *words, lines=None if words == ["trec"] else 1)
-    assert told is None or told in message
+    assert expected is None or expected in message
 
 
-def test_a_dataset_of_another_tree_is_refused(refused, model, tmp_path, monkeypatch):
+def test_a_dataset_with_another_taxonomy_is_an_error(refused, model, tmp_path, monkeypatch):
     monkeypatch.setenv("ARBORMAX_DATA", str(tmp_path))
     (tmp_path / "r8").mkdir()
     for split in ("train", "test"):
@@ -349,7 +349,7 @@ def test_a_dataset_of_another_tree_is_refused(refused, model, tmp_path, monkeypa
     assert "another taxonomy" in refused("evaluate", model, "r8")
 
 
-def test_a_parquet_input_is_kept_with_its_types(run, model, tmp_path):
+def test_columns_of_a_parquet_input_keep_their_types(run, model, tmp_path):
     rows_in = [{"text": text, "n": n, "none": None} for n, (text, _) in enumerate(rows(5))]
     pq.write_table(pa.Table.from_pylist(rows_in), tmp_path / "a.parquet")
     assert run("predict", model, tmp_path / "a.parquet", "--keep", "--out", tmp_path / "o.parquet").code == 0
@@ -357,7 +357,7 @@ def test_a_parquet_input_is_kept_with_its_types(run, model, tmp_path):
     assert [row["n"] for row in found] == [0, 1, 2, 3, 4]
 
 
-def test_a_parquet_file_may_begin_with_answers_that_say_nothing(tmp_path, monkeypatch):
+def test_a_parquet_file_may_begin_with_root_predictions(tmp_path, monkeypatch):
     import pyarrow.parquet as pq
 
     from arbormax.data.tables import writing

@@ -59,13 +59,13 @@ def write(path, rows, **options):
     return path
 
 
-def told(*words):
+def run_predict(*words):
     return CliRunner().invoke(app, ["predict", *map(str, words)], prog_name="arbormax")
 
 
 def predicted(out, *words):
     """The table that a command wrote."""
-    result = told(*words, "--device", "cpu", "--out", out)
+    result = run_predict(*words, "--device", "cpu", "--out", out)
     assert result.exit_code == 0, (result.output, result.exception)
     assert not list(out.parent.glob(".*"))
     return pq.read_table(out)
@@ -107,7 +107,7 @@ def killing(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_every_row_comes_once_and_in_its_order_when_a_worker_is_killed_half_way(cluster, killing, model, tmp_path):
+def test_rows_are_complete_and_in_order_if_a_worker_is_killed(cluster, killing, model, tmp_path):
     rows = list(corpus_rows(6 * ROWS + 100))
     rows[5 * ROWS]["text"] = "the end"  # the second batch of the second span
     file = write(tmp_path / "in" / "a.parquet", rows, row_group_size=3000)
@@ -126,7 +126,7 @@ def test_rows_that_kill_every_worker_end_the_run(cluster, killing, model, tmp_pa
     rows[ROWS + 5]["text"] = "the end"
     file = write(tmp_path / "in" / "a.parquet", rows)
     words = ["--engine", "ray", "--workers", "1", "--import", killing(99), "--out", tmp_path / "out.parquet"]
-    result = told(model, file, *words)
+    result = run_predict(model, file, *words)
     assert result.exit_code == 2, (result.output, result.exception)
     assert "rows 1 to 2,058" in result.stderr
     assert "4 workers died" in result.stderr
@@ -134,7 +134,7 @@ def test_rows_that_kill_every_worker_end_the_run(cluster, killing, model, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_folder_is_its_files_one_after_the_other(cluster, model, tmp_path, monkeypatch):
+def test_the_files_of_a_folder_are_concatenated(cluster, model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     counts = {"a.parquet": ROWS + 7, "b.parquet": 0, "c/d.parquet": 5}
     empty = pa.table({"n": pa.array([], pa.int64()), "text": pa.array([], pa.string())})
@@ -154,13 +154,13 @@ def test_a_folder_is_its_files_one_after_the_other(cluster, model, tmp_path, mon
 
 
 @pytest.mark.slow
-def test_bad_rows_are_told_or_left_out_as_by_the_local_engine(cluster, model, tmp_path):
+def test_bad_rows_are_handled_as_by_the_local_engine(cluster, model, tmp_path):
     rows = list(corpus_rows(2 * ROWS))
     rows[5]["text"], rows[ROWS + 1]["text"], rows[ROWS + 2]["text"] = "", None, "  "
     file = write(tmp_path / "a.parquet", rows)
     messages = []
     for engine in ("local", "ray"):
-        result = told(model, file, "--engine", engine, "--out", tmp_path / "out.parquet")
+        result = run_predict(model, file, "--engine", engine, "--out", tmp_path / "out.parquet")
         assert result.exit_code == 2
         messages.append(result.stderr)
     assert messages[0] == messages[1]
@@ -175,7 +175,7 @@ def test_bad_rows_are_told_or_left_out_as_by_the_local_engine(cluster, model, tm
 
 
 @pytest.mark.slow
-def test_the_program_starts_and_stops_a_ray_of_its_own_without_a_word(model, tmp_path):
+def test_the_program_starts_and_stops_ray_silently(model, tmp_path):
     file = write(tmp_path / "a.parquet", corpus_rows(100))
     command = [sys.executable, "-m", "arbormax", "predict", model, file, "--engine", "ray", "--workers", "1"]
     quiet = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -221,7 +221,7 @@ def test_the_program_starts_and_stops_a_ray_of_its_own_without_a_word(model, tmp
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_ray_cannot_score_is_refused_before_it_starts(model, tmp_path, monkeypatch, words, message):
+def test_invalid_input_is_reported_before_ray_starts(model, tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("arbormax.integrations.ray._resources", None)
     monkeypatch.setattr("arbormax.integrations.ray._session", lambda *_: pytest.fail("started"))
@@ -233,7 +233,7 @@ def test_what_ray_cannot_score_is_refused_before_it_starts(model, tmp_path, monk
     Path("broken.parquet").write_text("no")
     Path("bare").mkdir()
     before = sorted(Path().rglob("*"))
-    result = told(model, *words, "--engine", "ray")
+    result = run_predict(model, *words, "--engine", "ray")
     assert result.exit_code == 2, (result.output, result.exception)
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
@@ -248,35 +248,35 @@ def test_what_ray_cannot_score_is_refused_before_it_starts(model, tmp_path, monk
         (["b.csv"], "--engine ray takes several"),
     ],
 )
-def test_the_local_engine_refuses_what_is_of_ray(model, words, message):
-    result = told(model, "a.csv", *words)
+def test_options_of_ray_are_errors_with_the_local_engine(model, words, message):
+    result = run_predict(model, "a.csv", *words)
     assert result.exit_code == 2
     assert message in result.stderr
 
 
-def test_a_cluster_that_does_not_answer_is_told_at_once(model, tmp_path, monkeypatch):
+def test_a_cluster_that_does_not_answer_is_reported_at_once(model, tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     file = write(tmp_path / "a.parquet", corpus_rows(3))
-    result = told(model, file, "--engine", "ray", "--out", tmp_path / "o.parquet")
+    result = run_predict(model, file, "--engine", "ray", "--out", tmp_path / "o.parquet")
     assert result.exit_code == 2
     assert "RAY_ADDRESS=127.0.0.1:1" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
 
 
-def test_without_ray_its_extra_is_named(model, tmp_path, monkeypatch):
+def test_the_error_without_ray_names_the_extra(model, tmp_path, monkeypatch):
     for name in [name for name in sys.modules if name == "ray" or name.startswith("ray.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
     file = write(tmp_path / "a.parquet", corpus_rows(3))
-    result = told(model, file, "--engine", "ray", "--out", tmp_path / "o.parquet")
+    result = run_predict(model, file, "--engine", "ray", "--out", tmp_path / "o.parquet")
     assert result.exit_code == 2
     assert "arbormax[ray]" in result.stderr
 
 
 @pytest.mark.parametrize("group", [1, 7, 100])
 @pytest.mark.parametrize("span", [(0, 0), (0, 5), (3, 60), (14, 21), (59, 60), (60, 99), (70, 80)])
-def test_a_span_of_a_parquet_file_is_read_alone(tmp_path, group, span):
+def test_a_span_of_a_parquet_file_can_be_read(tmp_path, group, span):
     file = write(tmp_path / "a.parquet", corpus_rows(60), row_group_size=group)
     batches = list(iter_rows(file, ["text"], 9, records=True, span=span))
     lines = [line for batch in batches for line in batch.lines]

@@ -54,7 +54,7 @@ def trained() -> Model:
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(taxonomies(), st.sampled_from(HEADS), st.integers(1, 4), st.floats(0, 0.99), st.data())
-def test_the_relevant_part_is_true_to_the_model(tax, head, siblings, tau, data):
+def test_nodes_and_steps_agree_with_the_model(tax, head, siblings, tau, data):
     model = untrained(tax, head=head)
     node = data.draw(st.none() | st.integers(0, tax.num_nodes - 1))
     decoding = Decoding.choose(tau=tau)
@@ -93,7 +93,7 @@ def test_the_relevant_part_is_true_to_the_model(tax, head, siblings, tau, data):
             assert all(logp[0, child] <= min(others, default=math.inf) for child in hidden)
 
 
-def test_what_is_not_listed_is_never_more_than_certain():
+def test_the_hidden_probability_is_at_most_one():
     for others in range(2, 40):  # whose probabilities add up to a little more than one for some of them
         model = untrained(Taxonomy.from_nested([str(leaf) for leaf in range(others + 1)]))
         with torch.no_grad():
@@ -104,7 +104,7 @@ def test_what_is_not_listed_is_never_more_than_certain():
         assert 1 - 1e-5 < root["hidden_probability"] <= 1
 
 
-def test_an_answer_off_the_best_leafs_path_is_gone_through():
+def test_steps_lead_through_a_node_that_is_not_above_the_best_leaf():
     model = untrained()
     logp = logs(model, TEXTS[:1])[0]
     best = TREE.leaves[np.argmax(logp[TREE.leaves])]
@@ -114,14 +114,14 @@ def test_an_answer_off_the_best_leafs_path_is_gone_through():
     assert len(found["steps"]) > found["stopped_at"] == 1
 
 
-def test_the_root_as_an_answer_has_no_path():
+def test_a_root_prediction_has_no_path():
     found = explain(untrained(), TEXTS[0], decoding=Decoding.choose(tau=0.999999))
     assert (found["label"], found["path"], found["stopped_at"], found["probability"]) == ("", [], 0, 1.0)
     assert found["steps"]
 
 
 @pytest.mark.parametrize("given", [{"siblings": 0}, {"node": -1}, {"node": TREE.num_nodes}])
-def test_what_cannot_be_asked_is_refused(given):
+def test_invalid_arguments_are_errors(given):
     with pytest.raises(OptionError, match=str(next(iter(given.values())))):
         explain(untrained(), "owl", **given)
     with pytest.raises(InputError, match="list"):
@@ -133,7 +133,7 @@ def test_what_cannot_be_asked_is_refused(given):
 
 @pytest.mark.parametrize("encoder", SMALL)
 @pytest.mark.parametrize("text", [*TEXTS, *ODD], ids=range(len(TEXTS + ODD)))
-def test_every_text_has_words_that_stand_in_it(encoder, text):
+def test_tokens_are_parts_of_the_text(encoder, text):
     found = explain(untrained(encoder=encoder), text)
     json.dumps(found, allow_nan=False)
     ends = [0]
@@ -147,7 +147,7 @@ def test_every_text_has_words_that_stand_in_it(encoder, text):
 
 @pytest.mark.parametrize("encoder", SMALL)
 @pytest.mark.parametrize("text", [*TEXTS, "", "zzz", "mat " * 600], ids=range(6))
-def test_with_open_gates_a_text_has_its_usual_features(encoder, text):
+def test_gates_of_one_do_not_change_the_features(encoder, text):
     model = untrained(encoder=encoder)
     given = model.encoder.gated_features(text, torch.ones(len(model.encoder.spans(text))))
     usual = model.encoder(*model.encoder.collate(model.encoder.encode([text])))
@@ -156,7 +156,7 @@ def test_with_open_gates_a_text_has_its_usual_features(encoder, text):
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("encoder", SMALL)
-def test_a_contribution_is_what_a_gate_on_the_word_changes(encoder, head):
+def test_a_contribution_is_the_gradient_of_a_gate(encoder, head):
     model = untrained(encoder=encoder, head=head)
     text, small = TEXTS[0], 1e-2
     found = explain(model, text)
@@ -174,7 +174,7 @@ def test_a_contribution_is_what_a_gate_on_the_word_changes(encoder, head):
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("encoder", ["bag", "tfidf"])
-def test_where_the_model_is_linear_words_add_up_to_the_odds_between_siblings(encoder, head):
+def test_contributions_of_a_linear_model_sum_to_the_log_odds_of_siblings(encoder, head):
     model = untrained(encoder=encoder, head=head)
     with torch.no_grad():
         model.head.bias.zero_()
@@ -183,7 +183,7 @@ def test_where_the_model_is_linear_words_add_up_to_the_odds_between_siblings(enc
     assert sum(one["words"]) - sum(other["words"]) == pytest.approx(odds, rel=1e-4)
 
 
-def test_the_word_that_decides_has_the_largest_part_as_if_it_were_left_out(trained):
+def test_the_deciding_word_has_the_largest_contribution(trained):
     for leaf in TREE.classes:
         text = f"some old {leaf}ish in the"
         found = explain(trained, text)
@@ -199,7 +199,7 @@ def test_the_word_that_decides_has_the_largest_part_as_if_it_were_left_out(train
             assert (np.sign(step["words"])[strong] == np.sign(lost)[strong]).all()
 
 
-def test_a_word_beyond_the_limit_says_nothing():
+def test_a_word_beyond_the_length_limit_contributes_nothing():
     found = explain(untrained(encoder="bilstm", max_length=3), TEXTS[0])
     for step in found["steps"]:
         assert all(step["words"][:3])
@@ -214,7 +214,7 @@ def gateless(monkeypatch) -> Model:
     return untrained()
 
 
-def test_an_encoder_without_gates_has_its_words_left_out_one_by_one(gateless):
+def test_an_encoder_without_gates_uses_leave_one_out(gateless):
     model = gateless
     text = "a sat-on owl, 東京"
     found = explain(model, text)
@@ -227,7 +227,7 @@ def test_an_encoder_without_gates_has_its_words_left_out_one_by_one(gateless):
     assert explain(model, "")["tokens"] == []
 
 
-def test_a_long_text_is_not_read_anew_for_every_word(gateless, monkeypatch):
+def test_leave_one_out_groups_the_words_of_a_long_text(gateless, monkeypatch):
     encode, seen = gateless.encoder.encode, []
     monkeypatch.setattr(gateless.encoder, "encode", lambda texts: seen.extend(texts) or encode(texts))
     found = explain(gateless, "owl " * 5000)
@@ -235,7 +235,7 @@ def test_a_long_text_is_not_read_anew_for_every_word(gateless, monkeypatch):
     assert len(found["tokens"]) == len(found["steps"][0]["words"]) == 5000
 
 
-def test_the_mode_and_the_gradients_of_a_model_stay_as_they_were():
+def test_explain_keeps_the_mode_and_the_gradients_of_the_model():
     model = untrained(dropout=0.5).train()
     with torch.inference_mode():
         assert explain(model, TEXTS[0]) == explain(model, TEXTS[0])
@@ -243,13 +243,13 @@ def test_the_mode_and_the_gradients_of_a_model_stay_as_they_were():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_without_words_there_are_none(trained):
+def test_words_can_be_disabled(trained):
     found = explain(trained, "an owlish hen", words=False)
     assert (found["tokens"], found["words_method"], found["steps"][0]["words"]) == ([], None, [])
 
 
 @given(st.text() | st.text("aǅΣ½ﬁ’'İ\u0301\u3099\uff9eｶ각\u1100\u1161\u11a8 .é"))
-def test_every_word_has_a_place_in_the_text(text):
+def test_tokens_have_positions_in_the_text(text):
     places = spans(text)
     assert len(places) == len(words(text))
     for (start, end), word in zip(places, words(text), strict=True):

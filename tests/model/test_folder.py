@@ -1,4 +1,4 @@
-"""Model folders: what comes back, and what is refused."""
+"""Saving and loading models, and errors for damaged folders."""
 
 import hashlib
 import json
@@ -22,26 +22,26 @@ TEXTS = ["owlish in the old", "", "?!", "codish", "dodo", "owlish owlish very ol
 FIRST = Path(__file__).with_name("model_v1")
 
 
-def made(encoder="bag", head="hierarchical", tree=TREE, **given):
+def untrained(encoder="bag", head="hierarchical", tree=TREE, **given):
     return Model.new(examples(30).inputs, tree, settings(encoder, head=head, **given).resolved())
 
 
-def answers(model):
+def log_probs(model):
     return torch.cat(list(model.node_log_probs(TEXTS)))
 
 
 @pytest.fixture
 def folder(tmp_path):
-    return save_model(made(), tmp_path / "model", {"test": {"accuracy": 0.5, "items": 3}})
+    return save_model(untrained(), tmp_path / "model", {"test": {"accuracy": 0.5, "items": 3}})
 
 
-def record_of(folder):
+def read_config(folder):
     return json.loads((folder / "config.json").read_text())
 
 
 def rewrite(folder, **changes):
-    """Change the config as one would who wants it to be believed: with the digests of what is there."""
-    record = {**record_of(folder), **changes}
+    """Change the config and update the digests of the files."""
+    record = {**read_config(folder), **changes}
     if "files" not in changes:
         names = [name for name in record["files"] if (folder / name).exists()]
         record["files"] = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
@@ -51,17 +51,17 @@ def rewrite(folder, **changes):
 @pytest.mark.parametrize("head", ["hierarchical", "flat", "shared"])
 @pytest.mark.parametrize("encoder", ["bag", "lstm", "bilstm"])
 @pytest.mark.parametrize("tokens", ["words", "whitespace"])
-def test_a_loaded_model_answers_as_the_saved_one(tmp_path, encoder, head, tokens):
-    model = made(encoder, head, encoder_options={"tokens": tokens})
+def test_a_loaded_model_predicts_like_the_saved_one(tmp_path, encoder, head, tokens):
+    model = untrained(encoder, head, encoder_options={"tokens": tokens})
     loaded = load_model(save_model(model, tmp_path / "model"))
-    assert torch.equal(answers(loaded), answers(model))
+    assert torch.equal(log_probs(loaded), log_probs(model))
     assert loaded.config == model.config
     assert loaded.encoder.options == model.encoder.options
     assert loaded.taxonomy.fingerprint == TREE.fingerprint
     assert not loaded.training
 
 
-def test_words_with_odd_characters_come_back(tmp_path):
+def test_words_with_unusual_characters_are_restored(tmp_path):
     texts = ["owl\ud800 a\x00b 😀 \u0301x", "İstanbul ß \ufeff"]
     for tokens in ("words", "whitespace"):
         config = settings("bilstm", encoder_options={"tokens": tokens}).resolved()
@@ -70,27 +70,27 @@ def test_words_with_odd_characters_come_back(tmp_path):
         assert loaded.encoder.vocabulary.words == model.encoder.vocabulary.words
 
 
-def test_a_taxonomy_of_odd_names_comes_back(tmp_path):
+def test_a_taxonomy_with_unusual_names_is_restored(tmp_path):
     tree = Taxonomy.from_paths([("a/b", "it's"), ("a/b", "```"), ("日本", "x|y"), ("日本", "a\nb")])
-    loaded = load_model(save_model(made(tree=tree), tmp_path / "model"))
+    loaded = load_model(save_model(untrained(tree=tree), tmp_path / "model"))
     assert loaded.taxonomy.fingerprint == tree.fingerprint
     assert loaded.taxonomy.classes == tree.classes
 
 
 def test_a_model_saved_over_another_replaces_it(folder):
-    model = made("bilstm", seed=3)
+    model = untrained("bilstm", seed=3)
     save_model(model, folder)
-    assert torch.equal(answers(load_model(folder)), answers(model))
+    assert torch.equal(log_probs(load_model(folder)), log_probs(model))
     assert read_metrics(folder) == {}
 
 
-def test_a_model_moves_with_its_folder(folder, tmp_path):
-    before = answers(load_model(folder))
+def test_a_model_can_be_loaded_from_a_moved_folder(folder, tmp_path):
+    before = log_probs(load_model(folder))
     shutil.move(folder, tmp_path / "elsewhere")
-    assert torch.equal(answers(load_model(tmp_path / "elsewhere")), before)
+    assert torch.equal(log_probs(load_model(tmp_path / "elsewhere")), before)
 
 
-def test_a_folder_holds_no_pickle_and_nothing_hidden(folder):
+def test_a_folder_contains_no_pickle_and_no_hidden_file(folder):
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
     wanted = ["README.md", "config.json", "metrics.json", "model.safetensors", "ngrams.npz", "taxonomy.json"]
     assert names == sorted([*wanted, "vocabulary.txt"])
@@ -101,18 +101,18 @@ def test_a_folder_holds_no_pickle_and_nothing_hidden(folder):
             pickle.loads((folder / name).read_bytes())
 
 
-def test_who_may_read_one_file_may_read_all(folder):
+def test_all_files_have_the_same_permissions(folder):
     assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
 
 
-def test_measures_and_the_card_are_beside_the_model(folder):
+def test_the_folder_contains_measures_and_a_model_card(folder):
     assert read_metrics(folder) == {"test": {"accuracy": 0.5, "items": 3}}
     card = (folder / "README.md").read_text()
     assert "| test | 3 | 0.5000 |" in card
     assert "owl" in card
 
 
-def test_there_is_no_model_where_there_is_none(tmp_path):
+def test_a_folder_without_a_model_is_an_error(tmp_path):
     with pytest.raises(ModelFolderError, match="nowhere is not a model: no such folder"):
         load_model(tmp_path / "nowhere")
     with pytest.raises(ModelFolderError, match=r"is not a model: it has no config\.json"):
@@ -124,14 +124,14 @@ def test_there_is_no_model_where_there_is_none(tmp_path):
     with pytest.raises(ModelFolderError, match="is not a model"):
         load_model(tmp_path / "file")
     with pytest.raises(OptionError, match="is a file; a model is saved as a folder"):
-        save_model(made(), tmp_path / "file")
+        save_model(untrained(), tmp_path / "file")
 
 
 NAMES = ["taxonomy.json", "model.safetensors", "vocabulary.txt", "ngrams.npz"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_missing_file_is_told(folder, name):
+def test_a_missing_file_is_reported(folder, name):
     (folder / name).unlink()
     with pytest.raises(ModelFolderError, match=f"is incomplete: {name} is missing"):
         load_model(folder)
@@ -139,7 +139,7 @@ def test_a_missing_file_is_told(folder, name):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("how", ["cut", "empty", "longer", "changed"])
-def test_a_file_that_is_not_the_saved_one_is_told(folder, name, how):
+def test_a_changed_file_is_reported(folder, name, how):
     data = (folder / name).read_bytes()
     wrong = {"cut": data[:-1], "empty": b"", "longer": data + b"\n", "changed": data[:9] + b"~" + data[10:]}[how]
     (folder / name).write_bytes(wrong)
@@ -149,7 +149,7 @@ def test_a_file_that_is_not_the_saved_one_is_told(folder, name, how):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("how", ["cut", "empty", "removed"])
-def test_a_broken_file_is_told_even_if_the_config_vouches_for_it(folder, name, how):
+def test_a_damaged_file_is_reported_even_if_its_digest_matches(folder, name, how):
     path = folder / name
     data = path.read_bytes()
     path.unlink() if how == "removed" else path.write_bytes(data[: len(data) // 2 if how == "cut" else 0])
@@ -158,9 +158,11 @@ def test_a_broken_file_is_told_even_if_the_config_vouches_for_it(folder, name, h
         load_model(folder)
 
 
-def test_files_of_another_model_are_told(folder, tmp_path):
+def test_files_of_another_model_are_reported(folder, tmp_path):
     others = save_model(
-        made(tree=Taxonomy.from_paths([TREE.path(leaf) for leaf in TREE.leaves[::-1]]), encoder_options={"dim": 9}),
+        untrained(
+            tree=Taxonomy.from_paths([TREE.path(leaf) for leaf in TREE.leaves[::-1]]), encoder_options={"dim": 9}
+        ),
         tmp_path / "other",
     )
     for name in ("taxonomy.json", "model.safetensors"):
@@ -173,7 +175,7 @@ def test_files_of_another_model_are_told(folder, tmp_path):
             load_model(broken)
 
 
-def test_weights_that_lack_one_or_have_one_too_many_are_told(folder):
+def test_missing_and_additional_weights_are_reported(folder):
     path = folder / "model.safetensors"
     weights = load_file(path)
     for changed in ({k: v for k, v in weights.items() if k != "head.bias"}, {**weights, "more": torch.zeros(1)}):
@@ -184,7 +186,7 @@ def test_weights_that_lack_one_or_have_one_too_many_are_told(folder):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "3", "null", '{"format": "other"}', "\udcff"])
-def test_a_config_that_is_none_is_told(folder, content):
+def test_an_invalid_config_is_reported(folder, content):
     (folder / "config.json").write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(ModelFolderError, match=r"config\.json"):
         load_model(folder)
@@ -196,23 +198,23 @@ WRONG = [(key, value) for key in PARTS for value in (None, [], "x", {}) if (key,
 
 
 @pytest.mark.parametrize(("key", "value"), WRONG)
-def test_a_config_with_a_part_of_another_kind_is_told(folder, key, value):
+def test_a_config_entry_of_the_wrong_type_is_reported(folder, key, value):
     rewrite(folder, **{key: value})
     with pytest.raises(ModelFolderError, match=r"config\.json"):
         load_model(folder)
 
 
-def test_a_newer_format_is_refused_with_advice(folder):
+def test_a_newer_format_is_an_error_with_advice(folder):
     rewrite(folder, format_version=2, arbormax="9.0")
     with pytest.raises(ModelFolderError, match=r"has format 2, written by arbormax 9\.0; .*upgrade arbormax"):
         load_model(folder)
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "a/../../outside"])
-def test_a_file_outside_of_the_folder_is_refused(folder, name):
+def test_a_file_outside_of_the_folder_is_an_error(folder, name):
     (folder.parent / "outside").write_text("x")
     digest = hashlib.sha256(b"x").hexdigest()
-    rewrite(folder, files={**record_of(folder)["files"], name: digest})
+    rewrite(folder, files={**read_config(folder)["files"], name: digest})
     with pytest.raises(ModelFolderError, match="which is not in the folder"):
         load_model(folder)
 
@@ -229,7 +231,7 @@ def test_a_file_outside_of_the_folder_is_refused(folder, name):
     ],
 )
 def test_unknown_settings_are_errors(folder, where, change, message):
-    rewrite(folder, **{where: {**record_of(folder)[where], **change}})
+    rewrite(folder, **{where: {**read_config(folder)[where], **change}})
     with pytest.raises(ModelFolderError, match=message):
         load_model(folder)
 
@@ -242,17 +244,17 @@ def test_broken_measures_are_an_error(folder):
     load_model(folder)
 
 
-def test_a_save_that_fails_leaves_the_old_model_whole(folder, monkeypatch):
-    before = answers(load_model(folder))
-    model = made("bilstm", seed=3)
+def test_a_failed_save_keeps_the_old_model(folder, monkeypatch):
+    before = log_probs(load_model(folder))
+    model = untrained("bilstm", seed=3)
     monkeypatch.setattr(type(model.encoder), "save", lambda self, folder: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         save_model(model, folder)
-    assert torch.equal(answers(load_model(folder)), before)
+    assert torch.equal(log_probs(load_model(folder)), before)
     assert not [name for name in os.listdir(folder) if name.startswith(".")]
 
 
-def test_a_folder_of_the_first_format_still_loads_and_answers_the_same():
+def test_a_folder_of_format_1_loads_and_predicts_the_same():
     model = load_model(FIRST)
     stored = json.loads((FIRST / "answers.json").read_text())
     found = torch.cat(list(model.node_log_probs(stored["texts"]))).numpy()

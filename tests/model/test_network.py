@@ -18,7 +18,7 @@ def untrained(encoder="bilstm", **given):
 
 @pytest.mark.parametrize("encoder", ["bag", "lstm", "bilstm"])
 @pytest.mark.parametrize("head", ["hierarchical", "flat", "shared"])
-def test_every_text_gets_a_distribution_whatever_is_in_it(encoder, head):
+def test_every_text_gets_a_distribution(encoder, head):
     model = untrained(encoder, head=head)
     logp = torch.cat(list(model.node_log_probs(ODD)))
     assert logp.shape == (len(ODD), TREE.num_nodes)
@@ -27,7 +27,7 @@ def test_every_text_gets_a_distribution_whatever_is_in_it(encoder, head):
 
 @pytest.mark.parametrize("encoder", ["bag", "bilstm"])
 @pytest.mark.parametrize("batch_size", [1, 2, 7, 100])
-def test_results_come_in_the_order_of_the_texts_whatever_the_batch(encoder, batch_size):
+def test_features_have_the_order_of_the_texts_for_any_batch_size(encoder, batch_size):
     model = untrained(encoder)
     texts = [*ODD, *examples(20).inputs]
     alone = torch.cat([torch.cat(list(model.features([text]))) for text in texts])
@@ -37,22 +37,22 @@ def test_results_come_in_the_order_of_the_texts_whatever_the_batch(encoder, batc
 
 
 @pytest.mark.parametrize("encoder", ["bag", "bilstm"])
-def test_a_stream_without_end_is_answered_as_it_comes(encoder):
+def test_an_infinite_stream_is_processed_lazily(encoder):
     parts = list(islice(untrained(encoder).node_log_probs(repeat("owlish")), 3))
     assert [len(part) for part in parts] == [256] * 3
 
 
-def test_no_texts_give_nothing():
+def test_an_empty_list_gives_no_batches():
     assert list(untrained().features([])) == []
 
 
-def test_a_batch_of_nothing_is_refused():
+def test_a_batch_size_of_zero_is_an_error():
     for encoder in ("bag", "bilstm"):
         with pytest.raises(OptionError, match="at least 1, found 0"):
             next(untrained(encoder).features(["a"], batch_size=0))
 
 
-def test_prediction_neither_drops_features_nor_leaves_the_mode_changed():
+def test_prediction_uses_no_dropout_and_restores_the_mode():
     model = untrained(encoder_options={"dropout": 0.9}).train()
     one, other = (torch.cat(list(model.features(ODD))) for _ in range(2))
     assert torch.equal(one, other)
@@ -60,7 +60,7 @@ def test_prediction_neither_drops_features_nor_leaves_the_mode_changed():
     assert not model.eval().features(ODD).__next__().requires_grad
 
 
-def test_a_seed_gives_the_same_weights_and_leaves_the_callers_numbers_alone():
+def test_a_seed_determines_the_weights_and_keeps_the_global_random_state():
     torch.manual_seed(5)
     wanted = torch.rand(1)
     torch.manual_seed(5)

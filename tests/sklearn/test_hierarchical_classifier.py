@@ -35,7 +35,7 @@ def clf():
 # ------------------------------------------------------------------------ labels
 
 
-def test_rows_of_names_come_back_as_rows_of_names(clf):
+def test_rows_of_names_are_predicted_as_rows_of_names(clf):
     assert clf.predict(X).tolist() == ROWS.tolist()
     assert clf.predict(X).dtype.kind == "U"
     assert clf.score(X, ROWS) == 1
@@ -57,14 +57,14 @@ def test_rows_of_names_come_back_as_rows_of_names(clf):
     ],
     ids=["lists", "tuples", "None", "objects", "frame of None", "frame of NaN", "series of tuples"],
 )
-def test_rows_may_be_written_in_many_ways(form, clf):
+def test_rows_of_names_have_many_forms(form, clf):
     found = quick().fit(X, form())
     assert found.predict(X).tolist() == ROWS.tolist()
     assert found.score(X, form()) == 1
     assert found.taxonomy_ == clf.taxonomy_
 
 
-def test_the_answers_are_those_that_hiclass_gives_on_the_same_labels():
+def test_predictions_equal_those_of_hiclass():
     from hiclass import LocalClassifierPerParentNode
     from hiclass.metrics import f1
 
@@ -74,7 +74,7 @@ def test_the_answers_are_those_that_hiclass_gives_on_the_same_labels():
     assert f1(ROWS, ours) == 1
 
 
-def test_names_that_repeat_under_other_parents_are_told_apart():
+def test_names_may_repeat_under_different_parents():
     rows = np.array([["a", "other"], ["b", "other"]] * 30)
     assert quick().fit(np.arange(60)[:, None] % 2, rows).predict([[0], [1]]).tolist() == [
         ["a", "other"],
@@ -82,7 +82,7 @@ def test_names_that_repeat_under_other_parents_are_told_apart():
     ]
 
 
-def test_rows_of_whole_numbers_come_back_as_numbers():
+def test_rows_of_integers_are_predicted_as_integers():
     rows = np.array([[1, 11], [2, 21], [2, 22]] * 20)
     features = np.eye(3)[np.arange(60) % 3]
     found = quick().fit(features, rows)
@@ -90,7 +90,7 @@ def test_rows_of_whole_numbers_come_back_as_numbers():
     assert found.predict(features).dtype == rows.dtype
 
 
-def test_a_row_that_ends_early_trains_the_tree_above_and_is_missed_by_score():
+def test_a_row_that_ends_early_trains_its_path_and_counts_as_a_mistake():
     rows = [list(path) for path in PATHS]
     rows[0] = ["comp"]
     found = quick().fit(X, rows)
@@ -99,7 +99,7 @@ def test_a_row_that_ends_early_trains_the_tree_above_and_is_missed_by_score():
 
 
 @pytest.mark.parametrize(
-    ("labels", "told"),
+    ("labels", "expected"),
     [
         ([["a", "", "b"], ["a", "c", "d"]], r"row 0 contains a value that is not a name"),
         ([["a", "b"], ["", ""]], "row 1 is empty"),
@@ -112,12 +112,12 @@ def test_a_row_that_ends_early_trains_the_tree_above_and_is_missed_by_score():
     ],
     ids=range(8),
 )
-def test_labels_that_cannot_be_used_are_told(labels, told):
-    with pytest.raises(ValueError, match=told):
+def test_invalid_labels_are_reported(labels, expected):
+    with pytest.raises(ValueError, match=expected):
         quick().fit(X[:2], labels)
 
 
-def test_one_column_of_labels_is_plain_as_scikit_learn_has_it():
+def test_one_column_of_labels_is_read_as_plain_labels():
     with pytest.warns(UserWarning, match="column-vector y was passed"):
         found = quick().fit(X, np.array(LABELS)[:, None])
     assert found.predict(X).tolist() == LABELS
@@ -125,7 +125,7 @@ def test_one_column_of_labels_is_plain_as_scikit_learn_has_it():
 
 
 @pytest.mark.parametrize("labels", [np.arange(60) % 5, (np.arange(60) % 5).astype(float), np.array(LABELS, object)])
-def test_plain_labels_make_a_flat_tree_and_come_back_as_they_are(labels):
+def test_plain_labels_give_a_flat_tree_and_keep_their_values(labels):
     found = quick().fit(X, labels)
     assert np.array_equal(found.predict(X), labels)
     assert np.array_equal(found.classes_, np.unique(labels))
@@ -170,12 +170,12 @@ def test_classes_include_those_that_do_not_occur_in_training():
     assert quick(TAX).fit(X[keep], ROWS[keep]).classes_[4].tolist() == ["sci", "space", ""]
 
 
-def test_with_a_taxonomy_numbers_are_refused_for_they_may_be_in_another_order():
+def test_numbers_are_an_error_with_a_taxonomy():
     with pytest.raises(am.errors.InputError, match="turn labels into numbers"):
         quick(TAX).fit(X, np.arange(60) % 5)
 
 
-def test_a_label_that_training_never_saw_is_missed(clf):
+def test_an_unknown_label_counts_as_a_mistake(clf):
     assert clf.score(X[:2], [ROWS[0], ["sci", "bio", ""]]) == 0.5
     with pytest.raises(am.errors.LabelError):
         clf.evaluate(X[:2], [ROWS[0], ["sci", "bio", ""]])
@@ -186,7 +186,7 @@ def test_a_label_that_training_never_saw_is_missed(clf):
 
 @pytest.mark.parametrize("hidden", [(), (8,), (8, 4)])
 @pytest.mark.parametrize("form", [sparse.csr_matrix, sparse.csr_array, sparse.coo_array, sparse.csc_matrix])
-def test_sparse_rows_are_learned_and_never_made_dense(form, hidden, monkeypatch):
+def test_sparse_matrices_are_never_converted_to_dense_ones(form, hidden, monkeypatch):
     for kind in (sparse.csr_matrix, sparse.csr_array, sparse.coo_array, sparse.csc_matrix):
         monkeypatch.setattr(kind, "toarray", None)
         monkeypatch.setattr(kind, "todense", None)
@@ -195,37 +195,37 @@ def test_sparse_rows_are_learned_and_never_made_dense(form, hidden, monkeypatch)
     assert found.model_.encoder.mean.tolist() == [0] * 6
 
 
-def test_a_million_columns_are_no_burden():
+def test_a_million_sparse_columns_are_supported():
     wide = sparse.random_array((30, 1_000_000), density=2e-5, format="csr", rng=0)
     assert quick(epochs=1, hidden=(2,)).fit(wide, np.arange(30) % 3).predict_proba(wide).shape == (30, 3)
 
 
 @pytest.mark.parametrize("hidden", [(), (8,)])
-def test_dense_and_sparse_questions_have_the_same_answers(hidden):
+def test_dense_and_sparse_matrices_have_the_same_predictions(hidden):
     for given in (X, sparse.csr_array(X)):
         found = quick(hidden=hidden).fit(given, ROWS)
         answers = found.predict_proba(X)
         np.testing.assert_allclose(found.predict_proba(sparse.csr_array(X)), answers, atol=1e-6)
 
 
-def test_the_callers_matrix_stays_as_it_was():
+def test_the_matrix_of_the_caller_is_not_changed():
     rows = sparse.csr_array((np.ones(4, np.float32), [2, 0, 1, 1], [0, 2, 4]), shape=(2, 3))  # unsorted, one twice
     quick(epochs=1).fit(rows, ["a", "b"]).predict(rows)
     assert rows.indices.tolist() == [2, 0, 1, 1]
 
 
-def test_the_size_of_the_features_does_not_matter_unless_asked_not_to_scale():
+def test_features_are_scaled_by_default():
     wild = X * [1e4, 1e-4, 1, 1, 1, 1e6] + 1e3
     assert quick().fit(wild, ROWS).score(wild, ROWS) == 1
     assert quick(scale=False).fit(X, ROWS).model_.encoder.factor.tolist() == [1] * 6
 
 
-@pytest.mark.parametrize(("bad", "told"), [(np.nan, "contains NaN"), (np.inf, "contains infinity")])
-def test_rows_with_holes_are_refused_in_scikit_learns_words(bad, told, clf):
+@pytest.mark.parametrize(("bad", "expected"), [(np.nan, "contains NaN"), (np.inf, "contains infinity")])
+def test_missing_values_raise_the_errors_of_scikit_learn(bad, expected, clf):
     broken = X.copy()
     broken[3, 2] = bad
     for call in (lambda: quick().fit(broken, ROWS), lambda: clf.predict(broken)):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=expected):
             call()
     with pytest.raises(ValueError, match="6 features as input"):
         clf.predict(X[:, :3])
@@ -234,7 +234,7 @@ def test_rows_with_holes_are_refused_in_scikit_learns_words(bad, told, clf):
 # ---------------------------------------------------------------------- settings
 
 
-def test_the_same_seed_gives_the_same_answers(clf):
+def test_the_same_seed_gives_the_same_predictions(clf):
     assert np.array_equal(clone(clf).fit(X, ROWS).predict_proba(X), clf.predict_proba(X))
     assert not np.array_equal(quick(seed=1).fit(X, ROWS).predict_proba(X), clf.predict_proba(X))
 
@@ -244,12 +244,12 @@ def test_every_head_fits(head):
     assert quick(head=head).fit(X, ROWS).score(X, ROWS) == 1
 
 
-def test_what_is_known_of_a_fit(clf):
+def test_fit_sets_its_attributes(clf):
     assert (clf.n_features_in_, clf.n_iter_, clf.run_.epochs) == (6, 8, 8)
     assert not hasattr(clf, "feature_names_in_")
 
 
-def test_class_weights_are_by_label_in_any_form():
+def test_class_weights_accept_labels_of_any_form():
     labels = np.array([1] * 30 + [2] * 10)
     ones = np.ones((40, 1))
     for weights in ({2: 30.0}, "balanced"):
@@ -262,7 +262,7 @@ def test_class_weights_are_by_label_in_any_form():
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "expected"),
     [
         ({"hidden": (0.5,)}, "hidden"),
         ({"hidden": 8}, "hidden"),
@@ -273,12 +273,12 @@ def test_class_weights_are_by_label_in_any_form():
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_a_setting_that_is_wrong_is_told_when_fitting(settings, told):
-    with pytest.raises(ValueError, match=told):
+def test_invalid_parameters_are_reported_by_fit(settings, expected):
+    with pytest.raises(ValueError, match=expected):
         quick(**settings).fit(X, np.arange(60) % 2)
 
 
-def test_weights_of_rows_are_refused():
+def test_sample_weights_are_an_error():
     with pytest.raises(am.errors.OptionError, match="class_weight='balanced'"):
         quick().fit(X, ROWS, sample_weight=np.ones(60))
 
@@ -286,7 +286,7 @@ def test_weights_of_rows_are_refused():
 # ----------------------------------------------------------------------- answers
 
 
-def test_it_answers_at_every_level(clf):
+def test_predictions_at_every_level(clf):
     tax = clf.taxonomy_
     assert clf.node_proba(X).shape == (60, tax.num_nodes)
     np.testing.assert_allclose(clf.predict_proba(X).sum(1), 1, rtol=1e-5)
@@ -331,7 +331,7 @@ def test_tables_of_pandas_have_names(clf):
         found.predict(table[names[::-1]])
 
 
-def test_tables_of_polars_are_taken_for_rows_labels_and_texts(clf):
+def test_polars_tables_are_accepted(clf):
     polars = pytest.importorskip("polars")
     table = polars.DataFrame(X, schema=list("abcdef"), orient="row")
     rows = polars.DataFrame(ROWS, schema=["one", "two", "three"], orient="row")
@@ -346,7 +346,7 @@ def test_tables_of_polars_are_taken_for_rows_labels_and_texts(clf):
             assert small().fit(texts, labels).predict(texts).tolist() == LABELS
 
 
-def test_pandas_tables_of_texts_and_paths_are_taken_by_the_text_classifier():
+def test_the_text_classifier_accepts_pandas_tables():
     rows = pd.DataFrame(ROWS).replace("", None)
     table = pd.DataFrame({"text": TEXTS})
     assert small().fit(table, rows).predict(table["text"]).tolist() == LABELS
@@ -360,7 +360,7 @@ def test_pandas_tables_of_texts_and_paths_are_taken_by_the_text_classifier():
     [(None, ROWS), (TAX, LABELS), (None, np.arange(60) % 5), (None, [" > ".join(path) for path in PATHS])],
     ids=["rows", "names", "numbers", "strings"],
 )
-def test_a_saved_classifier_answers_as_before(taxonomy, labels, tmp_path):
+def test_a_loaded_classifier_has_the_same_predictions(taxonomy, labels, tmp_path):
     table = pd.DataFrame(X, columns=list("abcdef"))
     found = quick(taxonomy, hidden=(4,)).fit(table, labels)
     found.save(tmp_path, {"test": found.evaluate(table, labels)})
@@ -375,7 +375,7 @@ def test_a_saved_classifier_answers_as_before(taxonomy, labels, tmp_path):
     assert not list(tmp_path.rglob("*.pkl"))
 
 
-def test_a_folder_of_another_kind_is_told(clf, tmp_path):
+def test_a_folder_of_another_kind_is_an_error(clf, tmp_path):
     small(epochs=1).fit(TEXTS, LABELS).save(tmp_path / "texts")
     with pytest.raises(am.errors.ArbormaxError, match=r"load it with TextClassifier\.load"):
         am.HierarchicalClassifier.load(tmp_path / "texts")
@@ -387,6 +387,6 @@ def test_a_folder_of_another_kind_is_told(clf, tmp_path):
         am.HierarchicalClassifier.load(tmp_path / "rows")
 
 
-def test_pickles_answer_as_before(clf):
+def test_a_pickled_classifier_has_the_same_predictions(clf):
     again = pickle.loads(pickle.dumps(clf))
     assert np.array_equal(again.predict_proba(X), clf.predict_proba(X))

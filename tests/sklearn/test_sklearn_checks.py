@@ -15,7 +15,7 @@ from text_toy import small
 
 FEATURES_FAIL = {
     "check_methods_sample_order_invariance": "asks for equality to 1e-9; sums in float32 differ in the last bit with a "
-    "row's place in its batch (test_the_order_of_rows_changes_nothing asks for 1e-6)",
+    "row's place in its batch (test_predictions_do_not_depend_on_the_order_of_rows asks for 1e-6)",
 }
 QUICK = {"epochs": 5, "batch_size": 16, "accelerator": "cpu"}
 
@@ -29,7 +29,7 @@ def test_the_classifier_of_features_passes(estimator, check):
     check(estimator)
 
 
-def test_the_order_of_rows_changes_nothing():
+def test_predictions_do_not_depend_on_the_order_of_rows():
     draw = np.random.default_rng(0)
     X, y = draw.normal(size=(60, 5)), draw.integers(0, 4, 60)
     clf, order = am.HierarchicalClassifier(**QUICK).fit(X, y), draw.permutation(60)
@@ -107,7 +107,7 @@ def test_the_classifier_of_texts_passes_what_needs_no_numbers(check):
     check("TextClassifier", small())
 
 
-def test_scikit_learn_is_told_what_the_text_classifier_takes():
+def test_the_tags_declare_what_the_text_classifier_accepts():
     tags = get_tags(am.TextClassifier())
     assert (tags.input_tags.string, tags.input_tags.two_d_array) == (True, False)
     with pytest.warns(SkipTestWarning, match="requires input"):

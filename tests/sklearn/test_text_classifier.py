@@ -20,7 +20,7 @@ from text_toy import LABELS, PATHS, TAX, TEXTS, TREE, WORDS, make, path_of, smal
 # ------------------------------------------------------------------ conventions
 
 
-def test_the_constructor_stores_what_it_is_given_and_nothing_else():
+def test_the_constructor_only_stores_its_arguments():
     options = {"dim": 3}
     made = am.TextClassifier(TREE, encoder_options=options, epochs="many")
     assert made.encoder_options is options
@@ -56,7 +56,7 @@ def test_set_params_changes_the_next_fit(clf):
     "call",
     ["predict", "predict_proba", "predict_log_proba", "predict_nodes", "predict_paths", "node_proba"],
 )
-def test_an_unfitted_classifier_says_so(call):
+def test_an_unfitted_classifier_raises_an_error(call):
     with pytest.raises(NotFittedError):
         getattr(am.TextClassifier(), call)(["a"])
 
@@ -74,7 +74,7 @@ def test_an_unfitted_classifier_neither_scores_nor_saves(tmp_path):
     assert not (tmp_path / "m").exists()
 
 
-def test_the_tags_tell_scikit_learn_of_texts():
+def test_the_tags_declare_text_input():
     tags = get_tags(am.TextClassifier())
     assert tags.estimator_type == "classifier"
     assert tags.input_tags.string
@@ -83,7 +83,7 @@ def test_the_tags_tell_scikit_learn_of_texts():
     assert tags.classifier_tags.multi_class
 
 
-def test_fit_gives_back_the_classifier_with_its_attributes(clf):
+def test_fit_returns_the_classifier_and_sets_its_attributes(clf):
     assert isinstance(clf.model_, Model)
     assert clf.taxonomy_ is TAX
     assert clf.classes_.tolist() == list(TAX.classes)
@@ -92,14 +92,14 @@ def test_fit_gives_back_the_classifier_with_its_attributes(clf):
     assert made.fit(TEXTS, LABELS) is made
 
 
-def test_the_same_seed_gives_the_same_result_and_a_second_fit_starts_anew(clf):
+def test_the_same_seed_gives_the_same_result_and_fit_starts_anew(clf):
     again = clone(clf).fit(TEXTS[:20], LABELS[:20]).fit(TEXTS, LABELS)
     assert np.array_equal(again.predict_proba(TEXTS), clf.predict_proba(TEXTS))
     other = clone(clf).set_params(seed=1).fit(TEXTS, LABELS)
     assert not np.array_equal(other.predict_proba(TEXTS), clf.predict_proba(TEXTS))
 
 
-def test_a_fit_that_fails_leaves_the_former_model(clf):
+def test_a_failed_fit_keeps_the_former_model(clf):
     made = small(epochs=1).fit(TEXTS, LABELS)
     before = made.predict_proba(TEXTS)
     with pytest.raises(am.errors.LabelError):
@@ -107,7 +107,7 @@ def test_a_fit_that_fails_leaves_the_former_model(clf):
     assert np.array_equal(made.predict_proba(TEXTS), before)
 
 
-def test_pickle_keeps_the_answers(clf):
+def test_pickle_keeps_the_predictions(clf):
     assert np.array_equal(pickle.loads(pickle.dumps(clf)).predict_proba(TEXTS), clf.predict_proba(TEXTS))
 
 
@@ -117,7 +117,7 @@ def test_a_hundred_texts_are_enough_for_the_default_settings():
     assert am.TextClassifier(TAX).fit(texts, labels).score(unseen, truth) > 0.9
 
 
-def test_a_batch_size_that_is_given_is_kept_and_one_that_is_not_leaves_steps_to_make():
+def test_the_default_batch_size_depends_on_the_number_of_texts():
     assert small(batch_size=None, epochs=1).fit(TEXTS, LABELS).model_.config.batch_size == len(TEXTS) // 20
     assert small(batch_size=50, epochs=1).fit(TEXTS, LABELS).model_.config.batch_size == 50
     paper = am.TextClassifier(TAX, preset="paper", encoder_options={"hidden": 4}, epochs=1, validation=0)
@@ -136,7 +136,7 @@ def test_probabilities_sum_to_one_and_their_maximum_is_the_prediction(clf):
     assert log_loss(LABELS, proba, labels=clf.classes_) < 0.5
 
 
-def test_it_learns(clf):
+def test_unseen_texts_are_classified_correctly(clf):
     unseen, truth = make(seed=1)
     assert clf.score(unseen, truth) == accuracy_score(truth, clf.predict(unseen)) > 0.95
 
@@ -161,7 +161,7 @@ def test_predicted_nodes_are_the_deepest_that_pass(clf):
     assert TAX.node_depth[clf.predict_nodes(texts, tau=0.999)[-1]] < TAX.node_depth[clf.predict_nodes(TEXTS)].max()
 
 
-def test_other_decoders_go_by_name_or_as_a_function(clf):
+def test_a_decoder_is_a_name_or_a_function(clf):
     leaves = clf.predict_nodes(TEXTS, decoder="leaf")
     assert (np.array(TAX.classes)[TAX.class_of[leaves]] == clf.predict(TEXTS)).all()
     assert (TAX.class_of[clf.predict_nodes(TEXTS, decoder="greedy")] >= 0).all()
@@ -186,7 +186,7 @@ def test_any_node_is_explained_by_its_number_or_its_label(clf, node):
     assert (found["label"], found["path"]) == ("mac", ["comp", "sys", "mac"])
 
 
-def test_topk_gives_falling_probabilities_and_their_labels(clf):
+def test_topk_returns_descending_probabilities_and_their_labels(clf):
     proba, labels = clf.topk(TEXTS, 3)
     assert proba.shape == labels.shape == (60, 3)
     assert (labels[:, 0] == clf.predict(TEXTS)).all()
@@ -206,7 +206,7 @@ def test_any_number_of_texts_is_answered_also_none_and_empty_ones(clf):
     assert (clf.predict(many) == np.resize(clf.predict(TEXTS), 5001)).all()
 
 
-def test_an_encoder_that_sorts_by_length_answers_in_the_order_of_the_texts():
+def test_predictions_have_the_order_of_the_texts():
     made = am.TextClassifier(TAX, encoder="lstm", encoder_options={"hidden": 8}, epochs=1, validation=0)
     made.fit(TEXTS, LABELS)
     texts = [" ".join(TEXTS[: 1 + i % 7]) for i in range(300)]
@@ -223,7 +223,7 @@ def large():
 
 
 @pytest.mark.parametrize("tau", [0.3, 0.5, 0.9])
-def test_on_a_large_tree_nodes_and_classes_are_found_without_scoring_all_of_it(large, tau, monkeypatch):
+def test_a_large_tree_is_searched_without_scoring_all_nodes(large, tau, monkeypatch):
     clf, texts, labels = large
     tax, texts = clf.taxonomy_, [*texts, "text", "", "word1 word2 text"]
     logp = torch.from_numpy(clf.node_proba(texts)).log()
@@ -240,7 +240,7 @@ def test_on_a_large_tree_nodes_and_classes_are_found_without_scoring_all_of_it(l
     assert clf.score(texts[:90], labels) == 1
 
 
-def test_a_batch_is_cut_to_what_fits_into_memory_only_where_all_nodes_are_scored(large, monkeypatch):
+def test_batches_are_bounded_if_all_nodes_are_scored(large, monkeypatch):
     clf, texts, _ = large
     made, features = [], clf.model_.features
     monkeypatch.setattr("arbormax.model.predict._CELLS", 10 * clf.taxonomy_.num_nodes)

@@ -54,7 +54,7 @@ def test_a_training_that_diverged_is_told():
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "expected"),
     [
         ({"class_weight": {"comp": 2.0}}, "found an inner node: 'comp'"),
         ({"class_weight": {"spcae": 2.0}}, "did you mean 'space'"),
@@ -70,13 +70,13 @@ def test_a_training_that_diverged_is_told():
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_setting_that_is_wrong_is_told_when_fitting(settings, told):
+def test_invalid_parameters_are_reported_by_fit(settings, expected):
     made = am.TextClassifier(**{"taxonomy": TAX, **settings})
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=expected):
         made.fit(TEXTS, LABELS)
 
 
-def test_numbers_of_numpy_are_numbers(tmp_path):
+def test_numpy_numbers_are_accepted_as_parameters(tmp_path):
     made = small(
         epochs=np.int64(1), seed=np.int32(3), learning_rate=np.float32(0.1), encoder_options={"dim": np.int64(4)}
     )
@@ -96,7 +96,7 @@ def test_verbose_shows_the_progress(capfd):
 
 
 @pytest.mark.parametrize(
-    ("texts", "labels", "told"),
+    ("texts", "labels", "expected"),
     [
         ("a text", ["med"], "X: expected a list of texts, found a single string"),
         (["a"], "med", "y: expected a list of labels, found a single string"),
@@ -121,8 +121,8 @@ def test_verbose_shows_the_progress(capfd):
     ],
     ids=range(20),
 )
-def test_texts_and_labels_that_cannot_be_used_are_told_with_their_positions(texts, labels, told):
-    with pytest.raises(ValueError, match=told):
+def test_invalid_texts_and_labels_are_reported_with_their_positions(texts, labels, expected):
+    with pytest.raises(ValueError, match=expected):
         small().fit(texts, labels)
 
 
@@ -136,7 +136,7 @@ def test_prediction_checks_its_texts_too(clf):
         clf.score([], [])
 
 
-def test_weights_of_texts_are_refused():
+def test_sample_weights_are_an_error():
     with pytest.raises(am.errors.OptionError, match=r"found sample_weight; try class_weight='balanced'"):
         small().fit(TEXTS, LABELS, sample_weight=np.ones(60))
     assert "sample_weight" not in inspect.signature(am.TextClassifier.fit).parameters
@@ -160,7 +160,7 @@ def test_cross_validation_scores(taxonomy):
     assert cross_val_score(small(taxonomy), np.array(TEXTS), np.array(LABELS), cv=3, scoring="f1_macro").min() > 0.8
 
 
-def test_a_class_that_a_fold_lacks_costs_its_texts_only():
+def test_a_class_missing_in_a_fold_affects_only_its_texts():
     order = np.argsort(LABELS, kind="stable")
     texts, labels = [TEXTS[i] for i in order], [LABELS[i] for i in order]
     assert cross_val_score(small(None, epochs=1), texts, labels, cv=KFold(5)).tolist() == [0] * 5
@@ -179,7 +179,7 @@ def test_cross_validated_predictions_are_labels():
     assert accuracy_score(LABELS, predicted) > 0.8
 
 
-def test_cross_validated_probabilities_are_refused_for_scikit_learn_turns_the_labels_into_numbers():
+def test_cross_validated_probabilities_are_an_error():
     with pytest.raises(am.errors.InputError, match="scikit-learn turn labels into numbers"):
         cross_val_predict(small(), TEXTS, LABELS, cv=3, method="predict_proba")
 
@@ -197,7 +197,7 @@ def test_grid_search_runs_over_heads_and_options_of_the_encoder():
     assert search.predict(["orbit"]).tolist() == ["space"]
 
 
-def test_a_measure_of_the_tree_can_be_what_a_search_maximises():
+def test_a_search_can_maximise_a_hierarchical_measure():
     def hf(clf, texts, labels):
         return clf.evaluate(texts, labels)["hf"]
 
@@ -208,7 +208,7 @@ def test_a_measure_of_the_tree_can_be_what_a_search_maximises():
 # ----------------------------------------------------------------------- folders
 
 
-def test_a_saved_classifier_answers_as_before_and_knows_its_settings(clf, tmp_path):
+def test_a_loaded_classifier_has_the_same_predictions_and_parameters(clf, tmp_path):
     clf.save(tmp_path / "model", {"test": clf.evaluate(TEXTS, LABELS)})
     loaded = am.TextClassifier.load(tmp_path / "model")
     assert np.array_equal(loaded.predict_proba(TEXTS), clf.predict_proba(TEXTS))
@@ -221,25 +221,25 @@ def test_a_saved_classifier_answers_as_before_and_knows_its_settings(clf, tmp_pa
     assert np.array_equal(again.predict_proba(TEXTS), clf.predict_proba(TEXTS))
 
 
-def test_a_loaded_classifier_reads_labels_as_the_one_that_was_saved(tmp_path):
+def test_a_loaded_classifier_reads_labels_like_the_saved_one(tmp_path):
     labels = ["|".join(path) for path in PATHS]
     made = small(None).fit(TEXTS, labels)
     made.save(tmp_path)
     assert am.TextClassifier.load(tmp_path).score([*TEXTS, "a"], [*labels, "rec|autos"]) == pytest.approx(60 / 61)
 
 
-def test_class_weights_survive_the_folder(tmp_path):
+def test_class_weights_are_saved(tmp_path):
     weights = {("sci", "space"): 2.0}
     small(class_weight=weights, epochs=1).fit(TEXTS, LABELS).save(tmp_path)
     assert am.TextClassifier.load(tmp_path).class_weight == {"space": 2.0}
 
 
-def test_a_folder_without_a_model_is_told(tmp_path):
+def test_loading_a_folder_without_a_model_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="is not a model"):
         am.TextClassifier.load(tmp_path)
 
 
-def test_the_model_of_another_program_in_the_folder_is_read_without_what_it_lacks(clf, tmp_path):
+def test_the_record_of_a_former_model_is_ignored(clf, tmp_path):
     from arbormax.model import save_model
 
     small(None, epochs=1).fit(TEXTS, LABELS).save(tmp_path)  # leaves a record that is not of the next model
@@ -249,7 +249,7 @@ def test_the_model_of_another_program_in_the_folder_is_read_without_what_it_lack
     assert np.array_equal(loaded.predict_proba(TEXTS), clf.predict_proba(TEXTS))
 
 
-def test_training_in_a_folder_leaves_logs_and_the_model_there(clf, tmp_path):
+def test_training_in_a_folder_writes_logs_and_the_model(clf, tmp_path):
     made = small(folder=tmp_path / "run").fit(TEXTS, LABELS)
     assert np.array_equal(made.predict_proba(TEXTS), clf.predict_proba(TEXTS))
     assert np.array_equal(am.TextClassifier.load(tmp_path / "run").predict_proba(TEXTS), clf.predict_proba(TEXTS))
@@ -260,7 +260,7 @@ def test_training_in_a_folder_leaves_logs_and_the_model_there(clf, tmp_path):
     assert np.array_equal(resumed.predict_proba(TEXTS), clf.predict_proba(TEXTS))
 
 
-def test_a_run_that_was_stopped_is_resumed_to_the_same_weights(clf, tmp_path):
+def test_a_resumed_run_gives_the_same_weights(clf, tmp_path):
     import pytorch_lightning as pl
 
     from arbormax.data import Examples
@@ -282,7 +282,7 @@ def test_a_run_that_was_stopped_is_resumed_to_the_same_weights(clf, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"taxonomy": "?", "run": {"epochs": 1}}'])
-def test_a_broken_record_is_told(clf, tmp_path, content):
+def test_an_invalid_record_is_an_error(clf, tmp_path, content):
     clf.save(tmp_path)
     (tmp_path / "classifier.json").write_text(content.replace("?", TAX.fingerprint), "utf-8")
     with pytest.raises(am.errors.ArbormaxError, match=r"classifier\.json is not the record"):

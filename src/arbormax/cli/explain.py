@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from arbormax.taxonomy.render import Branch
 
-_WORDS = 4  # that are told for a step, and as many against it
-_TITLE, _WORD = 200, 30  # characters of the text above a tree, and of a word
+_WORDS = 4  # words to show that support a step, and as many that oppose it
+_TITLE, _WORD = 200, 30  # maximum number of characters of the title and of a word
 
 
 def explain(
@@ -58,10 +58,10 @@ def explain(
 
     output.print_result(tree_text(_branches(text, found)))
     if not found["path"]:
-        output.print_result("not sure enough of any class: the answer is the root of the tree")
+        output.print_result("No class is probable enough: the prediction is the root of the taxonomy.")
     if any(step["words"] for step in found["steps"]):
         output.print_result(
-            f"+ spoke for a step, − against it: parts of log P(step | step before), by {found['words_method']}"
+            f"+ supports a step, − opposes it: contributions to log P(step | parent), by {found['words_method']}"
         )
 
 
@@ -79,7 +79,7 @@ def _branches(text: str, found: dict[str, Any]) -> Branch:
         name, style = printable(node["name"]), "bold" if node["on_path"] else ""
         line = f"▸ {name}" if node["on_path"] else f"  {name}"
         if node["node"] == found["node"]:
-            line, style = f"{line} ◂ the answer", "bold green"
+            line, style = f"{line} ◂ prediction", "bold green"
         branch = Branch(line, style=style, share=node["probability"])
         if (step := steps.get(node["node"])) and (words := _words(found["tokens"], step["words"])):
             branch.more.append(words)
@@ -93,19 +93,19 @@ def _branches(text: str, found: dict[str, Any]) -> Branch:
 
 
 def _words(tokens: list[dict[str, Any]], values: list[float]) -> Text | None:
-    """The words that spoke for a step and those against it, the strongest first; None where none did."""
+    """The words that support a step and those that oppose it, the strongest first; None if there are none."""
     from rich.text import Text
 
     largest = max(map(abs, values), default=0.0)
-    told: list[Text] = []
+    shown: list[Text] = []
     for sign, style in ((1, "green"), (-1, "red")):
         ranked = sorted(range(len(values)), key=lambda place: -sign * values[place])[:_WORDS]
-        told += [
+        shown += [
             Text(f"{_short(tokens[place]['text'], _WORD)} {_signed(values[place], largest)}", style=style)
             for place in ranked
             if sign * values[place] > 0.05 * largest
         ]
-    return Text("  ").append_text(Text("   ").join(told)) if told else None
+    return Text("  ").append_text(Text("   ").join(shown)) if shown else None
 
 
 def _short(text: str, most: int) -> str:
@@ -115,7 +115,7 @@ def _short(text: str, most: int) -> str:
 
 
 def _signed(value: float, largest: float) -> str:
-    """A number with its sign, to two digits of the largest beside it.
+    """A number with its sign and enough decimals for two digits of the largest one.
 
     >>> _signed(0.8634, 1.1), _signed(-0.00012, 0.0011)
     ('+0.86', '−0.0001')

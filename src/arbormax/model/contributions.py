@@ -1,6 +1,6 @@
-"""How much each word of a text spoke for each step down the tree.
+"""The contribution of each word of a text to each step down the tree.
 
-W words as the encoder sees them, T tokens (words that share characters are one), S steps, N nodes, D features.
+W words of the encoder, T tokens (words that share characters are one token), S steps, N nodes, D features.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from arbormax.data.tokens import Span
 from arbormax.model.network import Model
 
 GRADIENT, LEAVE_ONE_OUT = "gradient × input", "leave one out"
-_LEFT_OUT = 256  # times that a text is read anew, at most: neighbours leave together where it has more tokens
-_SCORES = 1 << 24  # of all nodes for some texts, in memory at once
+_MAX_TEXTS = 256  # shortened texts at most: neighbours are left out together if there are more tokens
+_SCORES = 1 << 24  # log-probabilities of nodes that are in memory together
 
 
 class Contributions(NamedTuple):
-    """Tokens, and what each adds to the logarithm of each step's conditional probability."""
+    """Tokens, and the contribution of each to the log conditional probability of each step."""
 
     tokens: list[Span]
     values: np.ndarray  # (S, T)
@@ -30,9 +30,9 @@ class Contributions(NamedTuple):
 
 
 def contributions(model: Model, text: str, steps: Sequence[int]) -> Contributions:
-    """What every token of the text adds to log P(node | parent) of these nodes, none of them the root.
+    """The contribution of each token to log P(node | parent) of these nodes, which do not include the root.
 
-    By gradient × input where the encoder has `gated_features`, else by leaving tokens out.
+    It is gradient × input if the encoder implements `gated_features`, else what the step loses without the token.
     """
     tokens, token_of_W = _tokens(model.encoder.spans(text))
     values_ST = gradients(model, text, steps, token_of_W)
@@ -42,8 +42,8 @@ def contributions(model: Model, text: str, steps: Sequence[int]) -> Contribution
 
 
 def gradients(model: Model, text: str, steps: Sequence[int], token_of_W: Sequence[int]) -> np.ndarray | None:
-    """(S, T) the gradient of each step in a gate on each token's input; None where the encoder has no gates."""
-    with _differentiating(model):
+    """(S, T) gradients of each step with respect to gates on the tokens; None if the encoder has no gates."""
+    with _gradients_enabled(model):
         gates_T = torch.ones(
             max(token_of_W, default=-1) + 1, device=model.device, dtype=model.head.weight.dtype, requires_grad=True
         )
@@ -62,16 +62,16 @@ def gradients(model: Model, text: str, steps: Sequence[int], token_of_W: Sequenc
 
 
 def differences(model: Model, text: str, steps: Sequence[int], tokens: Sequence[Span]) -> np.ndarray:
-    """(S, T) what each step loses when a token leaves the text; neighbours that leave together share it."""
-    groups = np.array_split(np.arange(len(tokens)), min(len(tokens), _LEFT_OUT)) if tokens else []
+    """(S, T) what each step loses if a token is left out; neighbours that are left out together share the loss."""
+    groups = np.array_split(np.arange(len(tokens)), min(len(tokens), _MAX_TEXTS)) if tokens else []
 
     def texts() -> Iterator[str]:
         yield text
         for group in groups:
             yield text[: tokens[group[0]][0]] + text[tokens[group[-1]][1] :]
 
-    at_once = max(1, _SCORES // model.taxonomy.num_nodes)
-    parts = [_conditionals(model, logp_BN, steps).cpu() for logp_BN in model.node_log_probs(texts(), at_once)]
+    batch_size = max(1, _SCORES // model.taxonomy.num_nodes)
+    parts = [_conditionals(model, logp_BN, steps).cpu() for logp_BN in model.node_log_probs(texts(), batch_size)]
     logs_GS = torch.cat(parts).double().numpy()
     sizes = np.array([len(group) for group in groups], dtype=np.int64)
     lost_GS = (logs_GS[0] - logs_GS[1:]) / sizes[:, None]
@@ -86,7 +86,7 @@ def _conditionals(model: Model, logp_BN: Tensor, steps: Sequence[int]) -> Tensor
 
 
 def _tokens(spans: Sequence[Span]) -> tuple[list[Span], list[int]]:
-    """The parts of the text that no two of these spans share, in order, and the part that each span lies in."""
+    """The spans with overlapping ones merged, in order, and the index of the merged span of each span."""
     tokens: list[Span] = []
     token_of = [0] * len(spans)
     for word in sorted(range(len(spans)), key=spans.__getitem__):
@@ -100,12 +100,12 @@ def _tokens(spans: Sequence[Span]) -> tuple[list[Span], list[int]]:
 
 
 @contextmanager
-def _differentiating(model: Model) -> Iterator[None]:
-    """Gradients without dropout inside, the former mode afterwards."""
+def _gradients_enabled(model: Model) -> Iterator[None]:
+    """Enable gradients without dropout inside the block, and restore the mode afterwards."""
     was_training = model.training
     model.eval()
     try:
-        # cuDNN has gradients of recurrent networks in training only
+        # cuDNN computes gradients of recurrent networks only in training mode
         without_cudnn = torch.backends.cudnn.flags(enabled=False) if model.device.type == "cuda" else nullcontext()
         with torch.inference_mode(False), torch.enable_grad(), without_cudnn:
             yield

@@ -1,4 +1,4 @@
-"""Why a model gives its answer: the probability of every step, what else was possible, and the words that mattered.
+"""Explanations of predictions: the probability of each step, the alternatives, and the words that mattered.
 
 N nodes.
 """
@@ -29,32 +29,33 @@ def explain(
     words: bool = True,
     node: int | None = None,
 ) -> dict[str, Any]:
-    """The answer for one text and its reasons, as plain values for JSON.
+    """The prediction for one text and the reasons for it, as plain values for JSON.
 
-    `steps` go from below the root to the answer, which `decoding` chooses unless `node` says it, and on to the most
-    probable leaf below it; `stopped_at` of them lead to the answer. `nodes` are those steps with the best `siblings`
-    children at each, parents first; `hidden` children are not listed. `words` of a step say what each of `tokens` adds
-    to log P(node | parent): positive spoke for the step, negative against it.
+    The explained node is `node`, or else the prediction of `decoding`. `steps` are the nodes from below the root to the
+    explained node and on to the most probable leaf below it; the first `stopped_at` steps lead to the explained node.
+    `nodes` are the root and, for each step, the `siblings` most probable children, parents before children; `hidden` is
+    the number of children that are not listed. The `words` of a step are the contributions of each of `tokens` to
+    log P(node | parent): positive values support the step, negative values oppose it.
     """
     if not isinstance(text, str):
-        raise InputError(f"expected one text as a str, found {type(text).__name__}")
+        raise InputError(f"expected a string, found {type(text).__name__}", argument="text")
     if siblings < 1:
-        raise OptionError(f"siblings is the number of children to show at each step, at least 1; found {siblings}")
+        raise OptionError(f"expected a number of at least 1, found {siblings}", argument="siblings")
     tax = model.taxonomy
     if node is not None and not 0 <= node < tax.num_nodes:
-        raise OptionError(f"node lies between 0 and {tax.num_nodes - 1:,}, not {node}")
+        raise OptionError(f"expected a node id from 0 to {tax.num_nodes - 1:,}, found {node}", argument="node")
     logp_1N = next(iter(model.node_log_probs([text]))).cpu()
-    answer = int(decoding.nodes(logp_1N, tax)) if node is None else node
+    explained = int(decoding.nodes(logp_1N, tax)) if node is None else node
     logp_N = logp_1N[0].double().numpy()
     names = NodeNames(tax)
-    steps = names.steps(_best_leaf(logp_N, tax, answer))
+    steps = names.steps(_best_leaf(logp_N, tax, explained))
     tokens, values_ST, method = contributions(model, text, steps) if words else ([], np.zeros((len(steps), 0)), None)
     return {
-        "label": names.label(answer),
-        "node": answer,
-        "path": list(names.path(answer)),
-        "probability": math.exp(logp_N[answer]),
-        "nodes": list(_relevant(logp_N, names, steps, siblings)),
+        "label": names.label(explained),
+        "node": explained,
+        "path": list(names.path(explained)),
+        "probability": math.exp(logp_N[explained]),
+        "nodes": list(_relevant_nodes(logp_N, names, steps, siblings)),
         "steps": [
             {
                 "node": step,
@@ -66,29 +67,29 @@ def explain(
             }
             for place, step in enumerate(steps)
         ],
-        "stopped_at": len(names.steps(answer)),
+        "stopped_at": len(names.steps(explained)),
         "tokens": [{"text": text[start:end], "start": start, "end": end} for start, end in tokens],
         "words_method": method,
     }
 
 
 def _best_leaf(logp_N: np.ndarray, tax: Taxonomy, node: int) -> int:
-    """The most probable leaf at or below a node; ties by class order, as the decoder has them."""
-    first, behind = node, node + 1  # the nodes below on one level, which stand side by side
+    """The most probable leaf at or below a node; ties go to the first class, as in `decode.leaf`."""
+    first, end = node, node + 1  # the nodes below on one level are contiguous
     leaves: list[np.ndarray] = []
-    while first < behind:
-        level = np.arange(first, behind)
+    while first < end:
+        level = np.arange(first, end)
         leaves.append(level[tax.is_leaf[level]])
-        first, behind = int(tax.child_start[first]), int(tax.child_start[behind])
+        first, end = int(tax.child_start[first]), int(tax.child_start[end])
     below = np.concatenate(leaves)
     below = below[np.argsort(tax.class_of[below])]
     return int(below[np.argmax(logp_N[below])])
 
 
-def _relevant(logp_N: np.ndarray, names: NodeNames, steps: list[int], siblings: int) -> Iterator[dict[str, Any]]:
-    """The root, and the best children of the root and of every step, the next step always among them."""
+def _relevant_nodes(logp_N: np.ndarray, names: NodeNames, steps: list[int], siblings: int) -> Iterator[dict[str, Any]]:
+    """The root, and the most probable children of the root and of each step, always including the next step."""
     tax, path = names.taxonomy, [0, *steps]
-    shown = {parent: _shown(logp_N, tax, parent, step, siblings) for parent, step in pairwise(path)}
+    shown = {parent: _shown_children(logp_N, tax, parent, step, siblings) for parent, step in pairwise(path)}
     for node in chain([0], *shown.values()):
         listed = shown.get(node, [])
         children = np.exp(logp_N[tax.child_start[node] : tax.child_start[node + 1]])
@@ -109,8 +110,8 @@ def _relevant(logp_N: np.ndarray, names: NodeNames, steps: list[int], siblings: 
         }
 
 
-def _shown(logp_N: np.ndarray, tax: Taxonomy, parent: int, step: int, siblings: int) -> list[int]:
-    """The best children of a parent, falling, the step always among them."""
+def _shown_children(logp_N: np.ndarray, tax: Taxonomy, parent: int, step: int, siblings: int) -> list[int]:
+    """The most probable children of a parent, most probable first, always including the step."""
     first = int(tax.child_start[parent])
     values = torch.from_numpy(logp_N[first : tax.child_start[parent + 1]])
     best = [first + place for place in values.topk(min(siblings, len(values))).indices.tolist()]
@@ -120,5 +121,5 @@ def _shown(logp_N: np.ndarray, tax: Taxonomy, parent: int, step: int, siblings: 
 
 
 def _conditional(logp_N: np.ndarray, tax: Taxonomy, node: int) -> float:
-    """P(node | parent), at most one whatever the rounding; the root's is one."""
+    """P(node | parent), at most one in spite of rounding; one for the root."""
     return math.exp(min(0.0, logp_N[node] - logp_N[tax.parent[node]])) if node else 1.0

@@ -3,7 +3,7 @@
 config.json         settings, versions, and the size and digest of every other file
 taxonomy.json       the tree
 model.safetensors   all weights
-vocabulary.txt …    what the encoder needs news its weights
+vocabulary.txt …    files of the encoder
 metrics.json        measures and the course of training
 README.md           the model card
 """
