@@ -28,10 +28,10 @@ def study(tmp_path):
 
 
 def test_the_study_receives_the_options_behind_its_folder(run, study):
-    told = run("reproduce", study, "--quick", "--dataset", "trec", "--help")
-    assert told.code == 0, (told.err, told.exception)
-    assert told.out == "my-study ['--quick', '--dataset', 'trec', '--help']\n"
-    assert told.err == f"running {study / 'run.py'}\n"
+    result = run("reproduce", study, "--quick", "--dataset", "trec", "--help")
+    assert result.code == 0, (result.err, result.exception)
+    assert result.out == "my-study ['--quick', '--dataset', 'trec', '--help']\n"
+    assert result.err == f"running {study / 'run.py'}\n"
 
 
 def test_the_exit_status_is_that_of_the_study(run, study):
@@ -39,10 +39,10 @@ def test_the_exit_status_is_that_of_the_study(run, study):
 
 
 def test_an_error_of_the_study_is_one_line(run, study):
-    told = run("reproduce", study, "--wrong")
-    assert told.code == 2
-    assert "expected a colour" in told.err
-    assert "Traceback" not in told.err
+    result = run("reproduce", study, "--wrong")
+    assert result.code == 2
+    assert "expected a colour" in result.err
+    assert "Traceback" not in result.err
 
 
 def test_a_folder_without_a_runner_is_an_error(refused, tmp_path):
@@ -51,13 +51,13 @@ def test_a_folder_without_a_runner_is_an_error(refused, tmp_path):
 
 
 def test_the_study_of_the_paper_lists_its_own_options(run):
-    told = run("reproduce", PAPER, "--help")
-    assert told.code == 0, (told.err, told.exception)
+    result = run("reproduce", PAPER, "--help")
+    assert result.code == 0, (result.err, result.exception)
     for option in ("--quick", "--arms", "--dataset", "--workers"):
-        assert option in told.out
+        assert option in result.out
 
 
 def test_the_help_has_an_example(run):
-    told = run("reproduce", "--help")
-    assert told.code == 0
-    assert "arbormax reproduce experiments/paper --dataset trec --quick" in told.out
+    result = run("reproduce", "--help")
+    assert result.code == 0
+    assert "arbormax reproduce experiments/paper --dataset trec --quick" in result.out

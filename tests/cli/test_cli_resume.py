@@ -23,8 +23,8 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def weights(folder):
     """Those of a training that was never stopped."""
-    told = program("train", folder / "train.csv", "--out", folder / "whole", *LONG)
-    assert told.returncode == 0, told.stderr
+    result = program("train", folder / "train.csv", "--out", folder / "whole", *LONG)
+    assert result.returncode == 0, result.stderr
     return (folder / "whole" / "model.safetensors").read_bytes()
 
 
@@ -50,8 +50,8 @@ def test_a_killed_and_resumed_training_has_the_same_weights(folder, weights):
     code, _, _ = stopped(words, out, signal.SIGKILL)
     assert code == -signal.SIGKILL
     assert not (out / "config.json").exists()
-    told = program(*words, "--resume")
-    assert told.returncode == 0, told.stderr
+    result = program(*words, "--resume")
+    assert result.returncode == 0, result.stderr
     assert (out / "model.safetensors").read_bytes() == weights
     assert not (out / "checkpoints").exists()
 
@@ -71,8 +71,8 @@ def test_ctrl_c_exits_130_and_prints_the_command_to_resume(folder, weights, run,
     assert "unfinished" in refused("evaluate", out, folder / "train.csv")
     assert "seed was 0, now 5" in refused(*words, "--resume", "--seed", "5")
 
-    told = run(*shlex.split(again.split("arbormax ", 1)[1]))
-    assert told.code == 0, told.err
+    result = run(*shlex.split(again.split("arbormax ", 1)[1]))
+    assert result.code == 0, result.err
     assert (out / "model.safetensors").read_bytes() == weights
 
 
@@ -86,10 +86,10 @@ def second(pid):
 
 @pytest.fixture(scope="module")
 def weights_of_two(folder):
-    told = program("train", folder / "train.csv", "--out", folder / "two", *LONG, *TWO)
-    assert told.returncode == 0, told.stderr
-    assert told.stderr == ""
-    assert told.stdout.count("The model is in") == 1
+    result = program("train", folder / "train.csv", "--out", folder / "two", *LONG, *TWO)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    assert result.stdout.count("The model is in") == 1
     return (folder / "two" / "model.safetensors").read_bytes()
 
 
@@ -106,8 +106,8 @@ def test_a_killed_worker_stops_the_training_which_can_be_resumed(folder, weights
     assert len(errors.splitlines()) == 1
     if lost == "second":
         assert errors.strip().endswith("--resume")
-    told = program(*words, "--resume")
-    assert told.returncode == 0, told.stderr
+    result = program(*words, "--resume")
+    assert result.returncode == 0, result.stderr
     assert (out / "model.safetensors").read_bytes() == weights_of_two
 
 
@@ -117,6 +117,6 @@ def test_ctrl_c_stops_both_processes_with_one_line(folder, weights_of_two):
     words = ["train", folder / "train.csv", "--out", out, "--snapshot-steps", "3", *LONG, *TWO]
     code, output, errors = stopped(words, out, signal.SIGINT)
     assert (code, output, len(errors.splitlines())) == (130, "", 1)
-    told = program(*words, "--resume")
-    assert told.returncode == 0, told.stderr
+    result = program(*words, "--resume")
+    assert result.returncode == 0, result.stderr
     assert (out / "model.safetensors").read_bytes() == weights_of_two

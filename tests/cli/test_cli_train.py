@@ -28,18 +28,18 @@ def test_a_finished_model_leaves_no_checkpoints(model):
 
 
 def test_the_result_is_a_table_with_the_folder_and_the_next_command(run, texts, tmp_path):
-    told = run("train", texts / "train.csv", "--test", texts / "test.csv", "--out", tmp_path / "m", *SMALL)
-    assert told.code == 0
-    assert "macro_f1" in told.out
-    assert f"The model is in {tmp_path / 'm'}" in told.out
-    assert f"arbormax predict {tmp_path / 'm'}" in told.out
-    assert "120 texts, 4 classes in a tree of depth 2, inferred from the labels." in told.out
-    assert told.err == ""
+    outcome = run("train", texts / "train.csv", "--test", texts / "test.csv", "--out", tmp_path / "m", *SMALL)
+    assert outcome.code == 0
+    assert "macro_f1" in outcome.out
+    assert f"The model is in {tmp_path / 'm'}" in outcome.out
+    assert f"arbormax predict {tmp_path / 'm'}" in outcome.out
+    assert "120 texts, 4 classes in a tree of depth 2, inferred from the labels." in outcome.out
+    assert outcome.err == ""
 
 
 def test_stdout_contains_only_json(run, texts, tmp_path):
-    told = run("train", texts / "train.csv", "--out", tmp_path / "m", "--json", *SMALL)
-    result = json.loads(told.out)
+    outcome = run("train", texts / "train.csv", "--out", tmp_path / "m", "--json", *SMALL)
+    result = json.loads(outcome.out)
     assert result["model"] == str(tmp_path / "m")
     assert "test" not in result
 
@@ -79,8 +79,8 @@ def test_a_file_may_have_any_columns_delimiter_and_separator(run, tmp_path):
         "".join(f"{i};{words};{label.replace(' > ', '|')}\n" for i, (label, words) in enumerate(WORDS.items())) * 6
     )
     words = ["--input-format", "csv", "--no-header", "--delimiter", ";", "--text", "1", "--label", "2"]
-    told = run("train", file, "--out", tmp_path / "m", "--separator", "|", *words, *SMALL)
-    assert told.code == 0, told.err
+    outcome = run("train", file, "--out", tmp_path / "m", "--separator", "|", *words, *SMALL)
+    assert outcome.code == 0, outcome.err
     assert json.loads((tmp_path / "m" / "metrics.json").read_text())["data"]["depth"] == 2
 
 
@@ -101,9 +101,9 @@ def test_bad_rows_are_skipped_only_with_the_option(run, refused, texts, tmp_path
     said = refused("train", bad, "--out", tmp_path / "m", *SMALL, lines=None)
     assert "line 122" in said
     assert "2 rows cannot be used; try --skip-bad-rows" in said
-    told = run("train", bad, "--out", tmp_path / "m", "--skip-bad-rows", *SMALL)
-    assert told.code == 0
-    assert "2 rows skipped" in told.err
+    outcome = run("train", bad, "--out", tmp_path / "m", "--skip-bad-rows", *SMALL)
+    assert outcome.code == 0
+    assert "2 rows skipped" in outcome.err
 
 
 @pytest.mark.parametrize("name", ["mine.csv", "mine.jsonl"])
@@ -116,8 +116,8 @@ def test_other_column_names_are_an_error_with_the_option(refused, tmp_path, name
 def test_a_label_with_one_text_is_listed_if_the_tree_is_inferred(run, texts, tmp_path):
     misspelt = tmp_path / "misspelt.csv"
     misspelt.write_text((texts / "train.csv").read_text() + "a goal,news > spotr\n")
-    told = run("train", misspelt, "--out", tmp_path / "m", *SMALL)
-    assert "inferred from the labels; 1 label has only one text: 'news > spotr'." in told.out + told.err
+    outcome = run("train", misspelt, "--out", tmp_path / "m", *SMALL)
+    assert "inferred from the labels; 1 label has only one text: 'news > spotr'." in outcome.out + outcome.err
 
 
 def test_an_imported_module_registers_an_encoder(run, refused, texts, tmp_path, monkeypatch):
@@ -136,8 +136,8 @@ def test_an_imported_module_registers_an_encoder(run, refused, texts, tmp_path, 
 def test_an_import_that_fails_is_an_error(refused, texts, tmp_path, monkeypatch):
     (tmp_path / "broken_module_of_the_cli.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
-    for name, told in (("broken_module_of_the_cli", "ZeroDivisionError"), ("no_such_module", "No module named")):
-        assert told in refused("train", texts / "train.csv", "--import", name, "--out", tmp_path / "m")
+    for name, outcome in (("broken_module_of_the_cli", "ZeroDivisionError"), ("no_such_module", "No module named")):
+        assert outcome in refused("train", texts / "train.csv", "--import", name, "--out", tmp_path / "m")
 
 
 @pytest.mark.parametrize(
@@ -249,9 +249,9 @@ def test_overwriting_replaces_the_model(run, texts, tmp_path):
 def test_resuming_a_finished_model_prints_a_message(run, refused, texts, tmp_path):
     words = ["train", texts / "train.csv", "--out", tmp_path / "m", *SMALL]
     assert run(*words).code == 0
-    told = run(*words, "--resume")
-    assert told.code == 0
-    assert "is finished; nothing to resume" in told.err
+    outcome = run(*words, "--resume")
+    assert outcome.code == 0
+    assert "is finished; nothing to resume" in outcome.err
     assert json.loads(run(*words, "--resume", "--json").out)["finished"]
     assert "seed was 0, now 3" in refused(*words, "--resume", "--seed", "3")
 
@@ -303,8 +303,8 @@ def test_json_lines_and_parquet_give_the_same_model(run, tmp_path):
 
 
 def test_few_texts_get_small_batches(run, texts, tmp_path):
-    told = run("train", texts / "train.csv", "--out", tmp_path / "m", "--epochs", "1", "-o", "dim=8")
-    assert told.code == 0
+    outcome = run("train", texts / "train.csv", "--out", tmp_path / "m", "--epochs", "1", "-o", "dim=8")
+    assert outcome.code == 0
     assert json.loads((tmp_path / "m" / "config.json").read_text())["config"]["batch_size"] == 120 // 20
     assert (
         run("train", texts / "train.csv", "--out", tmp_path / "m", "--epochs", "1", "-o", "dim=8", "--resume").code == 0
@@ -319,8 +319,8 @@ def test_labels_are_read_for_testing_as_they_were_for_training(run, tmp_path, se
         for label, words in WORDS.items()
     ]
     (tmp_path / "x.csv").write_text("\n".join(["text,label", *lines, ""]))
-    told = run("train", tmp_path / "x.csv", "--test", tmp_path / "x.csv", "--out", tmp_path / "m", *SMALL)
-    assert told.code == 0, told.err
-    told = run("evaluate", tmp_path / "m", tmp_path / "x.csv", "--json")
-    assert told.code == 0, told.err
-    assert json.loads(told.out)["items"] == len(lines)
+    outcome = run("train", tmp_path / "x.csv", "--test", tmp_path / "x.csv", "--out", tmp_path / "m", *SMALL)
+    assert outcome.code == 0, outcome.err
+    outcome = run("evaluate", tmp_path / "m", tmp_path / "x.csv", "--json")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["items"] == len(lines)

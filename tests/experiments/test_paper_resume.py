@@ -140,9 +140,9 @@ def test_added_seeds_leave_existing_records_unchanged(tmp_path, trainings):
 
 
 def test_progress_counts_every_training(tmp_path):
-    told = []
-    run(study(ONE_BAG), tmp_path, progress=lambda *now: told.append(now))
-    assert told == [
+    result = []
+    run(study(ONE_BAG), tmp_path, progress=lambda *now: result.append(now))
+    assert result == [
         ("r8/folds/bag-flat-fold0.json", 0, 3),
         ("r8/folds/bag-flat-fold1.json", 1, 3),
         ("r8/runs/bag-flat-seed0.json", 2, 3),

@@ -56,10 +56,10 @@ def test_settings_are_selected_without_a_test_split(data, tmp_path, trained):
     results = tmp_path / "results"
     with pytest.raises(StudyError) as caught:
         run(study(), results)
-    told = str(caught.value)
-    assert "runs/bag-flat-seed0.json failed, and 4 others: MissingDataError" in told
-    assert str(data / "r8" / "r8-test-all-terms.txt") in told
-    assert "test.tsv beside it" in told
+    result = str(caught.value)
+    assert "runs/bag-flat-seed0.json failed, and 4 others: MissingDataError" in result
+    assert str(data / "r8" / "r8-test-all-terms.txt") in result
+    assert "test.tsv beside it" in result
     assert isinstance(caught.value.__cause__, FileNotFoundError)
     assert set(bytes_of(results, "choices")) == {"bag-flat.json", "bag-hierarchical.json", "svc-svc.json"}
     assert len(records(results, "folds")) == 12
@@ -263,7 +263,7 @@ def test_a_failure_in_a_worker_is_reported_and_the_others_finish(data, tmp_path)
 
 @pytest.fixture
 def parent(data, tmp_path):
-    """A study with two workers in a process of its own, which they can be told from; long enough to be ended in."""
+    """A study with two workers in a process of its own, which they can be result from; long enough to be ended in."""
     put_split(data, "test", 8)
     long = {**ONE_BAG, "settings": {**ONE_BAG["settings"], "epochs": 2000, "patience": None}}
     code = (

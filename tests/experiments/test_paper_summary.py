@@ -113,10 +113,10 @@ def test_all_invalid_files_are_in_one_error(folder):
     put(folder, "r52", "folds", "moved", json.loads(put_fold(folder, 0, [0.5]).read_text("utf-8")))
     with pytest.raises(InputError) as caught:
         read_results(folder)
-    told = str(caught.value)
+    result = str(caught.value)
     for part in ("trec/runs/cut.json: not JSON", "trec/choices/list.json", "r8/choices/less.json", "macro_f1", "moved"):
-        assert part in told
-    assert "r52/choices" not in told
+        assert part in result
+    assert "r52/choices" not in result
 
 
 def test_duplicate_runs_are_an_error(folder):

@@ -252,18 +252,18 @@ def test_invalid_comparisons_are_an_error_before_training(config, options, messa
 
 
 def test_a_difference_has_a_sentence():
-    def told(measure, mean, low, high):
+    def result(measure, mean, low, high):
         return Difference("shared", "flat", measure, mean, low, high, 0.95).sentence
 
     assert (
-        told("macro_f1", 0.0121, 0.0034, 0.0262) == "shared − flat, macro-F1: +1.2 points [+0.3, +2.6] (95 %): better"
+        result("macro_f1", 0.0121, 0.0034, 0.0262) == "shared − flat, macro-F1: +1.2 points [+0.3, +2.6] (95 %): better"
     )
-    assert told("accuracy", -0.02, -0.03, -0.01).endswith("−2.0 points [−3.0, −1.0] (95 %): worse")
-    assert told("mistake_severity", -0.5, -0.75, -0.25) == (
+    assert result("accuracy", -0.02, -0.03, -0.01).endswith("−2.0 points [−3.0, −1.0] (95 %): worse")
+    assert result("mistake_severity", -0.5, -0.75, -0.25) == (
         "shared − flat, mistake severity: −0.50 [−0.75, −0.25] (95 %): better"
     )
-    assert told("tree_distance", 0.5, 0.25, 0.75).endswith("worse")
-    assert told("hf", 0.0, 0.0, 0.0).endswith("hierarchical F: 0.0 points [0.0, 0.0] (95 %): no clear difference")
+    assert result("tree_distance", 0.5, 0.25, 0.75).endswith("worse")
+    assert result("hf", 0.0, 0.0, 0.0).endswith("hierarchical F: 0.0 points [0.0, 0.0] (95 %): no clear difference")
     assert {name for name in MEASURES if am.metrics.MEASURES[name].better == "lower"} == {
         "mistake_severity",
         "tree_distance",

@@ -102,13 +102,13 @@ def test_a_restart_skips_the_finished_folds_and_ends_the_same(tmp_path, monkeypa
     with pytest.raises(KeyboardInterrupt):
         crossval(TINY, TAX, toy(), folds=3, folder=tmp_path)
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["fold-0.json", "identity.json"]
-    told = []
-    again = crossval(TINY, TAX, toy(), folds=3, folder=tmp_path, progress=lambda *call: told.append(call))
+    outcome = []
+    again = crossval(TINY, TAX, toy(), folds=3, folder=tmp_path, progress=lambda *call: outcome.append(call))
     assert len(calls) == 4
     assert again.predicted.tolist() == whole.predicted.tolist()
     assert [fold["nll"] for fold in again.folds] == [fold["nll"] for fold in whole.folds]
     assert not list(tmp_path.rglob("checkpoints"))
-    assert told == [("fold 1 of 3", 0, 3), ("fold 2 of 3", 1, 3), ("fold 3 of 3", 2, 3), ("finished", 3, 3)]
+    assert outcome == [("fold 1 of 3", 0, 3), ("fold 2 of 3", 1, 3), ("fold 3 of 3", 2, 3), ("finished", 3, 3)]
 
 
 def test_an_interrupted_fold_is_resumed(tmp_path, monkeypatch):

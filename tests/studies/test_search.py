@@ -59,8 +59,8 @@ def states(trials) -> list[str]:
 
 
 def test_a_search_returns_the_best_settings():
-    told = []
-    found = search(TINY, TAX, toy(), trials=4, space=SMALL, progress=lambda *call: told.append(call))
+    result = []
+    found = search(TINY, TAX, toy(), trials=4, space=SMALL, progress=lambda *call: result.append(call))
     assert found.complete == states(found.trials).count("complete") == 4
     assert (found.pruned, found.failed) == (0, 0)
     best = max((trial for trial in found.trials), key=lambda trial: trial["value"])
@@ -70,8 +70,8 @@ def test_a_search_returns_the_best_settings():
     assert found.config.learning_rate == best["params"]["bag.learning_rate"]
     assert found.config.head == best["params"]["head"]
     assert am.training.fit(found.config, TAX, toy()).valid_macro_f1 == pytest.approx(found.value)
-    assert told[0] == ("trials", 0, 4)
-    assert told[-1] == ("trials", 4, 4)
+    assert result[0] == ("trials", 0, 4)
+    assert result[-1] == ("trials", 4, 4)
     json.dumps(found.to_dict(), allow_nan=False)
 
 

@@ -74,11 +74,11 @@ def main(mode: str, folder: Path) -> None:
     if mode == "killed":
         fit(config(4), TREE, *data(53), folder=folder, hardware=TWO, callbacks=[Killed()], every_steps=4)
         return
-    told = {name: [trained(name, 4, TWO)] for name in CASES}
+    result = {name: [trained(name, 4, TWO)] for name in CASES}
     if is_first_process():
-        for name, runs in told.items():
+        for name, runs in result.items():
             runs.append(trained(name, 8, Hardware("cpu")))
-        print(json.dumps(told))
+        print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -33,11 +33,11 @@ class Tell(pl.Callback):
         self.scores.append([float(trainer.callback_metrics[f"valid/{name}"]) for name in ("macro_f1", "accuracy")])
 
     def teardown(self, trainer, module, stage):
-        told = {"scores": self.scores, "steps": self.steps, "weights": digest(module.model)}
-        (self.folder / f"rank{trainer.global_rank}.json").write_text(json.dumps(told))
+        result = {"scores": self.scores, "steps": self.steps, "weights": digest(module.model)}
+        (self.folder / f"rank{trainer.global_rank}.json").write_text(json.dumps(result))
 
 
-def told(run, valid) -> dict[str, object]:
+def result(run, valid) -> dict[str, object]:
     return {
         "weights": digest(run.model),
         "finite": all(bool(parameter.isfinite().all()) for parameter in run.model.parameters()),
@@ -56,7 +56,7 @@ def main(encoder: str, folder: Path) -> None:
     run = fit(config, TREE, train, valid, callbacks=[Tell(folder)], **two)
     ranks = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
     again = fit(config, TREE, train, valid, resume=True, **two)
-    print(json.dumps({"run": told(run, valid), "again": told(again, valid), "ranks": ranks}))
+    print(json.dumps({"run": result(run, valid), "again": result(again, valid), "ranks": ranks}))
 
 
 if __name__ == "__main__":

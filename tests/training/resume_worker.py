@@ -134,28 +134,28 @@ ASKED = {
 
 def main(encoder: str, root: Path) -> None:
     torch.set_num_threads(1)
-    told = {"never stopped": forked(lambda: train(encoder, root / "whole"))}
+    result = {"never stopped": forked(lambda: train(encoder, root / "whole"))}
     every = 1 if encoder == "bag" else 3  # the others are slower, and what differs is in their weights only
     for number, (moment, callbacks) in enumerate([*MOMENTS.items(), *ASKED.items()][::every]):
         folder = root / str(number)
         stopped = forked(lambda folder=folder, callbacks=callbacks: train(encoder, folder, callbacks))
         resumed = forked(lambda folder=folder: train(encoder, folder, resume=True))
-        told[moment] = [stopped, resumed]
+        result[moment] = [stopped, resumed]
     folder = root / "often"
     stops = [
         forked(lambda: train(encoder, folder, [At(STEP, 4, kill)], resume=True)),
         forked(lambda: train(encoder, folder, [At("on_validation_end", 1, kill)], resume=True)),
         forked(lambda: train(encoder, folder, [At(STEP, 3, ask(signal.SIGINT))], resume=True)),
     ]
-    told["stopped three times"] = [stops, forked(lambda: train(encoder, folder, resume=True))]
-    told["resumed after the end"] = forked(lambda: train(encoder, root / "whole", resume=True))
+    result["stopped three times"] = [stops, forked(lambda: train(encoder, folder, resume=True))]
+    result["resumed after the end"] = forked(lambda: train(encoder, root / "whole", resume=True))
     twice = [At("on_train_batch_start", 4, ask(signal.SIGINT, times=2))]
-    told["asked twice"] = [
+    result["asked twice"] = [
         forked(lambda: train(encoder, root / "twice", twice)),
         forked(lambda: train(encoder, root / "twice", resume=True)),
     ]
-    told["without a folder"] = forked(lambda: train(encoder, None, [At(STEP, 3, ask(signal.SIGINT))]))
-    print(json.dumps(told))
+    result["without a folder"] = forked(lambda: train(encoder, None, [At(STEP, 3, ask(signal.SIGINT))]))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -41,9 +41,9 @@ def test_two_processes_have_the_loss_curve_of_one_with_the_joint_batch(tmp_path)
     done = ran("curves", tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    told = json.loads(done.stdout)
-    assert list(told) == list(ddp_worker.CASES)
-    for case, (two, one) in told.items():
+    result = json.loads(done.stdout)
+    assert list(result) == list(ddp_worker.CASES)
+    for case, (two, one) in result.items():
         assert len(one["losses"]) == 3 * 7, case
         assert two["losses"] == pytest.approx(one["losses"], abs=1e-5), case
         assert two["valid"] == pytest.approx(one["valid"], abs=1e-5), case
@@ -79,10 +79,10 @@ def test_two_machines_train_as_two_devices_of_one(tmp_path):
 def test_a_lost_process_stops_the_others_and_one_device_resumes(tmp_path):
     done = ran("killed", tmp_path)
     assert done.returncode == 1
-    told = done.stderr.strip().splitlines()[-1]
-    assert "WorkerLostError: one of 2 processes ended unexpectedly, and the others stopped; " in told
+    result = done.stderr.strip().splitlines()[-1]
+    assert "WorkerLostError: one of 2 processes ended unexpectedly, and the others stopped; " in result
     last = tmp_path / "checkpoints" / "last.ckpt"
-    assert told.endswith(f"the last saved state is {last}; try resume=True")
+    assert result.endswith(f"the last saved state is {last}; try resume=True")
     assert torch.load(last, weights_only=True)["global_step"] == 8
     data = ddp_worker.data(53)
     with pytest.raises(OptionError, match="examples per step on all devices together was 8, now 4"):

@@ -1,4 +1,4 @@
-"""Training on a toy task: it learns, settings reach the loss, a seed decides all, misuse is told."""
+"""Training on a toy task: it learns, settings reach the loss, a seed decides all, misuse is result."""
 
 import gc
 import weakref
@@ -68,10 +68,10 @@ def test_the_model_of_a_failed_training_is_freed():
     gc.collect()
     gc.disable()
     try:
-        with pytest.raises(ArithmeticError) as told:
+        with pytest.raises(ArithmeticError) as result:
             fit(settings(epochs=1), TREE, examples(40), callbacks=[Fails()])
-        told.value.__traceback__ = None
-        del told
+        result.value.__traceback__ = None
+        del result
         assert seen[0]() is None
     finally:
         gc.enable()

@@ -22,7 +22,7 @@ WORKER = Path(__file__).with_name("resume_worker.py")
 
 
 @pytest.fixture(scope="module", params=["bag", pytest.param("bilstm", marks=pytest.mark.slow)])
-def told(request, tmp_path_factory):
+def result(request, tmp_path_factory):
     """What became of every run that the worker stopped and resumed."""
     folder = tmp_path_factory.mktemp(request.param)
     done = subprocess.run(
@@ -36,8 +36,8 @@ def told(request, tmp_path_factory):
     return request.param, json.loads(done.stdout.splitlines()[-1])
 
 
-def test_a_killed_training_resumes_to_the_same_weights(told):
-    encoder, runs = told
+def test_a_killed_training_resumes_to_the_same_weights(result):
+    encoder, runs = result
     whole = runs.pop("never stopped")
     killed = {moment: run for moment, run in runs.items() if run[0] == "signal 9"}
     assert len(killed) == (14 if encoder == "bag" else 5)
@@ -47,8 +47,8 @@ def test_a_killed_training_resumes_to_the_same_weights(told):
     assert (whole[1] < 6) is (encoder == "bag")
 
 
-def test_an_interrupted_training_saves_and_resumes_to_the_same_weights(told):
-    encoder, runs = told
+def test_an_interrupted_training_saves_and_resumes_to_the_same_weights(result):
+    encoder, runs = result
     asked = {
         moment: run
         for moment, run in runs.items()
@@ -58,28 +58,28 @@ def test_an_interrupted_training_saves_and_resumes_to_the_same_weights(told):
     assert {moment: run[1] for moment, run in asked.items()} == dict.fromkeys(asked, runs["never stopped"])
 
 
-def test_a_training_can_be_interrupted_several_times(told):
-    _, runs = told
+def test_a_training_can_be_interrupted_several_times(result):
+    _, runs = result
     stops, resumed = runs["stopped three times"]
     assert stops[:2] == ["signal 9", "signal 9"]
     assert "TrainingInterrupted" in stops[2]
     assert resumed == runs["never stopped"]
 
 
-def test_resuming_a_finished_training_returns_the_same_result(told):
-    _, runs = told
+def test_resuming_a_finished_training_returns_the_same_result(result):
+    _, runs = result
     assert runs["resumed after the end"] == runs["never stopped"]
 
 
-def test_a_second_interrupt_stops_at_once_and_the_run_can_be_resumed(told):
-    _, runs = told
+def test_a_second_interrupt_stops_at_once_and_the_run_can_be_resumed(result):
+    _, runs = result
     stopped, resumed = runs["asked twice"]
     assert stopped.startswith(("SystemExit", "KeyboardInterrupt"))
     assert resumed == runs["never stopped"]
 
 
-def test_without_a_folder_an_interrupt_ends_the_training(told):
-    _, runs = told
+def test_without_a_folder_an_interrupt_ends_the_training(result):
+    _, runs = result
     assert runs["without a folder"].startswith(("SystemExit", "KeyboardInterrupt"))
 
 
@@ -137,8 +137,8 @@ def test_an_incomplete_checkpoint_is_an_error_with_a_hint(finished, keep):
     path, first, again = finished
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * keep) if isinstance(keep, float) else keep])
-    told = f"{re.escape(str(path))} is not a complete checkpoint of arbormax; remove it"
-    with pytest.raises(InputError, match=told):
+    result = f"{re.escape(str(path))} is not a complete checkpoint of arbormax; remove it"
+    with pytest.raises(InputError, match=result):
         again()
     path.unlink()
     assert same_weights(again().model, first.model)

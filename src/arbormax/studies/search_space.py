@@ -83,5 +83,5 @@ class SearchSpace(BaseModel):
     def settings_for(base: TrainConfig, encoder: str, head: str, changed: dict[str, Any]) -> TrainConfig:
         """The base settings with this encoder and head; options that the encoder does not have are dropped."""
         known = ENCODERS[encoder].Options.model_fields
-        kept = {name: value for name, value in base.encoder_options.items() if encoder == base.encoder or name in known}
-        return base.model_copy(update={"encoder": encoder, "head": head, "encoder_options": {**kept, **changed}})
+        own = {name: value for name, value in base.encoder_options.items() if encoder == base.encoder or name in known}
+        return base.model_copy(update={"encoder": encoder, "head": head, "encoder_options": {**own, **changed}})
