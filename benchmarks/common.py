@@ -1,4 +1,4 @@
-"""What the benchmarks share: where and with what they ran, and the file of their rows."""
+"""Shared by the benchmarks: processor and versions of a run, and the CSV file of its rows."""
 
 import csv
 import os
@@ -12,7 +12,7 @@ import arbormax
 
 
 def circumstances(*packages: str) -> dict[str, str]:
-    """Date, processor and versions, for every row."""
+    """Return date, processor and versions, for every row."""
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "device": f"{_processor()}, {os.cpu_count()} cores",

@@ -36,8 +36,8 @@ def write_frontier(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
         if low <= np.log10(tick) <= high:
             parts.append(f'<text x="{across(tick)}" y="{_HEIGHT - _BOTTOM + 20}" text-anchor="middle">{tick} s</text>')
     threads = rows[0]["threads"]
-    told = f"training time, {threads} threads; the filled point is the tuned number of epochs"
-    parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 8}">{told}</text>')
+    caption = f"training time, {threads} threads; the filled point is the tuned number of epochs"
+    parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 8}">{caption}</text>')
     names = dict.fromkeys(row["contender"] for row in rows)
     for name, colour in zip(names, _COLOURS, strict=False):
         mine = sorted((row for row in rows if row["contender"] == name), key=lambda row: row["seconds"])

@@ -1,9 +1,9 @@
-"""Forward plus backward of the heads' losses against what people use instead.
+"""Forward and backward of the losses of the heads, compared with alternatives.
 
-The contenders of a tree take turns of a few runs within one loop, so that noise meets all alike; the table gives
+The contenders of a tree take turns of a few runs in one loop, so that noise affects all of them; the table shows
 ratios of medians to `nn.Linear` + cross entropy over the same classes. `flat of the same width` has as many columns as
-the tree has non-root nodes. The peer hierarchicalsoftmax needs up to a minute for a step on a large tree, so there it
-runs fewer times, on a smaller batch that the table names. Rows are appended to benchmarks/results/heads.csv.
+the tree has non-root nodes. The package hierarchicalsoftmax needs up to a minute for a step on a large tree, so it
+runs fewer times there, with a smaller batch that the table states. Rows are appended to benchmarks/results/heads.csv.
 
     python benchmarks/heads.py                     # all trees, one thread and two
     python benchmarks/heads.py --tree r52 --repeats 2000
@@ -37,7 +37,7 @@ SLOW = "hierarchicalsoftmax"
 
 
 def contenders(tax: am.Taxonomy, features: int, batch: int, slow_batch: int) -> dict[str, Callable[[], None]]:
-    """A function per contender that runs forward and backward once on the same random batch."""
+    """Return a function per contender that runs forward and backward once on the same random batch."""
     h = torch.randn(batch, features, requires_grad=True)
     y = torch.randint(tax.num_leaves, (batch,))
     wide_y = torch.randint(tax.num_nodes - 1, (batch,))
@@ -84,7 +84,7 @@ def hierarchicalsoftmax(tax: am.Taxonomy, features: int, y: torch.Tensor) -> tup
 
 
 def measure(runs: dict[str, Callable[[], None]], repeats: int, slow_repeats: int, turn: int) -> dict[str, list[float]]:
-    """Seconds of every run, the contenders taking turns of a few runs each."""
+    """Return the seconds of every run; the contenders take turns of a few runs."""
     for name, run in runs.items():
         if name != SLOW or slow_repeats > 1:
             run()

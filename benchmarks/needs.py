@@ -1,7 +1,7 @@
-"""What a hierarchical softmax over a balanced tree needs: memory, bytes, flops, and its parts on several devices.
+"""Compute what a hierarchical softmax over a balanced tree needs: memory, bytes and flops, also on several devices.
 
-Arithmetic alone: nothing is measured and no tree is built. Bytes are the least that must move when a row of the weight
-is read once in a pass however many items share it; targets are uniform over the classes, which touches the most rows.
+Nothing is measured and no tree is built. The bytes are a lower bound, where a pass reads each row once however many
+items share it; targets are uniform over the classes, which touches the most rows.
 
     python benchmarks/needs.py --branching 100 216 464 --depth 3 --features 256 --batch 4096 --devices 8
 """
@@ -134,8 +134,8 @@ class Needs:
 
     @property
     def shard_memory(self) -> float:
-        held = self.shard_rows * self.row * (1 + self.states) + self.shard_touched * (self.row + 8)
-        return held + self.index * self.shard_rows / self.rows
+        memory = self.shard_rows * self.row * (1 + self.states) + self.shard_touched * (self.row + 8)
+        return memory + self.index * self.shard_rows / self.rows
 
     @property
     def shard_step(self) -> float:
@@ -161,7 +161,7 @@ def _scaled(number: float, units: Sequence[str]) -> str:
 
 
 def lines(all_needs: Sequence[Needs], bandwidth: float, link: float) -> list[tuple[str, list[str]]]:
-    """What is told, and its value for each tree."""
+    """Return the lines of the table: a label and a value for each tree."""
 
     def counts(of: Callable[[Needs], float]) -> list[str]:
         return [f"{of(needs):,.0f}" for needs in all_needs]
@@ -176,7 +176,7 @@ def lines(all_needs: Sequence[Needs], bandwidth: float, link: float) -> list[tup
         return [_scaled(of(needs) / 1e6, ("M", "G", "T", "P", "E")) for needs in all_needs]
 
     first = all_needs[0]
-    told = [
+    rows = [
         ("tree", [f"{n.branching}^{n.depth}" for n in all_needs]),
         ("classes", counts(lambda n: n.leaves)),
         ("rows of the weight", counts(lambda n: n.rows)),
@@ -200,7 +200,7 @@ def lines(all_needs: Sequence[Needs], bandwidth: float, link: float) -> list[tup
         ("  at least", times(lambda n: n.sparse_step, bandwidth)),
     ]
     if first.devices > 1:
-        told += [
+        rows += [
             ("", []),
             (f"on each of {first.devices} devices", []),
             ("  replicated rows", counts(lambda n: n.rows_of(1, n.cut))),
@@ -212,7 +212,7 @@ def lines(all_needs: Sequence[Needs], bandwidth: float, link: float) -> list[tup
             ("  sent: gradient of the top", sizes(lambda n: n.sent_top)),
             ("    at least", times(lambda n: n.sent_features + n.sent_top, link)),
         ]
-    return told
+    return rows
 
 
 def main(given: Sequence[str] | None = None) -> None:
@@ -245,7 +245,7 @@ def main(given: Sequence[str] | None = None) -> None:
 
 def _whole(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"a whole number from 1, not {text!r}")
+        raise argparse.ArgumentTypeError(f"expected an integer of at least 1, found {text!r}")
     return int(text)
 
 
@@ -255,7 +255,7 @@ def _rate(text: str) -> float:
     except ValueError:
         rate = 0.0
     if not 0 < rate < float("inf"):
-        raise argparse.ArgumentTypeError(f"bytes a second, more than 0, not {text!r}")
+        raise argparse.ArgumentTypeError(f"expected bytes per second above 0, found {text!r}")
     return rate
 
 

@@ -1,12 +1,12 @@
-"""Trees with very many classes: a step of the loss, with and without its optimiser, and the five best leaves.
+"""Trees with very many classes: a step of the loss, with and without its optimizer, and the five best leaves.
 
-The contenders of a tree take turns, and the table gives medians and how many times faster than `nn.Linear` + cross
-entropy they are. `sparse` heads have row-sparse gradients. A step with its optimiser is Adam for dense gradients,
+The contenders of a tree take turns, and the table shows medians and how many times as fast as `nn.Linear` + cross
+entropy they are. `sparse` heads have row-sparse gradients. A step with its optimizer is Adam for dense gradients,
 SparseAdam for sparse ones. Rows are appended to benchmarks/results/scale.csv.
 
     python benchmarks/scale.py                     # all trees, two threads
     python benchmarks/scale.py --tree icd10cm --threads 1
-    python benchmarks/scale.py --crossing          # from which size on the paths are faster than one dense product
+    python benchmarks/scale.py --crossing          # the size from which paths are faster than one dense product
     python benchmarks/scale.py --device cuda       # the GPU's rows, in scale-gpu.csv; --part steps for some of them
 """
 
@@ -47,7 +47,7 @@ FLAT, OURS, PEER = "Linear + cross entropy", "HierarchicalSoftmax, sparse", "hie
 
 
 def contenders(tax: am.Taxonomy, features: int, batch: int, peer_batch: int | None) -> dict[str, Callable[[], None]]:
-    """A function for each contender that runs forward and backward once."""
+    """Return a function for each contender that runs forward and backward once."""
     h = torch.randn(batch, features, requires_grad=True)
     y = torch.randint(tax.num_leaves, (batch,))
     flat = nn.Linear(features, tax.num_leaves)
@@ -86,7 +86,7 @@ def step(
 
 
 def measure(runs: dict[str, Callable[[], None]], turns: int) -> dict[str, float]:
-    """The median seconds of every contender; they take turns of a tenth of a second or one run, the slow peer one."""
+    """Return the median seconds of every contender; a turn is a tenth of a second or one run."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(-1, turns):  # the first is not counted
         for name, run in runs.items():
@@ -105,7 +105,7 @@ def measure(runs: dict[str, Callable[[], None]], turns: int) -> dict[str, float]
 
 
 def crossing(features: int) -> None:
-    """Time of the loss by paths over that of the dense loss, on trees of growing size."""
+    """Print the time of the loss by paths relative to the dense loss, on trees of increasing size."""
     print("rows  on a path  batch  paths / dense  with sparse gradients")
     for branching, depth in ((16, 2), (8, 3), (32, 2), (11, 3), (48, 2), (16, 3), (70, 2), (22, 3)):
         tax = trees.balanced(branching, depth)
@@ -128,7 +128,7 @@ def _both_ways(tax: am.Taxonomy, features: int, batch: int) -> dict[str, Callabl
 
 
 class Task:
-    """Features that tell their class with noise: a code for each digit of its path."""
+    """Features that encode their class with noise: a code for each digit of its path."""
 
     def __init__(self, tax: am.Taxonomy, features: int, classes: int) -> None:
         self.tax, self.features = tax, features
@@ -146,8 +146,8 @@ class Task:
         return h / self.features**0.5, y
 
 
-def best_of(tax: am.Taxonomy, features: int, batch: int, turns: int, steps: int) -> list[dict[str, Any]]:
-    """Five best leaves by search and by scoring all leaves, of an untrained and of a trained head."""
+def time_topk(tax: am.Taxonomy, features: int, batch: int, turns: int, steps: int) -> list[dict[str, Any]]:
+    """Time the five best leaves by search and by scoring all leaves, for an untrained and a trained head."""
     torch.manual_seed(0)
     task = Task(tax, features, classes=20_000)
     head = am.HierarchicalSoftmax(features, tax, sparse=True)
@@ -225,7 +225,7 @@ def main() -> None:
                 | {"faster": round(faster, 2)}
             )
         if name == "100^3":
-            best = best_of(tax, args.features, batch, turns, args.steps)
+            best = time_topk(tax, args.features, batch, turns, args.steps)
             rows += [{**shared, "batch": batch, **row} for row in best]
     print(f"\npeak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB")
     stamp = circumstances("torch", "hierarchicalsoftmax")

@@ -1,7 +1,7 @@
-"""The GPU's part of scale.py: a step of the loss on large trees against what people use instead.
+"""The GPU part of scale.py: a step of the loss on large trees, compared with alternatives.
 
-Each contender is built, warmed up, timed with device events and freed; memory is the peak of its step, its weights and
-gradients included. `python benchmarks/scale.py --device cuda` runs all of it.
+Each contender is built, warmed up, timed with device events and freed; memory is the peak of its step, including
+weights and gradients. `python benchmarks/scale.py --device cuda` runs all parts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Build = Callable[[am.Taxonomy, Tensor, Tensor], tuple[nn.Module, Callable[[], Te
 
 
 def median_ms(run: Callable[[], None], budget_ms: float = 400.0) -> float:
-    """The median of as many runs as the budget allows, five at least."""
+    """Return the median of as many runs as the budget allows, at least five."""
     for _ in range(3):
         run()
     torch.cuda.synchronize()
@@ -330,7 +330,7 @@ def ten_million() -> list[dict[str, Any]]:
 
 
 def small(tax: am.Taxonomy, batch: int = 256, features: int = 300) -> list[dict[str, Any]]:
-    """A step on a tree as small as Reuters-52's, where the host's launches are all there is."""
+    """Time a step on the tree of Reuters-52, where the launches of the host dominate."""
     torch.manual_seed(0)
     h = torch.randn(batch, features, device="cuda", requires_grad=True)
     y = torch.randint(tax.num_leaves, (batch,), device="cuda")
@@ -360,7 +360,7 @@ def small(tax: am.Taxonomy, batch: int = 256, features: int = 300) -> list[dict[
 
 
 def run(out: Path, parts: Sequence[str]) -> None:
-    """The parts asked for; rows are written after each."""
+    """Run the given parts; rows are written after each part."""
     circumstance = {
         **circumstances("torch", "triton"),
         "device": torch.cuda.get_device_name(),

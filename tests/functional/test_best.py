@@ -34,7 +34,7 @@ def test_the_best_leaves_are_those_of_all_leaves_sorted(tax, seed, scale):
             assert torch.equal(classes[clear], expected[clear])
 
 
-def test_ties_go_by_class_order():
+def test_ties_are_in_class_order():
     tax = large()
     head = am.HierarchicalSoftmax(3, tax, init="zeros")
     with torch.no_grad():  # one subtree stands out, its leaves are alike
@@ -44,7 +44,7 @@ def test_ties_go_by_class_order():
     assert (logp == logp[0, 0]).all()
 
 
-def test_a_trained_head_is_searched_and_an_even_one_is_scored(monkeypatch):
+def test_a_trained_head_is_searched_and_an_even_one_is_scored_completely(monkeypatch):
     tax = large()
     head = am.HierarchicalSoftmax(8, tax, init="torch")
     h = torch.randn(5, 8)
@@ -83,7 +83,7 @@ def test_shapes_gradients_and_odd_input():
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_weights_that_are_no_numbers_still_name_a_class(value):
+def test_nan_weights_still_give_a_class(value):
     tax = large()
     head, h = am.HierarchicalSoftmax(8, tax), torch.randn(3, 8)
     with torch.no_grad():
@@ -92,7 +92,7 @@ def test_weights_that_are_no_numbers_still_name_a_class(value):
     assert head.topk(h, 2)[0].isnan().all()
 
 
-def test_a_search_that_comes_to_nothing_ends_before_the_round_that_is_too_much(monkeypatch):
+def test_a_failed_search_ends_before_it_scores_too_much(monkeypatch):
     tax = large()
     head, looked = am.HierarchicalSoftmax(8, tax, init="zeros"), []
     scored = best.path_torch.group_log_probs
@@ -103,7 +103,7 @@ def test_a_search_that_comes_to_nothing_ends_before_the_round_that_is_too_much(m
     assert sum(looked) <= best._SHARE * 3 * tax.num_nodes
 
 
-def test_only_those_that_go_down_on_their_own_are_many_at_once(monkeypatch):
+def test_the_kernel_searches_more_items_together(monkeypatch):
     head, h = am.HierarchicalSoftmax(3, large()), torch.randn(2, 3)
     monkeypatch.setattr(best.kernels, "search_kernel", lambda *_: None)
     few = best.search_size(h, head.weight, head.taxonomy, 5)
@@ -111,7 +111,7 @@ def test_only_those_that_go_down_on_their_own_are_many_at_once(monkeypatch):
     assert few == 256 < best.search_size(h, head.weight, head.taxonomy, 5)
 
 
-def test_a_tie_that_is_found_late_still_goes_by_class_order(monkeypatch):
+def test_a_tie_that_is_found_late_is_in_class_order(monkeypatch):
     monkeypatch.setattr(best, "_SHARE", float("inf"))
     tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "w"]}, classes=["z", "w", "x", "y"])  # b comes after a
     head = am.HierarchicalSoftmax(3, tax, init="zeros")
@@ -129,7 +129,7 @@ def test_the_top_classes_are_a_stable_sort(logp, k):
     assert torch.equal(classes, expected.indices[:, :k])
 
 
-def test_the_answer_is_the_first_of_the_best_also_when_all_are_alike():
+def test_the_prediction_is_the_first_of_the_best_also_if_all_are_equal():
     from arbormax.model import TrainConfig
     from arbormax.model.network import Model
     from arbormax.model.predict import predict

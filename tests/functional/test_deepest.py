@@ -120,7 +120,7 @@ def test_a_tau_that_nearly_everything_passes_has_all_nodes_scored(large, tau):
     assert torch.equal(head.predict_nodes(h, tau), dense(head, h, tau))
 
 
-def test_a_search_that_comes_to_nothing_ends_before_the_round_that_is_too_much(large, monkeypatch):
+def test_a_failed_search_ends_before_it_scores_too_much(large, monkeypatch):
     head, looked = am.HierarchicalSoftmax(8, large), []
     scored = best.path_torch.group_log_probs
     monkeypatch.setattr(
@@ -134,7 +134,7 @@ def test_a_search_that_comes_to_nothing_ends_before_the_round_that_is_too_much(l
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-def test_features_that_are_no_numbers_lead_to_the_root_and_leave_the_others_alone(large, value, monkeypatch):
+def test_nan_features_give_the_root_and_do_not_affect_other_items(large, value, monkeypatch):
     head, h = sharp(large), torch.randn(6, 8)
     expected = dense(head, h, 0.3)
     h[2, 3] = value
@@ -145,7 +145,7 @@ def test_features_that_are_no_numbers_lead_to_the_root_and_leave_the_others_alon
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_weights_that_are_no_numbers_give_the_decoders_answer(large, value):
+def test_nan_weights_give_the_result_of_the_decoder(large, value):
     head, h = sharp(large), torch.randn(3, 8)
     with torch.no_grad():
         head.bias[3] = value

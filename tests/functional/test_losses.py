@@ -104,7 +104,7 @@ def test_on_a_tree_of_depth_one_it_is_torch_cross_entropy(smoothing, weighted, r
     torch.testing.assert_close(found, expected)
 
 
-def test_class_weights_really_weigh():
+def test_class_weights_have_an_effect():
     logits = torch.randn(2, N - 1)
     target = torch.tensor([0, 3])
     losses = AF.hierarchical_cross_entropy(logits, target, TREE, reduction="none")
@@ -114,7 +114,7 @@ def test_class_weights_really_weigh():
     torch.testing.assert_close(found, (losses[0] + 3 * losses[1]) / 4)
 
 
-def test_hxe_is_one_call():
+def test_hxe_weights_give_the_hxe_loss():
     logits, target = torch.randn(5, N - 1, dtype=torch.float64), torch.tensor([0, 1, 2, 3, 4])
     alpha = 0.4
     cond = AF.sibling_log_softmax(logits, TREE)
@@ -185,7 +185,7 @@ def test_an_only_child_and_the_groups_off_the_path_receive_no_gradient():
     assert touched == top
 
 
-def test_the_root_as_target_costs_and_teaches_nothing():
+def test_the_root_as_target_has_no_loss_and_no_gradient():
     logits = torch.randn(2, N - 1, requires_grad=True)
     loss = AF.hierarchical_cross_entropy(logits, torch.tensor([0, 0]), TREE, target_kind="node")
     loss.backward()
@@ -351,7 +351,7 @@ def test_a_smoothed_inner_target_spreads_over_all_classes_and_the_root_costs_not
         ([True, False], "class", "class ids, integers, as target, found torch.bool"),
     ],
 )
-def test_a_target_that_does_not_fit_is_refused(function, target, kind, message):
+def test_an_invalid_target_is_refused(function, target, kind, message):
     width = N - 1 if function is AF.hierarchical_cross_entropy else C
     with pytest.raises(InputError, match=message):
         function(torch.zeros(2, width), torch.tensor(target), TREE, target_kind=kind)
@@ -361,7 +361,7 @@ def test_a_target_that_does_not_fit_is_refused(function, target, kind, message):
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0])
 @pytest.mark.parametrize("name", ["weight", "node_weights"])
-def test_a_weight_that_is_no_weight_is_refused(bad, name):
+def test_an_invalid_weight_is_refused(bad, name):
     values = torch.ones(C if name == "weight" else N)
     values[2] = bad
     with pytest.raises(InputError, match=rf"{name}: expected finite weights of at least 0, found .* at position 2"):
@@ -381,6 +381,6 @@ def test_a_weight_that_is_no_weight_is_refused(bad, name):
         ({"tau": 1.0}, "tau: log_priors is missing"),
     ],
 )
-def test_an_option_that_makes_no_sense_is_refused(options, message):
+def test_an_invalid_option_is_refused(options, message):
     with pytest.raises(OptionError, match=message):
         AF.hierarchical_cross_entropy(torch.zeros(1, N - 1), torch.tensor([0]), TREE, **options)

@@ -158,7 +158,7 @@ def test_it_is_one_graph_for_a_compiler(sparse):
     assert parts[1].grad.is_sparse is sparse
 
 
-def test_the_operators_keep_what_torch_asks_of_them():
+def test_the_operators_pass_the_checks_of_torch():
     parts, nodes, _ = draw(TREE, 5)
     tree = path_tree(TREE, torch.device("cpu"))
     how = (tree.tensors, tree.sizes, False, "torch")
@@ -195,7 +195,7 @@ def test_who_watches_operators_sees_them_and_the_same_numbers(sparse):
     assert {"arbormax.path_steps.default", "arbormax.path_gradients.default"} <= seen.names
 
 
-def test_the_way_back_is_seen_by_who_watches_it_alone():
+def test_a_dispatch_mode_sees_the_backward_operator():
     parts, nodes, _ = draw(large(), 9)
     loss = by_paths(parts, nodes, large(), target_kind="node")
     with Seen() as seen:
@@ -246,13 +246,13 @@ def test_wrong_arguments_are_refused(options, error, message):
         by_paths(parts, torch.zeros(5, dtype=torch.int64, device="meta"), TREE)
 
 
-def test_kernels_that_cannot_run_are_not_passed_over():
+def test_requested_kernels_that_cannot_run_are_an_error():
     head = am.HierarchicalSoftmax(D, TREE, impl="triton")
     with pytest.raises(OptionError, match="impl: 'triton' needs tensors on a GPU, found cpu"):
         head.loss(torch.randn(2, D), torch.tensor([0, 1]))
 
 
-def test_a_head_goes_by_paths_where_the_tree_is_large(monkeypatch):
+def test_a_head_uses_paths_on_a_large_tree(monkeypatch):
     tax = large()
     assert prefers_paths(tree_index(tax, torch.device("cpu")))
     assert not prefers_paths(tree_index(TREE, torch.device("cpu")))
@@ -292,7 +292,7 @@ def test_priors_have_gradients_too(sparse):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_the_default_device_does_not_matter(sparse):
+def test_the_default_device_has_no_effect(sparse):
     head = am.HierarchicalSoftmax(D, large(), sparse=sparse)
     h, y = torch.randn(4, D), torch.arange(4)
     with torch.device("meta"):
@@ -302,7 +302,7 @@ def test_the_default_device_does_not_matter(sparse):
 
 
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adagrad, torch.optim.SparseAdam])
-def test_a_sparse_head_trains_with_optimisers_that_know_sparse_gradients(make):
+def test_a_sparse_head_trains_with_optimizers_for_sparse_gradients(make):
     tax = large()
     head = am.HierarchicalSoftmax(D, tax, sparse=True)
     before = head.weight.detach().clone()

@@ -134,7 +134,7 @@ def test_one_class_has_probability_one():
     assert AF.node_log_probs(torch.randn(1), tax).tolist() == [0.0, 0.0]
 
 
-def test_depth_is_no_obstacle():
+def test_deep_trees_work():
     tax = chain(3000)
     logits = torch.randn(2, 3000, requires_grad=True)
     logp = AF.node_log_probs(logits, tax)

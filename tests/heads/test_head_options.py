@@ -84,13 +84,13 @@ def test_an_unknown_initialisation_is_refused(kind):
 
 @every_head
 @pytest.mark.parametrize("bias", ["no", torch.zeros(C), 1])
-def test_a_bias_is_wanted_or_not(kind, bias):
+def test_a_bias_must_be_true_or_false(kind, bias):
     with pytest.raises(OptionError, match="bias: expected True or False"):
         kind(D, TREE, bias=bias)
 
 
 @every_head
-def test_what_is_no_taxonomy_is_refused(kind):
+def test_a_wrong_taxonomy_type_is_refused(kind):
     with pytest.raises(InputError, match=r"expected an arbormax\.Taxonomy, found dict"):
         kind(D, {"a": ["x", "y"]})
 

@@ -117,7 +117,7 @@ def test_topk_is_a_sort_of_all_leaves(kind, k):
 
 
 @every_head
-def test_ties_go_by_class_order(kind):
+def test_ties_are_in_class_order(kind):
     tax = am.Taxonomy.from_nested({"a": ["p", "q"], "b": ["r", "s"]}, classes=["s", "q", "p", "r"])
     head = kind(D, tax, init="zeros")
     assert head.topk(features(2, dtype=torch.float32), 4)[1].tolist() == [[0, 1, 2, 3]] * 2
@@ -126,7 +126,7 @@ def test_ties_go_by_class_order(kind):
 
 @every_head
 @pytest.mark.parametrize("k", [0, -1, C + 1])
-def test_a_k_that_is_no_number_of_classes_is_refused(kind, k):
+def test_an_invalid_k_is_refused(kind, k):
     with pytest.raises(am.errors.OptionError, match=f"k: expected 1 to {C}, the number of classes, found {k}"):
         make(kind).topk(features(2), k)
 

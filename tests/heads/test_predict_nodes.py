@@ -14,7 +14,7 @@ both_trees = pytest.mark.parametrize("tax", [TREE, LARGE], ids=["small", "large"
 @every_head
 @both_trees
 @pytest.mark.parametrize("tau", [0.0, 0.2, 0.5, 0.8, 1.0])
-def test_it_is_the_threshold_decoders_answer(kind, tax, tau):
+def test_it_equals_the_threshold_decoder(kind, tax, tau):
     head, h = make(kind, tax), features(9)
     assert torch.equal(head.predict_nodes(h, tau), am.decode.threshold(head.node_log_probs(h), tax, tau))
 
@@ -33,14 +33,14 @@ def test_any_leading_dimensions_are_rows(kind, tax, batch):
 @every_head
 @both_trees
 @pytest.mark.parametrize("tau", [-0.1, 1.1, float("nan"), "much", None])
-def test_a_tau_that_is_no_probability_is_told(kind, tax, tau):
+def test_a_tau_outside_0_to_1_is_refused(kind, tax, tau):
     with pytest.raises(am.errors.OptionError, match="tau: expected a probability"):
         make(kind, tax).predict_nodes(features(2), tau)
 
 
 @every_head
 @both_trees
-def test_features_that_are_none_are_told(kind, tax):
+def test_wrong_features_are_refused(kind, tax):
     with pytest.raises(am.errors.InputError, match="expected a tensor, found list"):
         make(kind, tax).predict_nodes([0.0])
     with pytest.raises(am.errors.InputError, match=f"a last dimension of {D}"):
@@ -49,7 +49,7 @@ def test_features_that_are_none_are_told(kind, tax):
 
 @every_head
 @both_trees
-def test_features_that_need_gradients_and_sparse_ones_are_taken(kind, tax):
+def test_features_with_gradients_and_sparse_features_are_accepted(kind, tax):
     head, h = make(kind, tax), features(4)
     expected = head.predict_nodes(h)
     assert torch.equal(head.predict_nodes(h.clone().requires_grad_()), expected)
@@ -57,7 +57,7 @@ def test_features_that_need_gradients_and_sparse_ones_are_taken(kind, tax):
 
 
 @both_trees
-def test_torch_func_takes_the_dense_way(tax):
+def test_torch_func_uses_all_logits(tax):
     head, h = make(am.HierarchicalSoftmax, tax), features(4)
     assert torch.equal(torch.func.vmap(head.predict_nodes)(h), head.predict_nodes(h))
 

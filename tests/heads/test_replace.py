@@ -204,7 +204,7 @@ def test_an_unknown_kind_gets_a_did_you_mean():
         am.replace_head(nn.Linear(D, C), TREE, head="hierarchic")
 
 
-def test_what_is_no_taxonomy_is_refused():
+def test_a_wrong_taxonomy_type_is_refused():
     with pytest.raises(InputError, match=r"expected an arbormax\.Taxonomy, found list"):
         am.replace_head(nn.Linear(D, C), ["x", "y"])
 

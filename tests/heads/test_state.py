@@ -162,7 +162,7 @@ every_way = pytest.mark.parametrize("way", ["context", "argument"])
 
 @every_head
 @every_way
-def test_a_head_on_meta_holds_nothing(kind, way):
+def test_a_head_on_meta_has_no_memory(kind, way):
     head = on_meta(kind, way, fresh_tree())
     assert {tensor.device.type for tensor in head.state_dict().values()} == {"meta"}
     h = torch.empty(2, D, dtype=torch.float64, device="meta")
@@ -217,7 +217,7 @@ def test_a_head_from_meta_filled_tensor_by_tensor_works(kind, way):
 
 @every_head
 @every_way
-def test_empty_memory_has_the_right_fingerprint_at_once(kind, way):
+def test_empty_memory_has_the_right_fingerprint(kind, way):
     head = on_meta(kind, way, fresh_tree()).to_empty(device="cpu")
     assert bytes(head.fingerprint.tolist()).hex() == TREE.fingerprint
 

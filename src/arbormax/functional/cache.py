@@ -39,7 +39,7 @@ def cached_per_device(build: Callable[[Taxonomy, torch.device], T]) -> Callable[
 
 
 def mark_static(tensor: Tensor) -> Tensor:
-    """Mark all dimensions of a tensor as fixed: where a compiler is told that shapes vary, the batch varies."""
+    """Mark all dimensions of a tensor as fixed, also if the compiler treats other shapes as dynamic."""
     # What torch._dynamo.mark_static does, without loading the compiler.
     tensor._dynamo_static_indices = set(range(tensor.dim()))  # type: ignore[attr-defined]  # noqa: SLF001
     return tensor
