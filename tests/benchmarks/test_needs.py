@@ -104,14 +104,14 @@ def test_the_page_shows_what_the_script_prints(capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
-        ("--depth 0", "a whole number from 1, not '0'"),
-        ("--features x", "a whole number from 1, not 'x'"),
-        ("--bandwidth 0", "more than 0, not '0'"),
+        ("--depth 0", "expected an integer of at least 1, found '0'"),
+        ("--features x", "expected an integer of at least 1, found 'x'"),
+        ("--bandwidth 0", "expected bytes per second above 0, found '0'"),
     ],
 )
-def test_a_number_that_cannot_be_is_told(words, told, capsys):
+def test_an_impossible_number_is_refused(words, message, capsys):
     with pytest.raises(SystemExit):
         SCRIPT["main"](words.split())
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
