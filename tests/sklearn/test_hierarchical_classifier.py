@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import arbormax as am
+from arbormax.model import TrainConfig
 from arbormax.sklearn.labels import path_rows
 from text_toy import LABELS, PATHS, TAX, TEXTS, small
 
@@ -242,6 +243,14 @@ def test_the_same_seed_gives_the_same_predictions(clf):
 @pytest.mark.parametrize("head", ["flat", "shared"])
 def test_every_head_fits(head):
     assert quick(head=head).fit(X, ROWS).score(X, ROWS) == 1
+
+
+def test_every_setting_of_training_is_a_parameter_of_both_classifiers():
+    texts, rows = am.TextClassifier().get_params(), am.HierarchicalClassifier().get_params()
+    settings = set(TrainConfig.model_fields) - {"encoder", "encoder_options"}
+    assert settings <= rows.keys()
+    different = {name for name in settings if texts[name] != rows[name]}
+    assert different == {"validation"}
 
 
 def test_fit_sets_its_attributes(clf):
