@@ -4,10 +4,11 @@ import threading
 from contextlib import contextmanager
 
 import httpx
+import uvicorn
 
 import arbormax as am
 from arbormax.serve import Settings, create_app
-from arbormax.serve.server import Server, bind_socket, create_config
+from arbormax.serve.server import bind_socket, create_config
 
 TREE = {"animal": {"bird": ["owl", "hen"], "fish": ["cod", "eel"]}, "plant": ["oak", "rye"]}
 TEXTS = [f"{word} {name}ish" for name in ("owl", "hen", "cod", "eel", "oak", "rye") for word in ("the", "a", "an old")]
@@ -32,13 +33,11 @@ def served(model, name="toy", **settings):
 @contextmanager
 def served_app(app, settings):
     """A client of this application on a free port."""
-    started = threading.Event()
-    server = Server(create_config(app, settings), started.set)
+    server = uvicorn.Server(create_config(app, settings))
     with bind_socket("127.0.0.1", 0) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            assert started.wait(20)
             with httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=20) as client:
                 client.server, client.thread, client.app = server, thread, app
                 yield client

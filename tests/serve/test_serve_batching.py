@@ -15,7 +15,8 @@ from serve_tools import TEXTS, TREE, Gate, problem, served
 from torch.backends import mkldnn
 
 from arbormax import Taxonomy
-from arbormax.model import TrainConfig
+from arbormax.cli.serve import load_app
+from arbormax.model import TrainConfig, save_model
 from arbormax.model.network import Model
 from arbormax.serve import Settings, create_app, run
 from arbormax.serve.batching import Batcher, ClosedError, QueueFullError
@@ -300,19 +301,16 @@ def test_a_signal_stops_the_server_after_the_last_response(model, number):
 
 
 @pytest.mark.parametrize("encoder", ["bag", "bilstm"])
-def test_onednn_is_disabled_for_models_that_do_not_need_it(encoder):
+def test_onednn_is_disabled_for_models_that_do_not_need_it(encoder, tmp_path):
     """oneDNN keeps a kernel for each shape of a batch; recurrent networks need it and see few shapes."""
     config = TrainConfig.make(encoder=encoder, encoder_options={"dim": 8})
-    app, seen = create_app(Model.new(TEXTS, Taxonomy.from_nested(TREE), config), settings := Settings(port=0)), []
-
-    def note_and_stop(_):
-        seen.append(mkldnn.enabled)
-        os.kill(os.getpid(), signal.SIGTERM)
-
+    save_model(Model.new(TEXTS, Taxonomy.from_nested(TREE), config), tmp_path / "model")
     before = mkldnn.enabled
-    run(app, settings, note_and_stop)
-    assert seen == [before and encoder == "bilstm"]
-    assert mkldnn.enabled is before
+    try:
+        load_app(tmp_path / "model", Settings())
+        assert mkldnn.enabled == (before and encoder == "bilstm")
+    finally:
+        mkldnn.enabled = before
 
 
 def test_the_command_serves_until_it_is_stopped(clf, tmp_path):

@@ -106,12 +106,13 @@ def test_workers_share_metrics_are_replaced_and_stop_together(folder):
         rest = command.process.communicate(timeout=60)[1]
         assert command.process.returncode == 0
         assert rest.count("POST /v1/predict 200") == 38
-        assert f"worker {first} died and was replaced" in rest
+        assert f"Child process [{first}] died" in rest
         assert rest.splitlines()[-1] == "stopped"
         assert "Traceback" not in rest
         wait_until(lambda: not any(map(is_alive, {second, *workers})))
 
 
+@pytest.mark.slow
 def test_workers_stop_when_their_parent_is_killed(folder, tmp_path):
     with Command(folder, temporary=tmp_path) as command:
         workers = command.workers()

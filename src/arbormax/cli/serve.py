@@ -16,14 +16,14 @@ from arbormax.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-    from pydantic import ValidationError
 
     from arbormax.serve import Settings
 
 _MAX_DEFAULT_WORKERS = 4  # each worker needs memory for its own model
 _GPU_DEVICE_FILES = ("nvidiactl", "kfd", "dxg")  # of the drivers of NVIDIA and AMD, and of both under WSL
 LOG_LEVELS = ("debug", "info", "warning", "error")
-LIMITS, BATCHES = "Limits of a request", "Batches and processes"
+_limit = partial(typer.Option, rich_help_panel="Limits of a request")
+_process = partial(typer.Option, rich_help_panel="Batches and processes")
 
 
 def serve(
@@ -43,40 +43,21 @@ def serve(
         list[str] | None, typer.Option(metavar="TEXT", help="Example text on the web page; repeatable.")
     ] = None,
     no_page: Annotated[bool, typer.Option("--no-page", help="Serve only the API.")] = False,
-    max_texts: Annotated[int, typer.Option(min=1, help="Maximum number of texts.", rich_help_panel=LIMITS)] = 1024,
-    max_characters: Annotated[
-        int, typer.Option(min=1, help="Maximum length of a text.", rich_help_panel=LIMITS)
-    ] = 20_000,
-    max_body_bytes: Annotated[
-        int, typer.Option(min=1024, help="Maximum size of the body.", rich_help_panel=LIMITS)
-    ] = 4_194_304,
-    max_requests: Annotated[
-        int, typer.Option(min=1, help="Maximum number of requests at the same time.", rich_help_panel=LIMITS)
-    ] = 1024,
-    request_seconds: Annotated[float, typer.Option(min=0.001, help="Time limit.", rich_help_panel=LIMITS)] = 30.0,
-    batch_size: Annotated[
-        int, typer.Option(min=1, help="Maximum number of texts in a batch.", rich_help_panel=BATCHES)
-    ] = 64,
-    batch_wait: Annotated[
-        float,
-        typer.Option(min=0, max=1000, help="Milliseconds that a batch may wait to fill.", rich_help_panel=BATCHES),
-    ] = 1.0,
-    queue: Annotated[int, typer.Option(min=1, help="Maximum number of waiting texts.", rich_help_panel=BATCHES)] = 4096,
+    max_texts: Annotated[int, _limit(min=1, help="Maximum number of texts.")] = 1024,
+    max_characters: Annotated[int, _limit(min=1, help="Maximum length of a text.")] = 20_000,
+    max_body_bytes: Annotated[int, _limit(min=1024, help="Maximum size of the body.")] = 4_194_304,
+    max_requests: Annotated[int, _limit(min=1, help="Maximum number of requests at the same time.")] = 1024,
+    request_seconds: Annotated[float, _limit(min=0.001, help="Time limit.")] = 30.0,
+    batch_size: Annotated[int, _process(min=1, help="Maximum number of texts in a batch.")] = 64,
+    batch_wait: Annotated[float, _process(min=0, max=1000, help="Milliseconds that a batch may wait to fill.")] = 1.0,
+    queue: Annotated[int, _process(min=1, help="Maximum number of waiting texts.")] = 4096,
     device: Device = "auto",
     threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="CPU threads of each process. [default: cores divided by workers]", rich_help_panel=BATCHES
-        ),
+        int | None, _process(min=1, help="CPU threads of each process. [default: cores divided by workers]")
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=256,
-            help="Number of processes, each with its own model. [default: one per core, at most 4; 1 on a GPU]",
-            rich_help_panel=BATCHES,
-        ),
+        _process(min=1, max=256, help="Number of processes. [default: one per core, at most 4; 1 on a GPU]"),
     ] = None,
     imports: Imports = None,
     log_level: Annotated[str, typer.Option(help="debug, info (logs every request), warning or error.")] = "warning",
@@ -91,37 +72,32 @@ def serve(
     if log_level not in LOG_LEVELS:
         hint = did_you_mean(log_level, LOG_LEVELS)
         raise OptionError(f"expected one of {', '.join(LOG_LEVELS)}; found {log_level!r}{hint}", argument="log_level")
-    from pydantic import SecretStr, ValidationError
+    from arbormax.serve import run
 
-    from arbormax.serve import Settings, run
-
-    try:
-        settings = Settings(
-            host=host,
-            port=port,
-            api_key=SecretStr(api_key) if api_key else None,
-            allowed_hosts=tuple(allow_host or ()),
-            page=not no_page,
-            examples=tuple(example or ()),
-            max_body_bytes=max_body_bytes,
-            max_texts=max_texts,
-            max_characters=max_characters,
-            max_requests=max_requests,
-            request_seconds=request_seconds,
-            queue=queue,
-            batch_size=batch_size,
-            batch_wait_ms=batch_wait,
-            log_texts=log_texts,
-        )
-    except ValidationError as error:
-        raise _settings_error(error) from None
+    settings = _settings(
+        host=host,
+        port=port,
+        api_key=api_key or None,
+        allowed_hosts=tuple(allow_host or ()),
+        page=not no_page,
+        examples=tuple(example or ()),
+        max_body_bytes=max_body_bytes,
+        max_texts=max_texts,
+        max_characters=max_characters,
+        max_requests=max_requests,
+        request_seconds=request_seconds,
+        queue=queue,
+        batch_size=batch_size,
+        batch_wait_ms=batch_wait,
+        log_texts=log_texts,
+    )
     cores = _available_cores()
     if workers is None:
         workers = max(1, min(_MAX_DEFAULT_WORKERS, cores // (threads or 1))) if _uses_cpu(device) else 1
     if threads is None and workers > 1:
         threads = max(1, cores // workers)
     run(
-        partial(_load_app, model, name, device, imports, threads, settings),
+        partial(load_app, model, settings, name, device, threads, imports),
         settings,
         partial(_print_start, model, workers, settings),
         factory=True,
@@ -129,6 +105,20 @@ def serve(
         log_config=_log_config(log_level),
     )
     output.print_status("stopped")
+
+
+def _settings(**values: Any) -> Settings:
+    """The settings, or an error without their values: one of them is a secret."""
+    from pydantic import ValidationError
+
+    from arbormax.serve import Settings
+
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        first, *_ = error.errors(include_input=False, include_url=False)
+    message = str(first["msg"]).removeprefix("Value error, ")
+    raise OptionError(message, argument=str(first["loc"][0]) if first["loc"] else None)
 
 
 def _available_cores() -> int:
@@ -146,16 +136,17 @@ def _uses_cpu(device: str) -> bool:
     return device == "cpu" or (device == "auto" and resolve_device(device) == "cpu")
 
 
-def _load_app(
-    model: Path,
-    name: str | None,
-    device: str,
-    imports: list[str] | None,
-    threads: int | None,
+def load_app(
+    folder: Path,
     settings: Settings,
+    name: str | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    imports: list[str] | None = None,
 ) -> FastAPI:
     """Load the model and create the application, in the process that serves it."""
     import torch
+    from torch import nn
 
     from arbormax.model import load_model
     from arbormax.serve import create_app
@@ -163,7 +154,13 @@ def _load_app(
     import_modules(imports)
     if threads is not None:
         torch.set_num_threads(threads)
-    return create_app(load_model(model, resolve_device(device)), settings, name or model.resolve().name)
+    model = load_model(folder, resolve_device(device))
+    # On a CPU oneDNN keeps one kernel for each shape of a batch, up to a thousand, so memory would grow for a long
+    # time. Recurrent and convolutional networks need oneDNN for speed and see few shapes.
+    gains = (nn.RNNBase, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+    if not any(isinstance(module, gains) for module in model.modules()):
+        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    return create_app(model, settings, name or folder.resolve().name)
 
 
 def _print_start(model: Path, workers: int, settings: Settings, url: str) -> None:
@@ -174,24 +171,13 @@ def _print_start(model: Path, workers: int, settings: Settings, url: str) -> Non
         output.print_status(f"arbormax: warning: {warning}", "yellow")
 
 
-def _settings_error(error: ValidationError) -> OptionError:
-    """The errors of the settings, without their values: one of them is a secret."""
-    errors = error.errors(include_input=False, include_url=False)
-    message = "; ".join(str(one["msg"]).removeprefix("Value error, ") for one in errors)
-    places = {str(one["loc"][0]) for one in errors if one["loc"]}
-    return OptionError(message, argument=places.pop() if len(places) == 1 else None)
-
-
 def _log_config(level: str) -> dict[str, Any]:
-    """Log lines with their time on stderr: requests and errors of the service, warnings of Uvicorn."""
-    logger = {"handlers": ["stderr"], "propagate": False}
+    """Log lines with their time on stderr."""
+    logger = {"handlers": ["stderr"], "propagate": False, "level": level.upper()}
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(message)s"}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-        "loggers": {
-            "arbormax.serve": {**logger, "level": level.upper()},
-            "uvicorn": {**logger, "level": "ERROR" if level == "error" else "WARNING"},
-        },
+        "loggers": {"arbormax.serve": logger, "uvicorn": logger},
     }

@@ -27,7 +27,6 @@ _KEY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
-_REVALIDATE = {"cache-control": "no-cache"}  # browsers keep the files and check their ETag
 
 
 def create_app(model: Model, settings: Settings | None = None, name: str = "model") -> FastAPI:
@@ -69,16 +68,9 @@ def create_app(model: Model, settings: Settings | None = None, name: str = "mode
 def _add_page(app: FastAPI) -> None:
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return FileResponse(PAGE / "index.html", headers=_REVALIDATE)
+        return FileResponse(PAGE / "index.html")
 
-    app.mount("/static", _PageFiles(directory=PAGE))
-
-
-class _PageFiles(StaticFiles):
-    def file_response(self, *args: object, **options: object) -> Response:
-        response = super().file_response(*args, **options)  # type: ignore[arg-type]
-        response.headers.update(_REVALIDATE)
-        return response
+    app.mount("/static", StaticFiles(directory=PAGE))
 
 
 def _openapi(app: FastAPI) -> dict[str, object]:
@@ -87,8 +79,6 @@ def _openapi(app: FastAPI) -> dict[str, object]:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         components = document.setdefault("components", {}).setdefault("schemas", {})
         components["ProblemResponse"] = schemas.ProblemResponse.model_json_schema()
-        for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's own format of errors
-            components.pop(unused, None)
         if app.state.service.settings.api_key is not None:
             document["components"]["securitySchemes"] = _KEY_SCHEMES
             for path, operations in document["paths"].items():

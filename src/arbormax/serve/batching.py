@@ -35,12 +35,12 @@ class ClosedError(Exception):
 
 @dataclass(eq=False)
 class _Job:
-    """The texts of one request, or a function that needs the model to itself."""
+    """The texts of one request."""
 
     texts: list[str]
     options: Hashable
-    future: asyncio.Future[Any]
-    function: Callable[[], Any] | None = None
+    future: asyncio.Future[list[Any]]
+    alone: bool  # whether the job has a batch of its own
     taken: int = 0  # number of texts that are already part of a batch
     results: list[Any] = field(default_factory=list)
 
@@ -102,35 +102,26 @@ class Batcher:
             return "dead"
         return "full" if self._waiting >= self._capacity else "ready"
 
-    async def predict(self, texts: list[str], options: Hashable) -> list[Any]:
-        """Return one result per text; raises `QueueFullError` or `ClosedError` without waiting."""
-        results: list[Any] = await self._submit(texts, options)
-        return results
+    async def predict(self, texts: list[str], options: Hashable, alone: bool = False) -> list[Any]:
+        """Return one result per text; raises `QueueFullError` or `ClosedError` without waiting.
 
-    async def call(self, function: Callable[[], Any]) -> Any:
-        """Return the result of a function that runs in the model's thread; it counts as one text."""
-        return await self._submit([""], None, function)
-
-    async def _submit(self, texts: list[str], options: Hashable, function: Callable[[], Any] | None = None) -> Any:
+        With `alone=True` the texts share no batch with other requests.
+        """
         if self._task is None or self._closing:
             raise ClosedError
         if self._waiting + len(texts) > self._capacity:
             seconds = math.ceil(self._waiting * self._seconds_per_text)
             raise QueueFullError(min(_MAX_RETRY_SECONDS, max(1, seconds)))
-        job = _Job(texts, options, asyncio.get_running_loop().create_future(), function)
+        job = _Job(texts, options, asyncio.get_running_loop().create_future(), alone)
         self._jobs.append(job)
         self._waiting += len(texts)
         self._arrived.set()
         try:
             return await job.future
         finally:
-            self._remove(job)
-
-    def _remove(self, job: _Job) -> None:
-        """Remove what is left of a job that failed or whose caller has gone."""
-        if job in self._jobs:
-            self._jobs.remove(job)
-            self._waiting -= len(job.texts) - job.taken
+            if job in self._jobs:  # the rest of a job that failed or whose caller has gone
+                self._jobs.remove(job)
+                self._waiting -= len(job.texts) - job.taken
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -164,30 +155,25 @@ class Batcher:
                 return
 
     def _next_batch(self) -> list[_Part]:
-        """Take texts from the front of the queue; a function has a batch of its own."""
+        """Take texts from the front of the queue."""
         parts: list[_Part] = []
         space = self._batch_size
         while self._jobs and space:
             job = self._jobs[0]
-            if job.function is not None and parts:
+            if parts and (job.alone or parts[0][0].alone):
                 break
             start, job.taken = job.taken, min(len(job.texts), job.taken + space)
             space -= job.taken - start
             parts.append((job, start, job.taken))
             if job.taken == len(job.texts):
                 self._jobs.popleft()
-            if job.function is not None:
-                break
         self._waiting -= sum(stop - start for _, start, stop in parts)
         self._recent_sizes = [self._recent_sizes[1], len(parts)]
         return parts
 
     def _answer(self, parts: list[_Part]) -> list[tuple[_Job, Any]]:
         """Run the model, in its thread; an error is a result."""
-        job = parts[0][0]
         try:
-            if job.function is not None:
-                return [(job, job.function())]
             texts = [text for job, start, stop in parts for text in job.texts[start:stop]]
             options = [job.options for job, start, stop in parts for _ in range(start, stop)]
             results = self._predict(texts, options)
@@ -197,15 +183,14 @@ class Batcher:
             return [(job, list(islice(remaining, stop - start))) for job, start, stop in parts]
         except Exception as error:
             if len(parts) == 1:
-                return [(job, error)]
+                return [(parts[0][0], error)]
             # a text that the model cannot process must not fail the other requests of its batch
             return [answered for part in parts for answered in self._answer([part])]
 
     def _record(self, parts: list[_Part], seconds: float) -> None:
         size = sum(stop - start for _, start, stop in parts)
-        if parts[0][0].function is None:
-            weight = 0.2 if self._seconds_per_text else 1.0
-            self._seconds_per_text += weight * (seconds / size - self._seconds_per_text)
+        weight = 0.2 if self._seconds_per_text else 1.0
+        self._seconds_per_text += weight * (seconds / size - self._seconds_per_text)
         self._on_batch(size, seconds)
 
     def _deliver(self, job: _Job, result: Any) -> None:
@@ -213,9 +198,6 @@ class Batcher:
             return
         if isinstance(result, Exception):
             job.future.set_exception(result)
-            return
-        if job.function is not None:
-            job.future.set_result(result)
             return
         job.results += result
         if len(job.results) == len(job.texts):

@@ -15,7 +15,6 @@ from arbormax.serve.problems import Problem
 
 log = logging.getLogger("arbormax.serve")
 _CLIENT_CLOSED = 499  # the client disconnected before the response
-_LONGEST_METHOD = 7  # letters of OPTIONS and CONNECT
 
 
 class Monitor:
@@ -28,17 +27,14 @@ class Monitor:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begin, status = time.perf_counter(), 0
-        is_head = scope["method"] == "HEAD"
-        if is_head:
+        begin, status, method = time.perf_counter(), 0, scope["method"]
+        if method == "HEAD":  # the server does not send the body of the response
             scope = {**scope, "method": "GET"}
 
         async def send_noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-            elif is_head:
-                message = {**message, "body": b""}
             await send(message)
 
         try:
@@ -55,7 +51,7 @@ class Monitor:
             seconds = time.perf_counter() - begin
             route = _route_path(scope)
             self.metrics.record_request(route, status or _CLIENT_CLOSED, seconds)
-            log.info("%s %s %d %.1f ms", _method(scope, is_head), route, status or _CLIENT_CLOSED, 1e3 * seconds)
+            log.info("%s %s %d %.1f ms", method, route, status or _CLIENT_CLOSED, 1e3 * seconds)
 
 
 def _route_path(scope: Scope) -> str:
@@ -68,11 +64,6 @@ def _route_path(scope: Scope) -> str:
         return "/static"
     # a request that was refused before routing
     return path if any(path == getattr(route, "path", None) for route in scope["app"].routes) else "(none)"
-
-
-def _method(scope: Scope, is_head: bool) -> str:
-    method = "HEAD" if is_head else str(scope["method"])
-    return method if method.isalpha() and len(method) <= _LONGEST_METHOD else "(unknown)"
 
 
 def describe_error(error: BaseException, log_texts: bool) -> str:

@@ -81,31 +81,18 @@ def json_pointer(place: Iterable[int | str]) -> str:
     return "#" + "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in place)
 
 
-async def handle_problem(_: Request, error: Exception) -> Response:
-    """The response to a request that raised a problem."""
-    assert isinstance(error, Problem)
-    return error.response()
+async def handle_error(_: Request, error: Any) -> Response:
+    """The response to a problem, an invalid query, or an unknown path or method."""
+    if isinstance(error, RequestValidationError):
+        error = validation_problem(error)
+    elif isinstance(error, HTTPException):
+        unknown = error.status_code == HTTPStatus.NOT_FOUND
+        detail = "unknown path; /openapi.json lists all paths" if unknown else error.detail
+        error = Problem(error.status_code, detail, error.headers)
+    response: Response = error.response()
+    return response
 
 
-async def handle_validation_error(_: Request, error: Exception) -> Response:
-    """The response to an invalid query."""
-    assert isinstance(error, RequestValidationError)
-    return validation_problem(error).response()
-
-
-async def handle_http_exception(request: Request, error: Exception) -> Response:
-    """The response to an unknown path or method."""
-    assert isinstance(error, HTTPException)
-    detail = str(error.detail)
-    if error.status_code == HTTPStatus.NOT_FOUND:
-        detail = "unknown path; /openapi.json lists all paths"
-    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        detail = f"method {request.method} is not allowed for this path"
-    return Problem(error.status_code, detail, error.headers).response()
-
-
-HANDLERS: dict[int | type[Exception], Any] = {
-    Problem: handle_problem,
-    RequestValidationError: handle_validation_error,
-    HTTPException: handle_http_exception,
-}
+HANDLERS: dict[int | type[Exception], Any] = dict.fromkeys(
+    (Problem, RequestValidationError, HTTPException), handle_error
+)

@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from arbormax.errors import OptionError
+from arbormax.model.explain import explain as model_explain
 from arbormax.model.predict import Decoding
 from arbormax.serve import metrics, schemas
 from arbormax.serve.batching import ClosedError, QueueFullError
@@ -43,7 +44,7 @@ def add_routes(router: APIRouter, service: Service) -> None:
     async def predict(request: Request) -> Response:
         """The class of one or several texts, with its path, the probability of each step, and alternatives."""
         body = await _read_body(request, predict_body)
-        texts = body.all_texts()
+        texts = [body.text] if body.text is not None else body.texts or []
         work = service.batcher.predict(texts, _decoding(service, body, body.top_k))
         return JSONResponse({"predictions": await _run(service, request, work, texts)})
 
@@ -53,8 +54,10 @@ def add_routes(router: APIRouter, service: Service) -> None:
         body = await _read_body(request, explain_body)
         if body.node is not None and body.node >= taxonomy.num_nodes:
             raise _unknown_node(taxonomy)
-        work = service.batcher.call(partial(service.explain, body, _decoding(service, body)))
-        return JSONResponse(await _run(service, request, work, [body.text]))
+        options = body.model_dump(include={"siblings", "words", "node"})
+        work = partial(model_explain, decoding=_decoding(service, body), **options)
+        found = await _run(service, request, service.batcher.predict([body.text], work, alone=True), [body.text])
+        return JSONResponse(found[0])
 
     @router.get("/v1/taxonomy", tags=["taxonomy"], **_document(schemas.TaxonomyPage | schemas.TaxonomyMatches))
     async def browse(query: Annotated[schemas.TaxonomyQuery, Query()]) -> Response:
@@ -147,7 +150,7 @@ async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -
 def _decoding(service: Service, body: schemas.DecodingRequest, top_k: int = 0) -> Decoding:
     """The decoder that the request selects."""
     try:
-        return service.decoding(body.decoder, body.options(), top_k)
+        return service.decoding(body, top_k)
     except OptionError as error:
         raise argument_problem(error) from None
 

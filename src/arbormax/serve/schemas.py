@@ -7,8 +7,6 @@ created.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
@@ -26,27 +24,21 @@ _DEFAULT_TOP_K, _MAX_TOP_K = 5, 100
 TEXT = "Which city has the oldest railroad in the world ?"
 
 
-@dataclass(frozen=True)
-class DecoderOption:
-    """One keyword parameter of a decoder."""
-
-    type: type
-    default: Any  # `REQUIRED` if the decoder has no default value
-
-
-def decoder_options() -> dict[str, dict[str, DecoderOption]]:
+def decoder_options() -> dict[str, dict[str, inspect.Parameter]]:
     """The decoders of the service with their options: parameters after the log-probabilities and the taxonomy.
 
     Only options that are plain values can be sent as JSON; a decoder that requires another one is not available.
     """
     decoders = {}
     for name in DECODERS:
-        function = DECODERS[name]
-        types = get_type_hints(function)
-        parameters = list(inspect.signature(function).parameters.values())[2:]
-        plain = [each for each in parameters if types.get(each.name) in _PLAIN_TYPES]
-        if all(each in plain or each.default is not REQUIRED for each in parameters):
-            decoders[name] = {each.name: DecoderOption(types[each.name], each.default) for each in plain}
+        types = get_type_hints(DECODERS[name])
+        options = [
+            option.replace(annotation=types.get(option.name))
+            for option in list(inspect.signature(DECODERS[name]).parameters.values())[2:]
+        ]
+        plain = {option.name: option for option in options if option.annotation in _PLAIN_TYPES}
+        if all(option.name in plain or option.default is not REQUIRED for option in options):
+            decoders[name] = plain
     return decoders
 
 
@@ -58,23 +50,22 @@ class DecodingRequest(BaseModel):
 
     decoder: str | None = None
 
-    def options(self) -> tuple[tuple[str, Any], ...]:
+    def options(self) -> dict[str, Any]:
         """The options that the request contains."""
-        return tuple((name, value) for name in self.option_names if (value := getattr(self, name)) is not None)
+        return {name: value for name in self.option_names if (value := getattr(self, name)) is not None}
 
 
 class PredictRequest(DecodingRequest):
     """One text or several."""
 
     model_config = ConfigDict(
-        title="PredictRequest",
         json_schema_extra={
             "examples": [
                 {"text": TEXT},
                 {"texts": [TEXT, "Who was Galileo ?"], "top_k": 3},
                 {"text": TEXT, "decoder": "threshold", "tau": 0.7},
             ]
-        },
+        }
     )
 
     text: str | None = None
@@ -87,17 +78,12 @@ class PredictRequest(DecodingRequest):
             raise ValueError("give either text or texts")
         return self
 
-    def all_texts(self) -> list[str]:
-        """The texts, in order."""
-        return [self.text] if self.text is not None else list(self.texts or ())
-
 
 class ExplainRequest(DecodingRequest):
     """One text, and how much of the tree to return."""
 
     model_config = ConfigDict(
-        title="ExplainRequest",
-        json_schema_extra={"examples": [{"text": TEXT}, {"text": TEXT, "siblings": 3, "words": False, "tau": 0.7}]},
+        json_schema_extra={"examples": [{"text": TEXT}, {"text": TEXT, "siblings": 3, "tau": 0.7}]}
     )
 
     text: str
@@ -130,21 +116,17 @@ def explain_request(settings: Settings) -> type[ExplainRequest]:
 def _with_decoders(base: type[M], **fields: Any) -> type[M]:
     decoders = decoder_options()
     summaries = "; ".join(f"{name}: {DECODERS.summary(name)}" for name in decoders)
-    fields["decoder"] = (_literal(decoders) | None, Field(None, description=summaries))
+    fields["decoder"] = (Literal[*decoders] | None, Field(None, description=summaries))
     names = tuple(dict.fromkeys(name for options in decoders.values() for name in options))
     for name in names:
         accepting = {decoder: options[name] for decoder, options in decoders.items() if name in options}
-        kind: Any = next(iter(accepting.values())).type
+        kind: Any = next(iter(accepting.values())).annotation
         kind = Annotated[float, Field(allow_inf_nan=False)] if kind is float else kind
         description = f"option of the decoder {' and '.join(accepting)}"
         fields[name] = (kind | None, Field(None, description=description))
     model = create_model(base.__name__, __base__=base, **fields)
     model.option_names = names
     return model
-
-
-def _literal(names: Iterable[str]) -> Any:
-    return Literal[tuple(names)]
 
 
 def _text_type(settings: Settings) -> Any:
@@ -168,10 +150,13 @@ class TaxonomyQuery(BaseModel):
         return self
 
 
-class Step(BaseModel):
+class NamedNode(BaseModel):
     node: int
     name: str
     label: str
+
+
+class Step(NamedNode):
     probability: Probability
 
 
@@ -180,11 +165,9 @@ class TopClass(BaseModel):
     probability: Probability
 
 
-class Alternative(BaseModel):
-    label: str
+class Alternative(TopClass):
     node: int
     path: list[str]
-    probability: Probability
 
 
 class Prediction(Alternative):
@@ -199,42 +182,17 @@ class Prediction(Alternative):
 class PredictResponse(BaseModel):
     """One prediction per text, in the order of the request."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "example": {
-                "predictions": [
-                    {
-                        "label": "city",
-                        "path": ["LOC", "city"],
-                        "probabilities": [0.93, 0.87],
-                        "top": [{"label": "city", "probability": 0.87}, {"label": "country", "probability": 0.04}],
-                        "node": 17,
-                        "probability": 0.87,
-                        "steps": [
-                            {"node": 3, "name": "LOC", "label": "LOC", "probability": 0.93},
-                            {"node": 17, "name": "city", "label": "city", "probability": 0.87},
-                        ],
-                        "alternatives": [
-                            {"label": "city", "node": 17, "path": ["LOC", "city"], "probability": 0.87},
-                            {"label": "country", "node": 18, "path": ["LOC", "country"], "probability": 0.04},
-                        ],
-                    }
-                ]
-            }
-        }
-    )
-
     predictions: list[Prediction]
 
 
-class ExplainedNode(BaseModel):
-    node: int
-    name: str
-    label: str
-    parent: int | None
-    depth: int
+class ConditionalStep(NamedNode):
     probability: float
     conditional: float = Field(description="probability given the parent")
+
+
+class ExplainedNode(ConditionalStep):
+    parent: int | None
+    depth: int
     on_path: bool
     classes: int
     children: int
@@ -242,12 +200,7 @@ class ExplainedNode(BaseModel):
     hidden_probability: float
 
 
-class ExplainedStep(BaseModel):
-    node: int
-    name: str
-    label: str
-    probability: float
-    conditional: float
+class ExplainedStep(ConditionalStep):
     words: list[float] | None = Field(
         default=None,
         description="contribution of each token to the logarithm of `conditional`; positive values support the step",
@@ -260,12 +213,9 @@ class Token(BaseModel):
     end: int
 
 
-class ExplainResponse(BaseModel):
+class ExplainResponse(Alternative):
     """Why a text got its prediction: the relevant part of the tree, parents first, and the words at each step."""
 
-    label: str
-    node: int
-    path: list[str]
     probability: float
     nodes: list[ExplainedNode]
     steps: list[ExplainedStep] = Field(description="the nodes from below the root to the most probable class")
@@ -274,10 +224,7 @@ class ExplainResponse(BaseModel):
     words_method: str | None
 
 
-class TreeNode(BaseModel):
-    node: int
-    name: str
-    label: str
+class TreeNode(NamedNode):
     classes: int = Field(description="number of classes at or below the node")
     children: int
 
@@ -297,12 +244,8 @@ class TaxonomyPage(BaseModel):
     offset: int
 
 
-class Match(BaseModel):
-    node: int
-    name: str
-    label: str
+class Match(TreeNode):
     path: list[str]
-    classes: int
 
 
 class TaxonomyMatches(BaseModel):
@@ -340,7 +283,7 @@ class ModelResponse(BaseModel):
 
 def model_response() -> type[ModelResponse]:
     """The response with the registered encoders and heads."""
-    fields: dict[str, Any] = {"encoder": (_literal(ENCODERS), ...), "head": (_literal(HEADS), ...)}
+    fields: dict[str, Any] = {"encoder": (Literal[*ENCODERS], ...), "head": (Literal[*HEADS], ...)}
     return create_model("ModelResponse", __base__=ModelResponse, **fields)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arbormax.serve.problems import Problem
@@ -14,13 +14,8 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-HEADERS = [
-    (b"content-security-policy", POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-]
+HEADERS = {"content-security-policy": POLICY, "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 PUBLIC_PATHS = frozenset(["/", "/healthz", "/readyz"])  # available without an API key
-_NO_STORE = (b"cache-control", b"no-store")
 
 
 class Security:
@@ -34,8 +29,7 @@ class Security:
         self.app = app
         self._checks_host = settings.is_local or bool(settings.allowed_hosts)
         self._hosts = {host.casefold() for host in (settings.host, *settings.allowed_hosts)}
-        key = settings.api_key
-        self._key = None if key is None else _digest(key.get_secret_value().encode())
+        self._key = None if settings.api_key is None else settings.api_key.get_secret_value().encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -44,10 +38,9 @@ class Security:
 
         async def send_secured(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = list(message.get("headers", ()))
-                if all(name.lower() != b"cache-control" for name, _ in headers):
-                    headers.append(_NO_STORE)
-                message["headers"] = headers + HEADERS
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers["cache-control"] = "no-cache" if "etag" in headers else "no-store"  # ETag: files of the page
             await send(message)
 
         refusal = self._refusal(scope["path"], dict(scope["headers"]))
@@ -59,7 +52,7 @@ class Security:
             return Problem(421, "unknown Host header; the setting allowed_hosts adds a host name")
         if self._key is None or path in PUBLIC_PATHS or path.startswith("/static/"):
             return None
-        if hmac.compare_digest(self._key, _digest(_sent_key(headers))):
+        if hmac.compare_digest(self._key, _sent_key(headers)):
             return None
         detail = "missing or wrong API key: send it as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
         return Problem(401, detail, {"www-authenticate": "Bearer"})
@@ -73,8 +66,3 @@ class Security:
 def _sent_key(headers: dict[bytes, bytes]) -> bytes:
     scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
     return key.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"")
-
-
-def _digest(key: bytes) -> bytes:
-    # of equal length for all keys, so that the time of the comparison does not reveal the length
-    return hashlib.sha256(key).digest()

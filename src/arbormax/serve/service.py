@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from arbormax._version import __version__
 from arbormax.decode import DECODERS
 from arbormax.errors import OptionError
-from arbormax.model.explain import explain
 from arbormax.model.network import Model
 from arbormax.model.predict import Decoding, NodeNames, Prediction, decode_batches, render
 from arbormax.serve.batching import Batcher
 from arbormax.serve.metrics import Metrics
-from arbormax.serve.schemas import REQUIRED, ExplainRequest, decoder_options
+from arbormax.serve.schemas import REQUIRED, DecodingRequest, Limits, decoder_options
 from arbormax.serve.settings import Settings
 from arbormax.serve.taxonomy import TreeIndex
+
+Explain = Callable[[Model, str], dict[str, Any]]  # explains the prediction for one text
 
 
 class Service:
@@ -28,43 +28,45 @@ class Service:
         self.tree = TreeIndex(model.taxonomy, self.names, name)
         self.metrics = Metrics(lambda: self.batcher.waiting)
         self.batcher = Batcher(
-            self.predict,
+            self.answer,
             queue=settings.queue,
             batch_size=settings.batch_size,
             wait=settings.batch_wait_ms / 1000,
             on_batch=self.metrics.record_batch,
         )
         self._decoders = decoder_options()
-        self.decoding = lru_cache(maxsize=1024)(self._decoding)
         taxonomy = model.taxonomy
         self._class_nodes = dict(zip(taxonomy.classes, taxonomy.leaves.tolist(), strict=True))
 
-    def _decoding(self, decoder: str | None, options: tuple[tuple[str, Any], ...], top_k: int) -> Decoding:
+    def decoding(self, request: DecodingRequest, top_k: int = 0) -> Decoding:
         """A decoder with valid options; without a name, the first decoder that accepts the options."""
-        given = dict(options)
-        accepting = (name for name, known in self._decoders.items() if given.keys() <= known.keys())
-        name = decoder or next(accepting, None)
+        options = request.options()
+        accepting = (name for name, known in self._decoders.items() if options.keys() <= known.keys())
+        name = request.decoder or next(accepting, None)
         if name is None:
-            raise OptionError(f"no decoder accepts {' and '.join(given)} together")
+            raise OptionError(f"no decoder accepts {' and '.join(options)} together")
         for option, parameter in self._decoders[name].items():
-            if parameter.default is REQUIRED and option not in given:
+            if parameter.default is REQUIRED and option not in options:
                 raise OptionError(f"the decoder {name} requires a value", argument=option)
-        decoding = Decoding(name, given, top_k)
+        decoding = Decoding(name, options, top_k)
         decoding.check(self.model.taxonomy)
         return decoding
 
-    def predict(self, texts: Sequence[str], decodings: Sequence[Decoding]) -> list[dict[str, Any]]:
-        """One row per text; texts with equal decodings are predicted together."""
-        positions: dict[Decoding, list[int]] = {}
-        for position, decoding in enumerate(decodings):
-            positions.setdefault(decoding, []).append(position)
+    def answer(self, texts: Sequence[str], requests: Sequence[Decoding | Explain]) -> list[dict[str, Any]]:
+        """One result per text; texts with equal decodings are predicted together."""
+        positions: dict[Decoding | Explain, list[int]] = {}
+        for position, request in enumerate(requests):
+            positions.setdefault(request, []).append(position)
         rows: list[dict[str, Any]] = [{}] * len(texts)
-        for decoding, own in positions.items():
+        for request, own in positions.items():
             inputs = [texts[position] for position in own]
-            batches = decode_batches(self.model, inputs, decoding, self.settings.batch_size)
-            predictions = (prediction for batch in batches for prediction in render(batch, self.names))
-            for position, prediction in zip(own, predictions, strict=True):
-                rows[position] = self._row(prediction)
+            if isinstance(request, Decoding):
+                batches = decode_batches(self.model, inputs, request, self.settings.batch_size)
+                found = [self._row(prediction) for batch in batches for prediction in render(batch, self.names)]
+            else:
+                found = [request(self.model, text) for text in inputs]
+            for position, row in zip(own, found, strict=True):
+                rows[position] = row
         return rows
 
     def _row(self, prediction: Prediction) -> dict[str, Any]:
@@ -95,7 +97,6 @@ class Service:
 
     def describe(self) -> dict[str, Any]:
         """The model, the decoders, and the limits of the service."""
-        settings = self.settings
         return {
             "name": self.name,
             "encoder": self.model.config.encoder,
@@ -113,21 +114,6 @@ class Service:
                 }
                 for decoder, options in self._decoders.items()
             ],
-            "limits": {
-                "max_texts": settings.max_texts,
-                "max_characters": settings.max_characters,
-                "max_body_bytes": settings.max_body_bytes,
-            },
-            "examples": list(settings.examples),
+            "limits": self.settings.model_dump(include={*Limits.model_fields}),
+            "examples": list(self.settings.examples),
         }
-
-    def explain(self, request: ExplainRequest, decoding: Decoding) -> dict[str, Any]:
-        """The prediction for one text and the reasons for it."""
-        return explain(
-            self.model,
-            request.text,
-            decoding=decoding,
-            siblings=request.siblings,
-            words=request.words,
-            node=request.node,
-        )

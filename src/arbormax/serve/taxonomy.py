@@ -6,16 +6,12 @@ import re
 import unicodedata
 from typing import Any
 
-import numpy as np
-
 from arbormax.model.predict import NodeNames
 from arbormax.taxonomy import Taxonomy
 
-_EXACT, _START, _WORD, _INSIDE = range(4)
-
 
 class TreeIndex:
-    """A taxonomy with an index of its names; a page or a search takes milliseconds on a hundred thousand nodes."""
+    """A taxonomy with its names in the form in which a search compares them."""
 
     def __init__(self, taxonomy: Taxonomy, names: NodeNames, title: str) -> None:
         self.taxonomy, self.names = taxonomy, names
@@ -26,12 +22,7 @@ class TreeIndex:
             "depth": taxonomy.depth,
             "fingerprint": taxonomy.fingerprint,
         }
-        # All names except the root's in one UTF-8 string: a match of bytes is a match of characters. UTF-8 never
-        # contains the byte 255, which separates the names.
-        folded = [_fold(name) for name in taxonomy.names[1:]]
-        self._bytes = np.frombuffer(b"".join(name + b"\xff" for name in folded), np.uint8)
-        self._byte_counts = np.bincount(self._bytes, minlength=256)
-        self._start = np.concatenate([[0], np.cumsum([len(name) + 1 for name in folded])]).astype(np.int64)
+        self._folded = [_fold(name) for name in taxonomy.names]
 
     def node(self, node: int) -> dict[str, Any]:
         """A short description of a node."""
@@ -58,56 +49,24 @@ class TreeIndex:
 
     def search(self, words: str, offset: int, limit: int) -> dict[str, Any]:
         """The nodes whose names contain all the words, best matches first."""
-        nodes = self._find(words)
-        tax = self.taxonomy
-        matches = [
-            {
-                "node": node,
-                "name": tax.names[node],
-                "label": self.names.label(node),
-                "path": list(self.names.path(node)),
-                "classes": int(tax.leaf_counts[node]),
-            }
-            for node in nodes[offset : offset + limit].tolist()
-        ]
-        return {"matches": matches, "total": len(nodes)}
+        parts = _fold(words).split()
+        nodes = range(1, len(self._folded)) if parts else ()
+        found = [node for node in nodes if all(part in self._folded[node] for part in parts)]
+        phrase, starts_word = " ".join(parts), re.compile(rf"(?<![^\W_]){re.escape(' '.join(parts))}")
 
-    def _find(self, words: str) -> np.ndarray:
-        parts = [_fold(part) for part in words.split()]
-        if not parts:
-            return np.empty(0, np.int64)
-        nodes, rank = self._rank_matches(b" ".join(parts))
-        if len(parts) > 1:  # names that contain the words separately come last
-            apart = self._rank_matches(parts[0])[0]
-            for part in dict.fromkeys(parts[1:]):
-                apart = np.intersect1d(apart, self._rank_matches(part)[0], assume_unique=True)
-            apart = np.setdiff1d(apart, nodes, assume_unique=True)
-            nodes, rank = np.concatenate([nodes, apart]), np.concatenate([rank, np.full(len(apart), _INSIDE + 1)])
-        length = self._start[nodes] - self._start[nodes - 1]
-        found: np.ndarray = nodes[np.lexsort((nodes, length, rank))]
-        return found
+        def rank(node: int) -> tuple[bool, bool, bool, bool, int]:
+            """Equal names first, then prefixes, starts of words, other positions, and words that stand apart."""
+            name = self._folded[node]
+            is_start, is_word = name.startswith(phrase), starts_word.search(name) is not None
+            return name != phrase, not is_start, not is_word, phrase not in name, len(name)
 
-    def _rank_matches(self, part: bytes) -> tuple[np.ndarray, np.ndarray]:
-        """The nodes whose names contain this part, in ascending order, and the rank of each match."""
-        rarest, *others = sorted(range(len(part)), key=lambda place: self._byte_counts[part[place]])
-        at = np.flatnonzero(self._bytes[rarest : max(0, len(self._bytes) - len(part)) + rarest] == part[rarest])
-        for place in others:
-            at = at[self._bytes[at + place] == part[place]]
-        if not len(at):
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        name = np.searchsorted(self._start, at, "right") - 1
-        starts = at == self._start[name]
-        whole = starts & (self._start[name + 1] - at == len(part) + 1)
-        word = ~_LETTER[self._bytes[at - 1]]  # index -1 is the last separator
-        rank = np.where(whole, _EXACT, np.where(starts, _START, np.where(word, _WORD, _INSIDE)))
-        first = np.flatnonzero(np.diff(name, prepend=-1))
-        return name[first] + 1, np.minimum.reduceat(rank, first)
+        found.sort(key=rank)
+        page = found[offset : offset + limit]
+        matches = [{**self.node(node), "path": list(self.names.path(node))} for node in page]
+        return {"matches": matches, "total": len(found)}
 
 
-def _fold(name: str) -> bytes:
+def _fold(name: str) -> str:
     """A name without case, accents and repeated whitespace."""
     plain = "".join(c for c in unicodedata.normalize("NFKD", name.casefold()) if not unicodedata.combining(c))
-    return " ".join(re.split(r"\s+", plain)).encode("utf-8", "surrogatepass")
-
-
-_LETTER = np.array([byte != 0xFF and (byte >= 0x80 or chr(byte).isalnum()) for byte in range(256)])
+    return " ".join(re.split(r"\s+", plain))
