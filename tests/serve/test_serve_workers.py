@@ -29,11 +29,14 @@ class Command:
         self.process = subprocess.Popen(
             [str(word) for word in words], stderr=subprocess.PIPE, text=True, env=environment
         )
-        self.line = self.process.stderr.readline()
-        self.url = self.line.split(" at ")[1].split()[0] if " at " in self.line else None
+        self.line = next((line for line in self.process.stderr if line.startswith("serving ")), "")
+
+    @property
+    def url(self):
+        return self.line.split(" at ")[1].split()[0]
 
     def __enter__(self):
-        assert self.url, self.line + self.process.stderr.read()
+        assert self.line, "the service has stopped"
         return self
 
     def __exit__(self, *_):

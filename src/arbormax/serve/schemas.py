@@ -45,7 +45,7 @@ def decoder_options() -> dict[str, dict[str, inspect.Parameter]]:
 class DecodingRequest(BaseModel):
     """The fields that select a decoder; `_with_decoders` adds one field for each option of a decoder."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
     option_names: ClassVar[tuple[str, ...]] = ()
 
     decoder: str | None = None
@@ -121,7 +121,6 @@ def _with_decoders(base: type[M], **fields: Any) -> type[M]:
     for name in names:
         accepting = {decoder: options[name] for decoder, options in decoders.items() if name in options}
         kind: Any = next(iter(accepting.values())).annotation
-        kind = Annotated[float, Field(allow_inf_nan=False)] if kind is float else kind
         description = f"option of the decoder {' and '.join(accepting)}"
         fields[name] = (kind | None, Field(None, description=description))
     model = create_model(base.__name__, __base__=base, **fields)

@@ -50,9 +50,11 @@ class TreeIndex:
     def search(self, words: str, offset: int, limit: int) -> dict[str, Any]:
         """The nodes whose names contain all the words, best matches first."""
         parts = _fold(words).split()
-        nodes = range(1, len(self._folded)) if parts else ()
-        found = [node for node in nodes if all(part in self._folded[node] for part in parts)]
-        phrase, starts_word = " ".join(parts), re.compile(rf"(?<![^\W_]){re.escape(' '.join(parts))}")
+        phrase = " ".join(parts)
+        starts_word = re.compile(rf"(?<![^\W_]){re.escape(phrase)}")
+        found = list(range(1, len(self._folded))) if parts else []
+        for part in parts:
+            found = [node for node in found if part in self._folded[node]]
 
         def rank(node: int) -> tuple[bool, bool, bool, bool, int]:
             """Equal names first, then prefixes, starts of words, other positions, and words that stand apart."""
