@@ -40,10 +40,11 @@ def tree_dot(
         '  node [shape=plaintext, style=rounded, fontname="sans-serif", fontsize=11, height=0.25, margin="0.08,0.04"];',
         '  edge [arrowhead=none, color="#818b98"];',
     ]
-    for place, mark in enumerate(marks):
+    place = {mark: at for at, mark in enumerate(marks)}
+    for mark in marks:
         shape = {"strong": ", shape=box", "muted": ", fontcolor=gray40"}.get(mark.css, "")
-        lines.append(f"  n{place} [label={_quoted(mark.name, mark.note)}{shape}];")
-    lines += [f"  n{place} -> n{child};" for place, mark in enumerate(marks) for child in mark.below]
+        lines.append(f"  n{place[mark]} [label={_quoted(mark.name, mark.note)}{shape}];")
+    lines += [f"  n{place[mark]} -> n{place[child]};" for mark in marks for child in mark.below]
     return "\n".join([*lines, "}", ""])
 
 

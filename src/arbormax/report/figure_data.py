@@ -50,15 +50,8 @@ def tree_columns(tree: Tree, max_nodes: int) -> dict[str, list[Any]]:
         else one_line(tree.tax.names[branch.node])
         for branch in branches
     ]
-    return {
-        "name": names,
-        "parent": [branch.parent for branch in branches],
-        "classes": [branch.classes for branch in branches],
-        "hidden": [branch.hidden for branch in branches],
-        "support": [branch.support for branch in branches],
-        "predicted": [branch.predicted for branch in branches],
-        "correct": [branch.correct for branch in branches],
-    }
+    keys = ("parent", "classes", "hidden", "support", "predicted", "correct")
+    return {"name": names, **{key: [getattr(branch, key) for branch in branches] for key in keys}}
 
 
 def fork_costs(run: Run) -> dict[int, tuple[int, int]]:

@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from arbormax.errors import InputError
 from arbormax.report import svg
+from arbormax.report.layout import Mark, column_starts, names, place
 
 _ROW, _GAP = 24, 10  # height of a row, and the gap between the children of different parents
 _BEND, _RUN, _PAD = 40, 84, 6  # of an edge: the curve, the straight part with the probability, the padding
-_MAX_WIDTH = 260  # of a name, in pixels
 _NOTE = "On a line: the probability given the parent. After a name: the total probability."
-
-
-@dataclass
-class _Mark:
-    """One name in the drawing."""
-
-    name: str
-    note: str
-    depth: int
-    conditional: float
-    on_path: bool
-    answered: bool = True  # whether the answer reaches this depth
-    folded: bool = False
-    y: float = 0.0
-    below: list[_Mark] = field(default_factory=list)
-
-    @property
-    def width(self) -> float:
-        name = svg.shorten(self.name, svg.SIZE, _MAX_WIDTH, bold=self.on_path)
-        return svg.text_width(name, bold=self.on_path) + (svg.text_width(self.note, svg.SMALL) + 5 if self.note else 0)
 
 
 def prediction_svg(explanation: Mapping[str, Any], title: str = "") -> str:
@@ -47,18 +26,18 @@ def prediction_svg(explanation: Mapping[str, Any], title: str = "") -> str:
         raise InputError(
             f"expected an explanation of arbormax.model.explain: {error!r}", argument="explanation"
         ) from error
-    columns = _columns(marks)
+    columns = column_starts(marks, _BEND + _RUN + 3 * _PAD)
     width = max(
         svg.text_width(_NOTE, svg.SMALL) + 2 * svg.MARGIN,
         max(columns[mark.depth] + mark.width for mark in marks) + svg.MARGIN,
     )
     parts, top = svg.heading(title, width)
-    bottom = _place(marks[0], top)
+    bottom = place(marks[0], top, _ROW, _GAP)
     edges = [(mark, child) for mark in marks for child in mark.below]
-    edges.sort(key=lambda edge: edge[1].on_path)  # the path is drawn on top
+    edges.sort(key=lambda edge: edge[1].css == "strong")  # the path is drawn on top
     parts += [_edge(parent, child, columns) for parent, child in edges]
-    parts += [_probability(child, columns) for _, child in edges if not child.folded]
-    parts += [svg.text(columns[m.depth], m.y + 4, m.name, _css(m), note=m.note, limit=_MAX_WIDTH) for m in marks]
+    parts += [_probability(child, columns) for _, child in edges if child.css != "muted"]
+    parts += names(marks, columns)
     parts.append(svg.text(svg.MARGIN, bottom + 20, _NOTE, "muted small", size=svg.SMALL))
     return svg.document(width, bottom + 20 + svg.MARGIN, label, parts)
 
@@ -76,20 +55,20 @@ def percent(probability: float) -> str:
     return "> 99.9 %" if probability >= 0.9995 else f"{100 * probability:.1f} %"
 
 
-def _marks(explanation: Mapping[str, Any]) -> list[_Mark]:
+def _marks(explanation: Mapping[str, Any]) -> list[Mark]:
     """The marks of the drawing, parents before their children."""
     stopped, answer = int(explanation["stopped_at"]), explanation["node"]
-    by_node: dict[int, _Mark] = {}
-    marks: list[_Mark] = []
+    by_node: dict[int, Mark] = {}
+    marks: list[Mark] = []
     for node in explanation["nodes"]:
         depth, probability = int(node["depth"]), float(node["probability"])
         notes = [percent(probability)] * (depth > 1) + ["the answer"] * (node["node"] == answer)
-        mark = _Mark(
+        mark = Mark(
             name=svg.clean(str(node["name"])) or "(unnamed)",
             note=" · ".join(notes),
             depth=depth,
             conditional=float(node["conditional"]),
-            on_path=bool(node["on_path"]),
+            css="strong" if node["on_path"] else "leaf",
             answered=depth <= stopped,
         )
         if node["parent"] is not None:
@@ -100,67 +79,33 @@ def _marks(explanation: Mapping[str, Any]) -> list[_Mark]:
         mark = by_node[node["node"]]
         if mark.below and node["hidden"]:
             label = f"… {node['hidden']:,} more ({percent(float(node['hidden_probability']))})"
-            marks.append(_Mark(label, "", mark.depth + 1, 0.0, False, folded=True))
+            marks.append(Mark(label, "", "muted", mark.depth + 1))
             mark.below.append(marks[-1])
     if not marks:
         raise IndexError("no nodes")
     return marks
 
 
-def _columns(marks: list[_Mark]) -> list[float]:
-    """The x of the names of each level; only nodes with children push the next column to the right."""
-    columns = [float(svg.MARGIN)]
-    for depth in range(max(mark.depth for mark in marks)):
-        widest = max((mark.width for mark in marks if mark.below and mark.depth == depth), default=0.0)
-        columns.append(columns[-1] + widest + _BEND + _RUN + 3 * _PAD)
-    return columns
-
-
-def _place(root: _Mark, top: float) -> float:
-    """Set the y of every mark, parents in the middle of their children; returns the lower end."""
-    order, stack = [], [root]
-    while stack:
-        order.append(stack.pop())
-        stack.extend(reversed(order[-1].below))
-    parent = {id(child): id(mark) for mark in order for child in mark.below}
-    bottom, before = top, None
-    for mark in order:
-        if not mark.below:
-            bottom += _GAP if before not in (None, parent.get(id(mark))) else 0
-            mark.y = bottom + _ROW / 2
-            bottom += _ROW
-            before = parent.get(id(mark))
-    for mark in reversed(order):
-        if mark.below:
-            mark.y = (mark.below[0].y + mark.below[-1].y) / 2
-    return bottom
-
-
-def _edge(parent: _Mark, child: _Mark, columns: list[float]) -> str:
+def _edge(parent: Mark, child: Mark, columns: list[float]) -> str:
     """The line to a child; its width shows the probability given the parent."""
     start = columns[parent.depth] + parent.width + _PAD
     straight, end = columns[child.depth] - _RUN - 2 * _PAD, columns[child.depth] - _PAD
     high, low, bend = svg.num(parent.y), svg.num(child.y), svg.num(straight - _BEND / 2)
     path = f"M{svg.num(start)} {high}H{svg.num(straight - _BEND)}C{bend} {high} {bend} {low} {svg.num(straight)} {low}"
-    style = "line c0" if child.on_path else "rule"
-    dashes = ' stroke-dasharray="6 4"' if child.on_path and not child.answered else ""
+    on_path = child.css == "strong"
+    style = "line c0" if on_path else "rule"
+    dashes = ' stroke-dasharray="6 4"' if on_path and not child.answered else ""
     thick = svg.num(1 + 4 * child.conditional)
     return f'<path class="{style}" style="stroke-width:{thick}px"{dashes} d="{path}H{svg.num(end)}"/>'
 
 
-def _probability(child: _Mark, columns: list[float]) -> str:
+def _probability(child: Mark, columns: list[float]) -> str:
     """The probability on the straight part of a line, with the colour of the background behind it."""
-    label = percent(child.conditional)
+    label, on_path = percent(child.conditional), child.css == "strong"
     middle = columns[child.depth] - _PAD - (_RUN + _PAD) / 2
-    wide = svg.text_width(label, svg.SMALL, bold=child.on_path)
+    wide = svg.text_width(label, svg.SMALL, bold=on_path)
     paper = f'<rect class="paper" x="{svg.num(middle - wide / 2 - 2)}" y="{svg.num(child.y - 8)}"'
-    css = "small middle" + ("" if child.on_path else " muted")
+    css = "small middle" + ("" if on_path else " muted")
     return f'{paper} width="{svg.num(wide + 4)}" height="16"/>' + svg.text(
         middle, child.y + 4, label, css, size=svg.SMALL
     )
-
-
-def _css(mark: _Mark) -> str:
-    if mark.folded:
-        return "muted"
-    return "strong" if mark.on_path else "leaf"

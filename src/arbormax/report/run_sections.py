@@ -64,12 +64,11 @@ def _confusion(run: Run, place: int) -> str:
     rows = []
     for true, taken, number in run.forks[:_FORKS].tolist():
         meet = int(tax.lca(true, taken))
-        siblings = bool(tax.is_leaf[true] and tax.is_leaf[taken])
         rows.append(
             [
                 f'{text(tax.names[true], 80)} <span class="to">predicted as</span> {text(tax.names[taken], 80)}',
                 text(tree.label(meet), 90),
-                "siblings" if siblings else "branches",
+                "siblings" if tax.is_leaf[true] and tax.is_leaf[taken] else "branches",
                 f"{number:,}",
                 share(number, int(tree.support[true])),
                 f"{number * int(tax.height[meet]):,}",
@@ -282,19 +281,15 @@ def _learning(run: Run, place: int) -> str:
 
 
 def _origin(run: Run, _: int) -> str:
-    command = run.training.get("command") or run.origin.get("command")
-    commands = ""
-    if command:
-        commands = (
-            '<p>Command of the training:</p><div class="command" tabindex="0" role="region" aria-label="Command">'
-            f"<code>{text(command, 4000)}</code></div>"
-        )
-    measured = run.origin.get("command")
-    if measured and measured != command:
-        commands += (
-            '<p>Command of the evaluation:</p><div class="command" tabindex="0" role="region" '
-            f'aria-label="Evaluation command"><code>{text(measured, 4000)}</code></div>'
-        )
+    commands = {"training": run.training.get("command") or run.origin.get("command")}
+    if run.origin.get("command") != commands["training"]:
+        commands["evaluation"] = run.origin.get("command")
+    shown = "".join(
+        f'<p>Command of the {step}:</p><div class="command" tabindex="0" role="region" aria-label="Command of the '
+        f'{step}"><code>{text(command, 4000)}</code></div>'
+        for step, command in commands.items()
+        if command
+    )
     facts: list[list[str]] = []
     for name in ("name", "source", "licence"):
         if run.data.get(name):
@@ -313,7 +308,7 @@ def _origin(run: Run, _: int) -> str:
         if setting is not None
     ]
     return (
-        commands
+        shown
         + '<div class="two">'
         + table("Data, training and versions", ["Property", "Value"], facts, "facts")
         + (table("Settings", ["Setting", "Value"], settings, "facts") if settings else "")

@@ -3,33 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from arbormax.errors import OptionError
 from arbormax.report import svg
+from arbormax.report.layout import Mark
 from arbormax.taxonomy import Taxonomy
-
-MAX_WIDTH = 260  # of a name, in pixels
-
-
-@dataclass
-class Mark:
-    """One name in the drawing."""
-
-    name: str
-    note: str
-    css: str
-    depth: int
-    y: float = 0.0
-    below: list[int] = field(default_factory=list)
-
-    @property
-    def width(self) -> float:
-        bold = "strong" in self.css
-        name = svg.shorten(self.name, svg.SIZE, MAX_WIDTH, bold=bold)
-        return svg.text_width(name, bold=bold) + (svg.text_width(self.note, svg.SMALL) + 5 if self.note else 0)
 
 
 def tree_lines(tax: Taxonomy, max_leaves: int, depth: int | None = None, max_children: int | None = None) -> list[Mark]:
@@ -97,26 +77,24 @@ def _share(wants: np.ndarray, rows: int) -> list[int]:
 
 def _marks(tax: Taxonomy, opened: dict[int, int]) -> list[Mark]:
     marks: list[Mark] = []
-    stack: list[tuple[int, int, int]] = [(0, -1, 0)]  # node, position of its parent, and number of folded leaves
+    stack: list[tuple[int, Mark | None, int]] = [(0, None, 0)]  # node, mark of its parent, number of folded leaves
     while stack:
         node, above, folded = stack.pop()
-        if above >= 0:
-            marks[above].below.append(len(marks))
-        depth = marks[above].depth + 1 if above >= 0 else 0
-        if folded:
-            marks.append(Mark(f"… and {folded:,} more", "", "muted", depth))
-            continue
-        name = svg.clean(tax.names[node]) or "(unnamed)"
-        if tax.is_leaf[node]:
-            marks.append(Mark(name, "", "leaf", depth))
-            continue
         leaves = int(tax.leaf_counts[node])
-        note = count_leaves(leaves) if node == 0 else f"{leaves:,}"
-        marks.append(Mark(name, note if node in opened else f"{note} …", "strong", depth))
-        if node in opened:
+        name, note, css = svg.clean(tax.names[node]) or "(unnamed)", "", "leaf"
+        if folded:
+            name, css = f"… and {folded:,} more", "muted"
+        elif not tax.is_leaf[node]:
+            note, css = count_leaves(leaves) if node == 0 else f"{leaves:,}", "strong"
+            note += "" if node in opened else " …"
+        mark = Mark(name, note, css, above.depth + 1 if above else 0)
+        marks.append(mark)
+        if above:
+            above.below.append(mark)
+        if node in opened and not folded:
             first, stop = int(tax.child_start[node]), int(tax.child_start[node + 1])
             last = first + opened[node]
             if last < stop:
-                stack.append((last, len(marks) - 1, int(tax.leaf_counts[last:stop].sum())))
-            stack.extend((child, len(marks) - 1, 0) for child in range(last - 1, first - 1, -1))
+                stack.append((last, mark, int(tax.leaf_counts[last:stop].sum())))
+            stack.extend((child, mark, 0) for child in range(last - 1, first - 1, -1))
     return marks
