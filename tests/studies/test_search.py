@@ -272,7 +272,7 @@ def test_a_search_without_a_complete_trial_is_an_error():
         ({"config": TINY.model_copy(update={"encoder_options": {"dimm": 3}})}, "did you mean 'dim'"),
         ({"space": SearchSpace(encoders=())}, "at least one encoder and one head"),
         ({"storage": "sqlite:////no/such/folder/study.db"}, "storage: cannot open"),
-        ({"storage": "/tmp"}, "is a folder; expected a file"),
+        ({"storage": "/tmp"}, "storage: cannot open"),
     ],
 )
 def test_invalid_arguments_are_an_error_before_the_first_trial(change, message, monkeypatch):
@@ -284,7 +284,7 @@ def test_invalid_arguments_are_an_error_before_the_first_trial(change, message, 
 def test_the_folder_of_the_storage_must_exist(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for storage in ("studies/study.db", tmp_path / "studies" / "study.db"):
-        with pytest.raises(OptionError, match=r"storage: the folder .*studies does not exist"):
+        with pytest.raises(OptionError, match="storage: cannot open"):
             search(TINY, TAX, toy(), space=SMALL, storage=storage)
     assert not list(tmp_path.iterdir())
 

@@ -11,15 +11,16 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Checkpoint, EarlyStopping
+from pytorch_lightning.callbacks import Checkpoint, EarlyStopping, Timer
 from torch import Tensor
 
 from arbormax.training.errors import TrainingInterrupted
 from arbormax.training.random_state import gather_from_ranks, get_random_states, set_random_states
 
 MONITOR = "valid/macro_f1"
-BEST_SCORE, BEST_EPOCH, SECONDS, EPOCHS = "run/best_score", "run/best_epoch", "run/seconds", "run/epochs"
-CURVE, CURVE_COLUMNS = "run/curve", ("loss", "macro_f1", "accuracy", "hf")
+SECONDS, EPOCHS, CURVE = "run/seconds", "run/epochs", "run/curve"
+CURVE_COLUMNS = ("loss", "macro_f1", "accuracy", "hf")
+EVERY_SECONDS = 60.0  # between two checkpoints
 
 
 class ResumableEarlyStopping(EarlyStopping):
@@ -40,79 +41,53 @@ class BestWeights(pl.Callback):
     processes, only these reach the caller.
     """
 
-    def __init__(self) -> None:
-        self.score, self.epoch = -1.0, -1
+    def __init__(self, timer: Timer) -> None:
+        self.timer = timer
         self.weights: dict[str, Tensor] = {}
         self.curve: list[list[float]] = []
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self.curve.append([float(trainer.callback_metrics[f"valid/{name}"]) for name in CURVE_COLUMNS])
-        score = float(trainer.callback_metrics[MONITOR])
-        if score > self.score:
-            self.score, self.epoch = score, trainer.current_epoch
+        if best_epoch(self.curve) == len(self.curve):
             self.weights = {name: value.detach().cpu().clone() for name, value in module.state_dict().items()}
 
     def on_fit_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        trainer.callback_metrics[SECONDS] = torch.tensor(self.timer.time_elapsed(), dtype=torch.float64)
+        trainer.callback_metrics[EPOCHS] = torch.tensor(trainer.current_epoch)
+        trainer.callback_metrics[CURVE] = torch.tensor(self.curve, dtype=torch.float64)
         if self.weights:
             module.load_state_dict(self.weights)
             self.weights = {}
-            trainer.callback_metrics[BEST_SCORE] = torch.tensor(self.score, dtype=torch.float64)
-            trainer.callback_metrics[BEST_EPOCH] = torch.tensor(self.epoch)
-            trainer.callback_metrics[CURVE] = torch.tensor(self.curve, dtype=torch.float64)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"score": self.score, "epoch": self.epoch, "weights": self.weights, "curve": self.curve}
+        return {"weights": self.weights, "curve": self.curve}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.score, self.epoch, self.weights = state["score"], state["epoch"], state["weights"]
-        self.curve = state["curve"]
+        self.weights, self.curve = state["weights"], state["curve"]
 
 
-class TrainingTime(pl.Callback):
-    """The seconds and epochs of training, summed over all resumed parts."""
-
-    def __init__(self) -> None:
-        self._earlier = 0.0
-        self._start: float | None = None  # None while not training
-
-    @property
-    def seconds(self) -> float:
-        return self._earlier + (0.0 if self._start is None else time.monotonic() - self._start)
-
-    def on_train_start(self, *_: Any) -> None:
-        self._start = time.monotonic()
-
-    def on_train_end(self, *_: Any) -> None:
-        self._earlier, self._start = self.seconds, None
-
-    def on_fit_end(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
-        trainer.callback_metrics[SECONDS] = torch.tensor(self.seconds, dtype=torch.float64)
-        trainer.callback_metrics[EPOCHS] = torch.tensor(trainer.current_epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"seconds": self.seconds}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._earlier = state["seconds"]
+def best_epoch(curve: list[list[float]]) -> int:
+    """The first epoch with the highest macro-F1, counted from 1."""
+    scores = [row[CURVE_COLUMNS.index("macro_f1")] for row in curve]
+    return 1 + scores.index(max(scores))
 
 
 class ResumableCheckpoint(Checkpoint):
     """Saves the whole state of a run, so that a resumed run ends with the weights of one that was never interrupted.
 
-    It saves between two steps or two epochs: after every `every_steps` steps if given, else after `every_seconds`
-    seconds, on SIGINT and SIGTERM, and at the end. Lightning calls a `Checkpoint` after all other callbacks, so that
-    their state is included.
+    It saves between two steps or two epochs: after every `every_steps` steps if given, else once a minute, on SIGINT
+    and SIGTERM, and at the end. Lightning calls a `Checkpoint` after all other callbacks, so that their state is
+    included.
     """
 
-    def __init__(self, path: Path, every_seconds: float = 60.0, every_steps: int | None = None) -> None:
-        self.path, self.every_seconds, self.every_steps = path, every_seconds, every_steps
+    def __init__(self, path: Path, every_steps: int | None = None) -> None:
+        self.path, self.every_steps = path, every_steps
         self._last_save = time.monotonic()
         self._random_states: list[dict[str, Any]] = []
         self._is_interrupted = False
         self._former_handlers: dict[int, Any] = {}
 
     def setup(self, *_: Any, **__: Any) -> None:
-        self._last_save = time.monotonic()
         if threading.current_thread() is threading.main_thread():
             signals = (signal.SIGINT, signal.SIGTERM)
             self._former_handlers = {number: signal.signal(number, self._interrupt) for number in signals}
@@ -140,29 +115,22 @@ class ResumableCheckpoint(Checkpoint):
         self._random_states = state["states"]
 
     def _save_if_due(self, trainer: pl.Trainer, is_last: bool = False) -> None:
-        interrupted = self._any_rank_interrupted(trainer)
-        is_due = trainer.global_step % self.every_steps == 0 if self.every_steps else self._is_time(trainer)
-        if interrupted or is_due or is_last:
-            self._save(trainer)
-        if interrupted:
-            raise TrainingInterrupted(str(self.path.parent.parent))
-
-    def _save(self, trainer: pl.Trainer) -> None:
+        # All processes save together: one decides about the time, and any of them may have received a signal.
+        interrupted = trainer.strategy.reduce_boolean_decision(self._is_interrupted, all=False)
+        if self.every_steps:
+            is_due = trainer.global_step % self.every_steps == 0
+        else:
+            is_due = trainer.strategy.broadcast(time.monotonic() - self._last_save >= EVERY_SECONDS)
+        if not (interrupted or is_due or is_last):
+            return
         # Lightning copies from the machine's temporary folder, which an interruption could cut short.
         temporary = self.path.with_suffix(".tmp")
         trainer.save_checkpoint(temporary)
         if trainer.is_global_zero:
             os.replace(temporary, self.path)
         self._last_save = time.monotonic()
-
-    def _is_time(self, trainer: pl.Trainer) -> bool:
-        is_time = time.monotonic() - self._last_save >= self.every_seconds
-        return is_time if trainer.world_size == 1 else trainer.strategy.broadcast(is_time)
-
-    def _any_rank_interrupted(self, trainer: pl.Trainer) -> bool:
-        if trainer.world_size == 1:
-            return self._is_interrupted
-        return trainer.strategy.reduce_boolean_decision(self._is_interrupted, all=False)
+        if interrupted:
+            raise TrainingInterrupted(str(self.path.parent.parent))
 
     def _interrupt(self, *_: Any) -> None:
         self._is_interrupted = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 
@@ -13,7 +12,6 @@ from arbormax.data.examples import Examples
 from arbormax.errors import InputError
 from arbormax.functional.checks import TargetKind
 from arbormax.model.network import Model
-from arbormax.taxonomy import Taxonomy
 
 _VALIDATION_BATCH = 256  # a larger batch is faster without gradients
 
@@ -24,8 +22,9 @@ class EncodedExamples(pl.LightningDataModule):
     def __init__(self, model: Model, kind: TargetKind, train: Examples, valid: Examples | None) -> None:
         super().__init__()
         self.encoder, self.config = model.encoder, model.config
+        class_of = model.taxonomy.class_of
         self.parts = {
-            name: (self.encoder.encode(part.inputs), _targets(part.nodes, model.taxonomy, kind))
+            name: (self.encoder.encode(part.inputs), class_of[part.nodes] if kind == "class" else part.nodes)
             for name, part in (("train", train), ("valid", valid))
             if part is not None
         }
@@ -56,8 +55,3 @@ class EncodedExamples(pl.LightningDataModule):
             size = min(max(size, _VALIDATION_BATCH), len(rows) // ranks)
             options |= {"rank": rank, "ranks": ranks}
         return Batches(rows, targets, self.encoder.collate, size, shuffle=shuffle, **options)
-
-
-def _targets(nodes: np.ndarray, taxonomy: Taxonomy, kind: TargetKind) -> np.ndarray:
-    """(n,) class ids or node ids, as the loss takes them."""
-    return taxonomy.class_of[nodes] if kind == "class" else nodes

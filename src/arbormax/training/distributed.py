@@ -24,7 +24,8 @@ from arbormax.training.errors import WorkerLostError
 from arbormax.training.hardware import Hardware
 from arbormax.training.messages import silence_lightning
 
-_LOST_CONNECTION = (  # parts of the messages of a process whose peer has ended
+_LOST_CONNECTION = (  # parts of the errors that the end of another process causes
+    "ProcessExitedException",
     "gloo/transport",
     "Connection closed by peer",
     "Connection reset by peer",
@@ -114,19 +115,14 @@ def is_first_process() -> bool:
     return rank == 0 and int(node) == 0
 
 
-def leave_process_group() -> None:
-    """Leave the group, so that later measures of this process are not summed over the others."""
-    if distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()
-
-
 @contextmanager
 def report_lost_workers(checkpoint: Path | None, ranks: int) -> Iterator[None]:
     """Raise `WorkerLostError` for the errors that the end of another process causes."""
     try:
         yield
     except (ProcessExitedException, ProcessRaisedException, RuntimeError) as error:
-        if ranks == 1 or not (isinstance(error, ProcessExitedException) or _is_lost_connection(error)):
+        text = f"{type(error).__name__}: {error}"
+        if ranks == 1 or not any(part in text for part in _LOST_CONNECTION):
             raise
         how = f" ({error})" if isinstance(error, ProcessExitedException) else ""
         is_resumable = checkpoint is not None and checkpoint.exists()
@@ -134,11 +130,3 @@ def report_lost_workers(checkpoint: Path | None, ranks: int) -> Iterator[None]:
         raise WorkerLostError(
             f"one of {ranks} processes ended unexpectedly, and the others stopped{how}; {saved}", is_resumable
         ) from error
-
-
-def _is_lost_connection(error: BaseException) -> bool:
-    if isinstance(error, (distributed.DistBackendError, distributed.DistNetworkError)):
-        return True
-    if not isinstance(error, (RuntimeError, ProcessRaisedException)):
-        return False
-    return any(part in str(error) for part in _LOST_CONNECTION)

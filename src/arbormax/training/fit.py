@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytorch_lightning as pl
-import torch
-from pytorch_lightning.callbacks import RichProgressBar
+from pytorch_lightning.callbacks import RichProgressBar, Timer
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.multiprocessing.spawn import ProcessRaisedException
 
 from arbormax.data.examples import Examples
@@ -25,8 +24,6 @@ from arbormax.model.run import Run
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.callbacks import (
-    BEST_EPOCH,
-    BEST_SCORE,
     CURVE,
     CURVE_COLUMNS,
     EPOCHS,
@@ -34,16 +31,11 @@ from arbormax.training.callbacks import (
     BestWeights,
     ResumableCheckpoint,
     ResumableEarlyStopping,
-    TrainingTime,
+    best_epoch,
 )
 from arbormax.training.class_weights import class_counts, class_weights
 from arbormax.training.datamodule import EncodedExamples
-from arbormax.training.distributed import (
-    is_first_process,
-    leave_process_group,
-    make_strategy,
-    report_lost_workers,
-)
+from arbormax.training.distributed import is_first_process, make_strategy, report_lost_workers
 from arbormax.training.errors import TrainingError, TrainingInterrupted
 from arbormax.training.hardware import ONE_DEVICE, Hardware
 from arbormax.training.messages import quiet_lightning
@@ -80,11 +72,15 @@ def fit(
     assert config.batch_size is not None
     step_size = config.batch_size * hardware.ranks
     is_first = not hardware.several or is_first_process()
-    identity = _identity(config, step_size, taxonomy, train, valid) if folder is not None else {}
+    checkpoint = None if folder is None else Path(folder) / "checkpoints" / "last.ckpt"
+    all_train, given_valid = train, valid
     if valid is None:
         train, valid = hold_out(train, config.validation, config.seed)
-    checkpoint = None if folder is None else Path(folder) / "checkpoints" / "last.ckpt"
     if checkpoint is not None:
+        # A run can be resumed on other devices if all of them together have the same examples in a step.
+        joint = config.model_copy(update={"batch_size": step_size})
+        digest = None if given_valid is None else given_valid.digest()
+        identity = run_identity(joint, taxonomy, all_train, validation_examples=digest)
         open_run(checkpoint, identity, resume, write=is_first)
     model = Model.new(train.inputs, taxonomy, config)
     labels = train.nodes if valid is None else np.concatenate([train.nodes, valid.nodes])
@@ -120,7 +116,8 @@ def fit(
         try:
             with _translate_interrupts(folder, is_spawned), report_lost_workers(checkpoint, hardware.ranks):
                 trainer.fit(module, datamodule=data, ckpt_path=resumed, weights_only=True)
-                leave_process_group()
+                if distributed.is_available() and distributed.is_initialized():
+                    distributed.destroy_process_group()  # else later measures would be summed over all processes
             device, metrics = trainer.strategy.root_device, dict(trainer.callback_metrics)
         finally:
             _release(trainer, module, data)
@@ -142,22 +139,13 @@ def check_examples(examples: Examples, taxonomy: Taxonomy, purpose: str) -> None
         raise InputError(f"every example to {purpose} on has the root as its label; expected nodes below the root")
 
 
-def _identity(
-    config: TrainConfig, step_size: int, taxonomy: Taxonomy, train: Examples, valid: Examples | None
-) -> dict[str, object]:
-    # A run can be resumed on other devices if all of them together have the same examples in a step.
-    joint = config.model_copy(update={"batch_size": step_size})
-    return run_identity(joint, taxonomy, train, validation_examples=None if valid is None else valid.digest())
-
-
 def _callbacks(
     config: TrainConfig, has_validation: bool, checkpoint: Path | None, every_steps: int | None, progress: bool
 ) -> list[pl.Callback]:
-    callbacks: list[pl.Callback] = [TrainingTime()]
+    timer = Timer()
+    callbacks: list[pl.Callback] = [timer, BestWeights(timer)]
     if has_validation and config.patience is not None:
         callbacks.append(ResumableEarlyStopping(config.patience))
-    if has_validation:
-        callbacks.append(BestWeights())
     if checkpoint is not None:
         callbacks.append(ResumableCheckpoint(checkpoint, every_steps=every_steps))
     if progress:
@@ -177,17 +165,11 @@ def _release(trainer: pl.Trainer, module: TrainingModule, data: EncodedExamples)
 
 
 def _run(model: Model, metrics: dict[str, Tensor]) -> Run:
-    curve = metrics.pop(CURVE, torch.zeros(0, 0)).tolist()
-    values = {name: value.item() for name, value in metrics.items()}
-    epochs = int(values[EPOCHS])
-    return Run(
-        model,
-        epochs=epochs,
-        best_epoch=int(values[BEST_EPOCH]) + 1 if BEST_EPOCH in values else epochs,
-        valid_macro_f1=values.get(BEST_SCORE),
-        curve=tuple(dict(zip(CURVE_COLUMNS, row, strict=True)) for row in curve),
-        seconds=values[SECONDS],
-    )
+    epochs, rows = int(metrics[EPOCHS]), metrics[CURVE].tolist()
+    curve = tuple(dict(zip(CURVE_COLUMNS, row, strict=True)) for row in rows)
+    best = best_epoch(rows) if rows else epochs
+    score = curve[best - 1]["macro_f1"] if curve else None
+    return Run(model, epochs, best, valid_macro_f1=score, seconds=float(metrics[SECONDS]), curve=curve)
 
 
 @contextmanager

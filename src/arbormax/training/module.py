@@ -39,7 +39,9 @@ class TrainingModule(pl.LightningModule):
         self.sparse_encoder = [name for name, parameter in self.named_parameters() if id(parameter) in sparse]
         head = [name for name, _ in self.named_parameters() if name.startswith("model.head.")]
         self.row_sparse = self.sparse_encoder + (head if self.config.sparse_head else [])
-        self.loss_options = loss_options(model)
+        self.loss_options = self.config.loss_options
+        if (alpha := self.loss_options.pop("hxe_alpha", None)) is not None:
+            self.loss_options["node_weights"] = hxe_weights(model.taxonomy, alpha)
         self.leaves = torch.tensor(model.taxonomy.leaves)
         self.node_metrics = NodeMetrics(model.taxonomy)
         self.valid_loss = MeanMetric(nan_strategy="disable")
@@ -158,11 +160,3 @@ class TrainingModule(pl.LightningModule):
         if step < rising:
             return (step + 1) / (rising + 1)
         return 1.0 if self.config.schedule == "constant" else max(0.0, (total - step) / max(total - rising, 1))
-
-
-def loss_options(model: Model) -> dict[str, Any]:
-    """The keyword arguments of `head.loss` that the settings of the model select."""
-    options = model.config.loss_options
-    if (alpha := options.pop("hxe_alpha", None)) is not None:
-        options["node_weights"] = hxe_weights(model.taxonomy, alpha)
-    return options
