@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from arbormax.data.datasets.paper import SOURCES
 from arbormax.errors import InputError, OptionError, did_you_mean
@@ -101,6 +101,16 @@ class Study(BaseModel):
     arms: tuple[Arm, ...]
     rows: int | None = Field(None, ge=1)  # number of training texts to use; None: all
     about: str = ""
+
+    @field_validator("arms", mode="before")
+    @classmethod
+    def _check_arms(cls, arms: Any) -> Any:
+        if not isinstance(arms, list):
+            return arms
+        return [
+            validate(Arm, arm, f"arm {number}", str(number)) if isinstance(arm, dict) else arm
+            for number, arm in enumerate(arms)
+        ]
 
     @model_validator(mode="after")
     def _check(self) -> Self:

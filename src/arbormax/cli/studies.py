@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from arbormax._files import to_plain, write_file
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import is_dataset, read_labelled
@@ -55,6 +54,7 @@ def crossval(
     config, hardware = model.config(), machine.hardware()
     texts = read_labelled(data, table, labels, taxonomy)
     from arbormax.studies.crossval import crossval as run
+    from arbormax.studies.result_folder import write_results
 
     with output.stage_progress("cross-validation") as progress, errors.resume_hint(out, errors.command_line(ctx)):
         result = run(
@@ -68,7 +68,7 @@ def crossval(
             epochs_from=epochs_from,  # type: ignore[arg-type]  # checked there
         )
     if out is not None:
-        _write_results(out, to_plain(result.to_dict()))
+        write_results(out, result.to_dict())
     if json:
         output.print_json(result.to_dict())
         return
@@ -135,6 +135,7 @@ def compare(
     texts = read_labelled(data, table, labels, taxonomy, test=test)
     from arbormax.studies.compare import compare as run
     from arbormax.studies.record import comparison
+    from arbormax.studies.result_folder import write_results
 
     tested = texts.test if on_test or test is not None else None
     with output.stage_progress("comparison") as progress, errors.resume_hint(out, errors.command_line(ctx)):
@@ -156,7 +157,7 @@ def compare(
     if out is not None:
         command = errors.command_line(ctx)
         measured_on = texts.train if tested is None else tested
-        _write_results(
+        write_results(
             out,
             comparison(result, measured_on, texts.taxonomy, data=texts.origin, command=command, texts=not no_texts),
         )
@@ -175,12 +176,6 @@ def compare(
         output.print_result(difference.sentence)
     if out is not None:
         output.print_status(f"written: {out}")
-
-
-def _write_results(folder: Path, results: dict[str, Any]) -> None:
-    from arbormax.model.folder import format_metrics
-
-    write_file(folder / "results.json", format_metrics(results))
 
 
 def _split(text: str) -> list[str]:

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -54,16 +54,8 @@ class LossOption:
     siblings: bool = False
 
 
-HeadName = Annotated[
-    str,
-    AfterValidator(HEADS.check),
-    Field(json_schema_extra=lambda schema: schema.update(enum=list(HEADS.names))),
-]
-EncoderName = Annotated[
-    str,
-    AfterValidator(ENCODERS.check),
-    Field(json_schema_extra=lambda schema: schema.update(enum=list(ENCODERS.names))),
-]
+HeadName = Annotated[str, AfterValidator(HEADS.check)]
+EncoderName = Annotated[str, AfterValidator(ENCODERS.check)]
 
 
 class TrainConfig(BaseModel):
@@ -212,29 +204,20 @@ def validate(kind: type[M], values: Mapping[str, Any], owner: str = "training", 
 
 
 def _to_option_error(problem: ErrorDetails, kind: type[BaseModel], owner: str, argument: str) -> OptionError:
-    name, model = ".".join(map(str, problem["loc"])), _innermost_model(kind, problem["loc"])
+    name = ".".join(map(str, problem["loc"]))
     place = ".".join(filter(None, (argument, name)))
     raised = problem.get("ctx", {}).get("error")
     if problem["type"] == "extra_forbidden":
-        known = sorted(model.model_fields)
-        hint = did_you_mean(str(problem["loc"][-1]), known) or f" (available: {', '.join(known)})"
+        known = sorted(kind.model_fields)
+        hint = did_you_mean(name, known) or f" (available: {', '.join(known)})"
         return OptionError(f"{owner} has no option {name!r}{hint}")
     if problem["type"] == "missing":
-        about = model.model_fields[str(problem["loc"][-1])].description
+        about = kind.model_fields[name].description
         return OptionError(f"{owner} needs the option {name!r}" + (f": {about}" if about else ""))
     if isinstance(raised, ArbormaxError):
         inner = raised.argument if raised.argument != name else None
         place = ".".join(filter(None, (place, inner)))
         return OptionError(raised.message or str(raised), argument=place, fix=raised.fix)
-    if problem["type"] == "value_error" and isinstance(problem["input"], Mapping):  # of a whole model
+    if problem["type"] == "value_error":
         return OptionError(str(raised), argument=place)
     return OptionError(f"{problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}", argument=place)
-
-
-def _innermost_model(kind: type[BaseModel], place: Sequence[str | int]) -> type[BaseModel]:
-    """The model that contains the field at a place, of models nested in each other."""
-    for part in place[:-1]:
-        field = kind.model_fields.get(str(part))
-        inner = get_args(field.annotation) if field else ()
-        kind = next((one for one in inner if isinstance(one, type) and issubclass(one, BaseModel)), kind)
-    return kind

@@ -6,13 +6,14 @@ n evaluated examples, S seeds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from arbormax._files import to_plain
 from arbormax.data.examples import Examples
 from arbormax.errors import OptionError
 from arbormax.heads import HEADS
@@ -71,8 +72,7 @@ class Difference:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, the verdict and the sentence, ready for JSON."""
-        names = ("head", "baseline", "measure", "mean", "low", "high", "level", "verdict", "sentence")
-        return {name: getattr(self, name) for name in names}
+        return {**asdict(self), "verdict": self.verdict, "sentence": self.sentence}
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,15 +97,15 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields except the predictions, ready for JSON."""
-        return {
-            "config": self.config.model_dump(mode="json", exclude={"head", "seed"}),
-            "heads": list(self.heads),
-            "seeds": list(self.seeds),
-            "measured_on": self.measured_on,
-            "records": [dict(record) for record in self.records],
-            "table": self.table(),
-            "differences": [difference.to_dict() for difference in self.differences],
-        }
+        plain: dict[str, Any] = to_plain(
+            {
+                **{name: value for name, value in vars(self).items() if name != "predicted"},
+                "config": self.config.model_dump(mode="json", exclude={"head", "seed"}),
+                "table": self.table(),
+                "differences": [difference.to_dict() for difference in self.differences],
+            }
+        )
+        return plain
 
 
 def compare(
@@ -132,7 +132,8 @@ def compare(
     With `folder`, finished trainings are saved there; a restarted call, also with more seeds or heads, runs only the
     missing ones.
     """
-    heads = _all_heads() if heads is None else heads
+    if heads is None:  # with the usual baseline first
+        heads = sorted(HEADS.names, key=lambda name: name != "flat")
     settings = _settings(config, heads, seeds, len(examples))
     check_examples(examples, taxonomy, "train")
     check_options(compared_measures(), resamples, level)
@@ -149,27 +150,21 @@ def compare(
     report = progress or ignore_progress
     parts = 1 if test is not None else folds
     total = len(settings) * parts
+
+    def measure(own: TrainConfig, progress: Progress, place: Path | None) -> Measured:
+        if test is not None:
+            return train_and_measure(own, taxonomy, examples, test, hardware=hardware, folder=place)
+        options: dict[str, Any] = {"hardware": hardware, "folder": place, "progress": progress}
+        result = crossval(own, taxonomy, examples, folds, epochs_from=epochs_from, **options)
+        over_folds = {"fold_mean": result.mean, "fold_std": result.std, "never_validated": result.never_validated}
+        return Measured({**result.pooled, **over_folds}, result.predicted)
+
     records, predicted = [], {head: np.empty((len(seeds), len(test or examples)), np.int64) for head in heads}
     for index, ((head, seed), own) in enumerate(settings.items()):
-        name, stage = f"{head}-seed-{seed}", f"{head}, seed {seed}"
+        stage = f"{head}, seed {seed}"
         report(stage, index * parts, total)
-        place = results.training_folder(name)
-        if test is None:
-            measured = _crossval(
-                own,
-                taxonomy,
-                examples,
-                folds,
-                hardware=hardware,
-                folder=place,
-                progress=partial(_report_part, report, stage, index * folds, total),
-                epochs_from=epochs_from,
-            )
-        elif (finished := results.get(name)) is not None:
-            measured = finished
-        else:
-            measured = train_and_measure(own, taxonomy, examples, test, hardware=hardware, folder=place)
-            results.put(name, measured)
+        report_fold = partial(_report_part, report, stage, index * parts, total)
+        measured = results.run(f"{head}-seed-{seed}", partial(measure, own, report_fold))
         records.append({"head": head, "seed": seed, **measured.metrics})
         predicted[head][seeds.index(seed)] = measured.predicted
     report("bootstrap of the differences", total, total)
@@ -190,17 +185,6 @@ def compare(
         ),
         predicted=predicted,
     )
-
-
-def _all_heads() -> tuple[str, ...]:
-    """The registered heads, with the usual baseline first."""
-    return tuple(sorted(HEADS.names, key=lambda name: name != "flat"))
-
-
-def _crossval(*given: Any, **options: Any) -> Measured:
-    result = crossval(*given, **options)
-    over_folds = {"fold_mean": result.mean, "fold_std": result.std, "never_validated": result.never_validated}
-    return Measured({**result.pooled, **over_folds}, result.predicted)
 
 
 def _report_part(report: Progress, stage: str, before: int, total: int, part: str, done: int, parts: int) -> None:

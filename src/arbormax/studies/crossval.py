@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 
 from arbormax import metrics
+from arbormax._files import to_plain
 from arbormax.data.examples import Examples
 from arbormax.data.folds import assign_folds
 from arbormax.errors import OptionError, did_you_mean
@@ -49,17 +51,9 @@ class CrossValidation:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, ready for JSON."""
-        return {
-            "config": self.config.model_dump(mode="json"),
-            "epochs_from": self.epochs_from,
-            "folds": [dict(fold) for fold in self.folds],
-            "mean": dict(self.mean),
-            "std": dict(self.std),
-            "pooled": dict(self.pooled),
-            "never_validated": self.never_validated,
-            "fold": self.fold.tolist(),
-            "predicted": self.predicted.tolist(),
-        }
+        config = self.config.model_dump(mode="json")
+        plain: dict[str, Any] = to_plain({**vars(self), "config": config, "never_validated": self.never_validated})
+        return plain
 
 
 def crossval(
@@ -93,18 +87,16 @@ def crossval(
     identity = run_identity(config, taxonomy, examples, folds=folds, epochs_from=epochs_from)
     results = ResultFolder(folder, identity, "cross-validation")
     report = progress or ignore_progress
+
+    def run_fold(number: int, place: Path | None) -> Measured:
+        train, test = (examples.take(np.flatnonzero(at)) for at in (fold_n != number, fold_n == number))
+        valid = test if epochs_from == "fold" else None
+        return train_and_measure(config, taxonomy, train, test, valid=valid, hardware=hardware, folder=place)
+
     measured = []
     for number in range(folds):
         report(f"fold {number + 1} of {folds}", number, folds)
-        name = f"fold-{number}"
-        part = results.get(name)
-        if part is None:
-            train, test = (examples.take(np.flatnonzero(at)) for at in (fold_n != number, fold_n == number))
-            valid = test if epochs_from == "fold" else None
-            place = results.training_folder(name)
-            part = train_and_measure(config, taxonomy, train, test, valid=valid, hardware=hardware, folder=place)
-            results.put(name, part)
-        measured.append(part)
+        measured.append(results.run(f"fold-{number}", partial(run_fold, number)))
     report("finished", folds, folds)
 
     predicted_n = np.full(len(examples), -1, dtype=np.int64)

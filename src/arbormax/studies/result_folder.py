@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from arbormax._files import write_file
 from arbormax.errors import InputError, OptionError
-from arbormax.model.folder import remove_state
+from arbormax.model.folder import format_metrics, remove_state
 from arbormax.training.state import describe_differences
 
 
@@ -40,23 +40,24 @@ class ResultFolder:
         self.folder.mkdir(parents=True, exist_ok=True)
         write_file(record, json.dumps(now, indent=2) + "\n")
 
-    def training_folder(self, name: str) -> Path | None:
-        """The folder of the logs and the checkpoint of a part."""
-        return None if self.folder is None else self.folder / name
+    def run(self, name: str, train: Callable[[Path | None], Measured]) -> Measured:
+        """A part: read if it is finished, else the result of `train(folder)`, which is then saved."""
+        if self.folder is None:
+            return train(None)
+        path = self.folder / f"{name}.json"
+        if path.exists():
+            record = read_json(path)
+            return Measured(record["metrics"], np.array(record["predicted"], dtype=np.int64))
+        measured = train(self.folder / name)
+        record = {"metrics": measured.metrics, "predicted": measured.predicted.tolist()}
+        write_file(path, json.dumps(record) + "\n")
+        remove_state(self.folder / name)
+        return measured
 
-    def get(self, name: str) -> Measured | None:
-        """A part, if it is finished."""
-        if self.folder is None or not (self.folder / f"{name}.json").exists():
-            return None
-        record = read_json(self.folder / f"{name}.json")
-        return Measured(record["metrics"], np.array(record["predicted"], dtype=np.int64))
 
-    def put(self, name: str, measured: Measured) -> None:
-        """Save a finished part, then remove the checkpoint of its training."""
-        if self.folder is not None:
-            record = {"metrics": measured.metrics, "predicted": measured.predicted.tolist()}
-            write_file(self.folder / f"{name}.json", json.dumps(record) + "\n")
-            remove_state(self.folder / name)
+def write_results(folder: Path, results: Mapping[str, Any]) -> None:
+    """Write the results of all parts as results.json, which `arbormax report` reads."""
+    write_file(folder / "results.json", format_metrics(results))
 
 
 def read_json(path: Path) -> dict[str, Any]:
