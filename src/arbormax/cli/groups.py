@@ -29,6 +29,16 @@ class OptionGroup:
         """The group with the values of its parameters."""
         return cls(**values)
 
+    def words(self) -> list[str]:
+        """The words of a command line that set the options which differ from their default."""
+        words = []
+        for option in fields(self):  # type: ignore[arg-type]
+            value, flag = getattr(self, option.name), f"--{option.name.replace('_', '-')}"
+            if value != option.default:
+                words += [flag.replace("--", "--no-") if value is False else flag]
+                words += [] if isinstance(value, bool) else [str(value)]
+        return words
+
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command with every parameter that is an `OptionGroup` replaced by the options of the group."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_format
 import shlex
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -88,14 +87,11 @@ def search(
 
 def _fixed_settings(model: ModelOptions) -> dict[str, Any]:
     """The part of the search space that options of the command line fix."""
-    settings, fixed = model.settings, {}
-    if "encoder" in settings:
-        fixed["encoders"] = [settings["encoder"]]
-    if "head" in settings:
-        fixed["heads"] = [settings["head"]]
-    if "learning_rate" in settings:
-        fixed["learning_rate"] = [settings["learning_rate"]] * 2
-    return fixed
+    fixed = {"encoder": "encoders", "head": "heads"}
+    space: dict[str, Any] = {fixed[name]: [value] for name, value in model.settings.items() if name in fixed}
+    if "learning_rate" in model.settings:
+        space["learning_rate"] = [model.settings["learning_rate"]] * 2
+    return space
 
 
 def _read_space(path: Path) -> dict[str, Any]:
@@ -113,7 +109,9 @@ def _format_settings(params: dict[str, Any]) -> str:
     return ", ".join(value if name in ("encoder", "head") else f"{name} {value}" for name, value in shown)
 
 
-def _train_command(data: str, config: TrainConfig, preset: str | None, taxonomy: Path | None, *groups: Any) -> str:
+def _train_command(
+    data: str, config: TrainConfig, preset: str | None, taxonomy: Path | None, table: InputOptions, labels: LabelOptions
+) -> str:
     """The command that trains with these settings on the same data."""
     words = ["arbormax", "train", data, *(["--preset", preset] if preset else [])]
     words += [] if taxonomy is None else ["--taxonomy", str(taxonomy)]
@@ -129,14 +127,7 @@ def _train_command(data: str, config: TrainConfig, preset: str | None, taxonomy:
             words += [_flag(name), str(config.learning_rate)]
     for name, value in config.encoder_options.items():
         words += ["-o", f"{name}={value if isinstance(value, str) else json_format.dumps(value)}"]
-    for group in groups:
-        for field in fields(group):
-            value = getattr(group, field.name)
-            if value is True or value is False:
-                words += [_flag(field.name if value else f"no_{field.name}")] if value != field.default else []
-            elif value != field.default:
-                words += [_flag(field.name), str(value)]
-    return shlex.join(words)
+    return shlex.join([*words, *table.words(), *labels.words()])
 
 
 def _flag(name: str) -> str:

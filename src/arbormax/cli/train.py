@@ -163,10 +163,6 @@ def _print_next_commands(
     output.print_result(f"Next: arbormax predict {model} --message 'your text'")
     if texts.test is None:
         return
-    words = [data]
-    if test is not None:
-        columns = (("--text", table.text, InputOptions.text), ("--label", labels.label, LabelOptions.label))
-        changed = [word for option, value, default in columns if value != default for word in (option, str(value))]
-        words = [str(test), *changed]
-    output.print_result(f"      arbormax evaluate {model} {shlex.join(words)}")
+    words = shlex.join([str(test or data), *table.words(), *labels.words()])
+    output.print_result(f"      arbormax evaluate {model} {words}")
     output.print_result(f"      arbormax report {model}")

@@ -6,6 +6,7 @@ import json
 import math
 import time
 import warnings
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,31 +133,32 @@ class _Objective:
 
     def __call__(self, trial: Trial) -> float:
         settings = self.space.suggest(trial, self.config)
+        # With several devices, the epochs run in other processes, which cannot report them to the trial.
+        callback = _TrialCallback(trial if self.folds == 1 and not self.hardware.several else None)
+        scores: list[float] = []
         try:
-            return self._score_held_out(trial, settings) if self.folds == 1 else self._score_folds(trial, settings)
+            for train, valid in self._splits():
+                if scores and trial.should_prune():
+                    raise _import_optuna().TrialPruned
+                run = fit(settings, self.taxonomy, train, valid, hardware=self.hardware, callbacks=[callback])
+                assert run.valid_macro_f1 is not None
+                scores.append(run.valid_macro_f1)
+                if self.folds > 1:
+                    trial.report(float(np.mean(scores)), len(scores) - 1)
         except _TRIAL_ERRORS as error:
             trial.set_user_attr("error", f"{type(error).__name__}: {error}"[:500])
             raise
-
-    def _score_held_out(self, trial: Trial, settings: TrainConfig) -> float:
-        # With several devices, the epochs run in other processes, which cannot report them to the trial.
-        callback = _TrialCallback(None if self.hardware.several else trial)
-        run = fit(settings, self.taxonomy, self.examples, hardware=self.hardware, callbacks=[callback])
-        assert run.valid_macro_f1 is not None
-        return run.valid_macro_f1
-
-    def _score_folds(self, trial: Trial, settings: TrainConfig) -> float:
-        fold_n = assign_folds(self.examples.nodes, self.folds, self.config.seed)
-        scores: list[float] = []
-        for number in range(self.folds):
-            if scores and trial.should_prune():
-                raise _import_optuna().TrialPruned
-            train, valid = (self.examples.take(np.flatnonzero(part)) for part in (fold_n != number, fold_n == number))
-            run = fit(settings, self.taxonomy, train, valid, hardware=self.hardware, callbacks=[_TrialCallback(None)])
-            assert run.valid_macro_f1 is not None
-            scores.append(run.valid_macro_f1)
-            trial.report(float(np.mean(scores)), number)
         return float(np.mean(scores))
+
+    def _splits(self) -> Iterator[tuple[Examples, Examples | None]]:
+        """The training and validation examples of each fold; with one fold, `fit` holds out a share."""
+        if self.folds == 1:
+            yield self.examples, None
+            return
+        fold_n = assign_folds(self.examples.nodes, self.folds, self.config.seed)
+        for number in range(self.folds):
+            train, valid = (self.examples.take(np.flatnonzero(part)) for part in (fold_n != number, fold_n == number))
+            yield train, valid
 
 
 class _TrialCallback(pl.Callback):

@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 _LIMITS = {"width": (1, math.inf), "dropout": (0, 1), "learning_rate": (1e-12, math.inf)}
 
 
-def _searched_encoders() -> tuple[str, ...]:
-    return tuple(name for name in ENCODERS if ENCODERS[name].searched)
-
-
 class SearchSpace(BaseModel):
     """The settings to try. A range is (minimum, maximum); None keeps the value of the configuration."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    encoders: tuple[EncoderName, ...] = Field(default_factory=_searched_encoders, description="names of encoders")
+    encoders: tuple[EncoderName, ...] = Field(
+        default_factory=lambda: tuple(name for name in ENCODERS if ENCODERS[name].searched),
+        description="names of encoders",
+    )
     heads: tuple[HeadName, ...] = Field(
         default_factory=lambda: HEADS.names, description="names of heads; by default all"
     )

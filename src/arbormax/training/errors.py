@@ -23,6 +23,3 @@ class TrainingInterrupted(ArbormaxError):  # noqa: N818 - not a failure
     def __init__(self, folder: str) -> None:
         self.folder = folder
         super().__init__(f"interrupted; the state is saved in {folder}", fix={"resume": True})
-
-    def __reduce__(self) -> tuple[type[TrainingInterrupted], tuple[str]]:  # workers send it to the main process
-        return type(self), (self.folder,)
