@@ -121,9 +121,7 @@ def test_a_very_deep_label_gives_a_very_deep_tree():
     assert infer_taxonomy(["/".join("ab" * 5_000), "a/b"]).depth == 10_000
 
 
-def test_lines_must_match_the_labels():
-    with pytest.raises(InputError, match="one line number per label, found 1 and 2"):
-        label_nodes(["sport", "news"], NEWS, [1])
+def test_one_string_is_not_a_list_of_labels():
     with pytest.raises(LabelError, match="expected a list of labels"):
         label_nodes("sport", NEWS)
 
@@ -216,14 +214,20 @@ def test_an_escaped_slash_belongs_to_the_name():
     assert infer_taxonomy([r"net/TCP\/IP"]).classes == ("TCP/IP",)
 
 
-def test_empty_names_are_reported_with_their_lines():
-    with pytest.raises(LabelError) as caught:
-        infer_taxonomy(["a/b", "a//b", "/a", " ", "a//b", ["a", ""]], lines=range(2, 8), source="mine.csv")
+def test_empty_names_are_reported_with_their_lines(tmp_path):
+    labels = ["a/b", "a//b", "/a", "a//b"]
+    (tmp_path / "mine.csv").write_text("label,text\n" + "".join(f"{label},x\n" for label in labels), "utf-8")
+    with pytest.raises(LabelError, match=r"^mine\.csv: 2 different labels, of 3 items") as caught:
+        read_examples(tmp_path / "mine.csv")
     assert caught.value.problems == (
-        "the label 'a//b' has an empty name when split at '/' (lines 3, 6)",
+        "the label 'a//b' has an empty name when split at '/' (lines 3, 5)",
         "the label '/a' has an empty name when split at '/' (line 4)",
-        "the label ' ' has an empty name when split at '/' (line 5)",
-        "the label ('a', '') has an empty name (line 7)",
+    )
+    with pytest.raises(LabelError) as caught:
+        infer_taxonomy(["a/b", " ", ["a", ""]])
+    assert caught.value.problems == (
+        "the label ' ' has an empty name when split at '/' (item 1)",
+        "the label ('a', '') has an empty name (item 2)",
     )
     with pytest.raises(LabelError, match="found 5"):
         infer_taxonomy(["a", 5])

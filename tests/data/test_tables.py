@@ -216,16 +216,15 @@ def test_a_json_value_becomes_a_label(value, label):
         ('{"text": "x", "label": []}', "line 2: 'label' is empty"),
         ('{"text": " ", "label": NaN}', "line 2: 'text' is empty and 'label' is empty"),
         ('{"text": ["x"], "label": "a"}', "line 2: 'text' is a list, not a text"),
-        ('{"text": {"x": 1}, "label": "a"}', "line 2: 'text' is an object, not a text"),
-        ('{"text": "x", "label": ["a", null]}', "line 2: 'label' is a path with an empty name, ['a', None]"),
-        ('{"text": "x", "label": ["a", ["b"]]}', "line 2: 'label' is a list, not a text"),
+        ('{"text": {"x": 1}, "label": "a"}', "line 2: 'text' is a dict, not a text"),
+        ('{"text": "x", "label": ["a", null]}', "line 2: 'label' is not a path of names, ['a', None]"),
+        ('{"text": "x", "label": ["a", ["b"]]}', "line 2: 'label' is not a path of names, ['a', ['b']]"),
         ('{"text": "\\ud800", "label": "a"}', "line 2: contains half of a surrogate pair"),
-        ('["x", "a"]', "line 2: a list, but a row is an object"),
-        ("7", "line 2: a number, but a row is an object"),
-        ("null", "line 2: null, but a row is an object"),
-        ('"x"', "line 2: a string, but a row is an object"),
+        ('["x", "a"]', "line 2: expected an object such as"),
+        ("7", "line 2: expected an object such as"),
+        ("null", "line 2: expected an object such as"),
         ('{"text": "x", "label": "a"', "line 2: not JSON: expecting ',' delimiter (column 27)"),
-        ("[", "line 2: not JSON: expecting value (column 2); write one object per line, not one list"),
+        ("[", "line 2: not JSON: expecting value (column 2)"),
         ("[" * 100_000, "line 2: not readable as JSON: maximum recursion depth exceeded"),
         ('{"text": 1' + "0" * 5000 + "}", "line 2: not readable as JSON: Exceeds the limit (4300 digits)"),
     ],
@@ -263,9 +262,9 @@ def test_parquet_columns_without_text_are_errors(tmp_path):
     table = pa.table({"text": ["x", None, "z"], "label": ["a", "b", ""], "map": [{"a": 1}] * 3, "list": [["a"]] * 3})
     pq.write_table(table, path)
     assert read_problems(path) == ("row 2: 'text' is empty", "row 3: 'label' is empty")
-    with pytest.raises(TableError, match=r"the column 'map' contains struct<a: int64>, not text"):
+    with pytest.raises(TableError, match="row 1: 'map' is a dict, not a text"):
         read_table(path, label="map")
-    with pytest.raises(TableError, match=r"the column 'list' contains list<.*>, not text"):
+    with pytest.raises(TableError, match="row 1: 'list' is a list, not a text"):
         read_table(path, text="list")
     with pytest.raises(TableError, match=r"no column 'txt'; did you mean 'text'\? \(found 'text', 'label', 'map'"):
         read_table(path, text="txt")
@@ -287,5 +286,5 @@ def test_damaged_parquet_is_an_error(tmp_path):
 def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
     path = write(tmp_path / "a.parquet", b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingDependencyError, match=r"reading Parquet needs the package pyarrow.*arbormax\[text\]"):
+    with pytest.raises(MissingDependencyError, match=r"Parquet needs the package pyarrow.*arbormax\[text\]"):
         read_table(path)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from arbormax.data.tokens import tokeniser, whitespace, words
-from arbormax.errors import OptionError
+from arbormax.data.tokens import whitespace, words
 
 
 @pytest.mark.parametrize("text", ["", "   ", "?!… --", "😀👍🏽", "\x00", "\ud800", "\n\t"])
@@ -37,8 +36,3 @@ def test_whitespace_keeps_punctuation_and_splits_at_all_whitespace():
 
 def test_a_long_text_is_read_completely():
     assert len(words("owl " * 100_000)) == 100_000
-
-
-def test_the_error_about_an_unknown_tokenizer_suggests_the_nearest():
-    with pytest.raises(OptionError, match="tokens: unknown tokenizer 'word'; did you mean 'words'"):
-        tokeniser("word")

@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arbormax.data import _archives
 from arbormax.data.vectors import WordVectors
-from arbormax.errors import InputError, OptionError
+from arbormax.errors import InputError
 
 LINES = ["the 0.1 0.2 0.3", "owl -1 2e-2 3", "mouse 4 5 6"]
 
@@ -82,28 +81,23 @@ def test_a_long_file_is_read(tmp_path: Path):
     np.testing.assert_array_equal(vectors.matrix, numbers.astype(np.float32))
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("bat 1 2", "line 4: expected a word and 3 numbers, found 2"),
-        ("bat 1 2 3 4", "line 4: expected a word and 3 numbers, found 4"),
-        ("bat 1 2 x", "line 4: expected a number, found 'x'"),
-        ("bat 1  3", "line 4: expected a number, found ''"),
-        ("bat 1 1_0 3", "line 4: expected a number, found '1_0'"),
-        ("bat 1 nan 3", "line 4: the vector of 'bat' contains a number that is not finite"),
-        ("bat 1 1e99 3", "line 4: the vector of 'bat' contains a number that is not finite"),
-        ("bat 1 -inf 3", "line 4: the vector of 'bat' contains a number that is not finite"),
-    ],
-)
-def test_the_error_about_a_wrong_line_names_file_and_line(tmp_path: Path, line: str, message: str):
+@pytest.mark.parametrize("line", ["bat 1 2", "bat 1 2 3 4", "bat 1 2 x", "bat 1  3"])
+def test_the_error_about_a_wrong_line_names_file_and_line(tmp_path: Path, line: str):
     path = write(tmp_path / "v.txt", [*LINES, line, "last 1 2 3"])
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=f"line 4: expected a word in UTF-8 and 3 numbers, found '{line}'") as caught:
         WordVectors.load(path)
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize("number", ["nan", "1e99", "-inf"])
+def test_a_number_that_is_not_finite_is_an_error(tmp_path: Path, number: str):
+    path = write(tmp_path / "v.txt", [*LINES, f"bat 1 {number} 3"])
+    with pytest.raises(InputError, match="the vector of 'bat' contains a number that is not finite"):
+        WordVectors.load(path)
+
+
 def test_the_line_number_counts_the_header_and_empty_lines(tmp_path: Path):
-    path = write(tmp_path / "v.txt", ["9 3", "", *LINES, "", "bat 1 inf 3"])
+    path = write(tmp_path / "v.txt", ["9 3", "", *LINES, "", "bat 1 x 3"])
     with pytest.raises(InputError, match="line 7"):
         WordVectors.load(path)
 
@@ -111,7 +105,7 @@ def test_the_line_number_counts_the_header_and_empty_lines(tmp_path: Path):
 def test_another_encoding_is_an_error(tmp_path: Path):
     path = tmp_path / "v.txt"
     path.write_bytes(b"the 1 2\ncaf\xe9 1 2\n")
-    with pytest.raises(InputError, match=r"line 2: the word .* is not UTF-8"):
+    with pytest.raises(InputError, match=r"line 2: expected a word in UTF-8 .*caf"):
         WordVectors.load(path)
 
 
@@ -151,7 +145,7 @@ def test_the_error_about_a_missing_dimension_lists_the_files(tmp_path: Path, dim
 def test_a_zip_that_is_cut_short_is_an_error(tmp_path: Path):
     path = glove_zip(tmp_path / "glove.6B.zip")
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(InputError, match="cut short or is not a zip"):
+    with pytest.raises(InputError, match=r"cut short or is not a \.zip"):
         WordVectors.load(path, 5)
 
 
@@ -162,32 +156,6 @@ def test_a_damaged_zip_is_an_error(tmp_path: Path):
     path.write_bytes(content)
     with pytest.raises(InputError):
         WordVectors.load(path, 5)
-
-
-def test_a_zip_that_would_unpack_to_an_unreasonable_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_archives, "_ALWAYS_ALLOWED", 1000)
-    with zipfile.ZipFile(tmp_path / "v.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("v.txt", "a" + " 0" * 1_000_000)
-    with pytest.raises(InputError, match="would unpack"):
-        WordVectors.load(tmp_path / "v.zip")
-    np.savez_compressed(tmp_path / "v.npz", words=np.array(b"a"), vectors=np.zeros((1, 1_000_000)))
-    with pytest.raises(InputError, match="would unpack"):
-        WordVectors.load(tmp_path / "v.npz")
-
-
-def test_the_dimension_selects_a_file_in_a_folder(tmp_path: Path):
-    save_npz(tmp_path / "glove.6B.2d.subset.npz", ["a", "b"], np.ones((2, 2), dtype=np.float16))
-    write(tmp_path / "glove.6B.3d.txt", LINES)
-    (tmp_path / "README.md").write_text("3d")
-    assert WordVectors.load(tmp_path, 2).words == ("a", "b")
-    assert WordVectors.load(tmp_path, 3).words == ("the", "owl", "mouse")
-    with pytest.raises(InputError, match=r"glove\.6B\.2d\.subset\.npz, glove\.6B\.3d\.txt"):
-        WordVectors.load(tmp_path, 4)
-
-
-def test_the_zip_in_a_folder_is_read(tmp_path: Path):
-    glove_zip(tmp_path / "glove.6B.zip")
-    assert WordVectors.load(tmp_path, 5).matrix.shape == (2, 5)
 
 
 def test_half_precision_is_converted_to_float32(tmp_path: Path):
@@ -201,38 +169,30 @@ def test_half_precision_is_converted_to_float32(tmp_path: Path):
 def test_an_archive_without_vectors_is_an_error(tmp_path: Path):
     path = tmp_path / "v.npz"
     np.savez(path, wrds=np.array(b"a"), vectors=np.ones((1, 2)))
-    with pytest.raises(InputError, match=r"has no words; .* found wrds, vectors"):
+    with pytest.raises(InputError, match=r"expected a numpy archive with `words`.*words is not a file"):
         WordVectors.load(path)
     np.savez(path, words=np.array(b"a\nb"), vectors=np.ones((1, 2)))
-    with pytest.raises(InputError, match="found 2 words, 1 vectors"):
+    with pytest.raises(InputError, match=r"found 2 words, vectors \(1, 2\)"):
         WordVectors.load(path)
     np.savez(path, words=np.array(["a"], dtype=object), vectors=np.ones((1, 2)))
     with pytest.raises(InputError, match="allow_pickle"):
         WordVectors.load(path)
     np.savez(path, words=np.array(b"a\nb"), vectors=np.array([[1, 2], [np.nan, 1]]))
-    with pytest.raises(InputError, match="'b', row 1"):
+    with pytest.raises(InputError, match="the vector of 'b' contains"):
         WordVectors.load(path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(InputError, match="cut short"):
         WordVectors.load(path)
 
 
-def test_the_error_about_a_missing_file_suggests_a_similar_name(tmp_path: Path):
-    write(tmp_path / "glove.6B.100d.txt", LINES)
-    with pytest.raises(FileNotFoundError, match=r"did you mean 'glove\.6B\.100d\.txt'"):
-        WordVectors.load(tmp_path / "glove.6B.10d.txt")
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        WordVectors.load(tmp_path / "nowhere" / "v.txt")
-
-
-def test_another_kind_of_file_is_an_error(tmp_path: Path):
-    with pytest.raises(OptionError, match=r"\.txt, \.vec, \.zip, \.npz"):
-        WordVectors.load(write(tmp_path / "v.bin", LINES))
+def test_a_missing_file_is_an_error(tmp_path: Path):
+    for name in ("v.txt", "v.zip", "v.npz"):
+        with pytest.raises(FileNotFoundError, match="v"):
+            WordVectors.load(tmp_path / name)
 
 
 def test_coverage_counts_distinct_and_running_words(tmp_path: Path):
     vectors = WordVectors.load(write(tmp_path / "glove.6B.3d.txt", LINES))
     coverage = vectors.coverage({"the": 1500, "owl": 400, "bat": 100})
-    assert str(coverage) == "GloVe 3d: 66.7 % of 3 distinct words, 95.0 % of 2,000 running words"
-    assert (coverage.distinct_share, coverage.running_share) == (2 / 3, 0.95)
-    assert "0 distinct words" in str(vectors.coverage({}))
+    assert coverage == "GloVe 3d: 66.7 % of 3 distinct words, 95.0 % of 2,000 running words"
+    assert "0 distinct words" in vectors.coverage({})

@@ -59,12 +59,7 @@ def test_extending_keeps_the_numbers_and_takes_each_new_word_once():
     assert more.words == (*vocabulary.words, "cod", "eel")
 
 
-def test_a_repeated_word_is_an_error():
-    with pytest.raises(InputError, match="found 'owl' twice"):
-        Vocabulary(["owl", "hen", "owl"])
-
-
-@pytest.mark.parametrize("content", [b"owl\nhe", b"\xff\xfe\n"])
+@pytest.mark.parametrize("content", [b"owl\nhe", b"owl\nhen\nowl\n", b"\xff\xfe\n"])
 def test_the_error_about_a_damaged_file_names_its_path(tmp_path, content):
     path = tmp_path / "vocabulary.txt"
     path.write_bytes(content)

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from arbormax.encoders import encoder_kind
+from arbormax.encoders import ENCODERS
 from arbormax.errors import InputError
 
 TEXTS = ["the owl hoots", "the owl sleeps", "an eel", "the owl hoots", ""]
 
 
 def bag(texts=TEXTS, **options):
-    kind = encoder_kind("bag")
+    kind = ENCODERS["bag"]
     return kind.fit(texts, kind.Options(**{"dim": 5, "dropout": 0.0, **options}))
 
 

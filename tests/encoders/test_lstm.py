@@ -8,14 +8,14 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from arbormax.encoders import LSTMEncoder, encoder_kind
+from arbormax.encoders import ENCODERS, LSTMEncoder
 
 TEXTS = ["the owl hoots at night", "an eel", "the", "owl the owl the owl eel night", "hen owl"]
 
 
 def lstm(name="bilstm", texts=TEXTS, **options):
     torch.manual_seed(0)
-    kind = encoder_kind(name)
+    kind = ENCODERS[name]
     return kind.fit(texts, kind.Options(**{"dim": 4, "hidden": 3, "dropout": 0.0, **options}))
 
 

@@ -11,13 +11,12 @@ if TYPE_CHECKING:
     from arbormax.data.labels import infer_taxonomy, label_nodes, read_examples
     from arbormax.data.ragged import Ragged
     from arbormax.data.tables import RowBatch, Table, iter_rows, read_table
-    from arbormax.data.vectors import Coverage, WordVectors
+    from arbormax.data.vectors import WordVectors
     from arbormax.data.vocabulary import Vocabulary
 
 __all__ = [
     "DATASETS",
     "Batches",
-    "Coverage",
     "Dataset",
     "DownloadError",
     "Examples",
@@ -46,7 +45,7 @@ _NAMES = {
     "labels": ("infer_taxonomy", "label_nodes", "read_examples"),
     "ragged": ("Ragged",),
     "tables": ("RowBatch", "Table", "iter_rows", "read_table"),
-    "vectors": ("Coverage", "WordVectors"),
+    "vectors": ("WordVectors",),
     "vocabulary": ("Vocabulary",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 
 from arbormax.data.datasets import DATASETS
 from arbormax.data.datasets.base import RemoteFile, resolve_root
@@ -52,14 +52,15 @@ def fetch(name: str, root: Path | str | None = None, progress: Progress | None =
     found = [_find(remote, folder) for remote in remotes]
     for place, remote in enumerate(remotes):
         if found[place] is None:
-            try:
-                found[place] = _download(remote, folder, progress)
-            except _AllFailedError as error:
+            failures = _download(remote, folder, progress)
+            if failures:
                 missing = [other for other in remotes if _find(other, folder) is None]
-                raise DownloadError(_instructions(name, folder, remote, str(error), missing)) from error
-            except OSError as error:
-                raise DownloadError(f"cannot write to {folder}: {error}") from error
-    return [path for path in found if path is not None]
+                wanted = "".join(f"\n  - {other.urls[0]}\n    as {folder / other.name}" for other in missing)
+                raise DownloadError(
+                    f"could not download {remote.name} of {name}:{failures}\n"
+                    f"Try again later, or save each file yourself:{wanted}\nThe files are listed on {remote.page}"
+                )
+    return [path or folder / remote.name for path, remote in zip(found, remotes, strict=True)]
 
 
 def _dataset_files(name: str) -> tuple[RemoteFile, ...]:
@@ -80,12 +81,8 @@ def _find(remote: RemoteFile, folder: Path) -> Path | None:
     return next((path for path in paths if path.is_file() and remote.find_mismatch(path) is None), None)
 
 
-class _AllFailedError(Exception):
-    """Why none of the addresses gave the file."""
-
-
-def _download(remote: RemoteFile, folder: Path, progress: Progress | None) -> Path:
-    """Store the file from the first address that has it."""
+def _download(remote: RemoteFile, folder: Path, progress: Progress | None) -> str:
+    """Store the file from the first address that has it; returns why the addresses failed, or an empty string."""
     folder.mkdir(parents=True, exist_ok=True)
     failures = ""
     for url in remote.urls:
@@ -94,9 +91,9 @@ def _download(remote: RemoteFile, folder: Path, progress: Progress | None) -> Pa
             problem = _transfer(url, path, remote.max_bytes, progress) or remote.find_mismatch(path)
             if problem is None:
                 os.replace(path, folder / remote.name)
-                return folder / remote.name
+                return ""
         failures += f"\n  - {url}: {problem}"
-    raise _AllFailedError(failures)
+    return failures
 
 
 def _transfer(url: str, path: Path, max_bytes: int, progress: Progress | None) -> str | None:
@@ -116,21 +113,11 @@ def _transfer(url: str, path: Path, max_bytes: int, progress: Progress | None) -
                     progress(done, total)
     except HTTPError as error:
         with error:
-            return f"HTTP {error.code} {error.reason}"
-    except URLError as error:
-        return f"no connection: {error.reason}"
-    except (TimeoutError, ConnectionError, http.client.HTTPException) as error:
-        return f"the connection failed: {error or type(error).__name__}"
+            return str(error)
+    except (OSError, http.client.HTTPException) as error:
+        return str(error) or type(error).__name__
     if done > max_bytes:
         return f"expected at most {max_bytes:,} bytes, found more"
     if total is not None and done < total:
         return f"the connection ended after {done:,} of {total:,} bytes"
     return None
-
-
-def _instructions(name: str, folder: Path, remote: RemoteFile, failures: str, missing: list[RemoteFile]) -> str:
-    wanted = "".join(f"\n  - {other.urls[0]}\n    as {folder / other.name}" for other in missing)
-    return (
-        f"could not download {remote.name} of {name}:{failures}\n"
-        f"Try again later, or save each file yourself:{wanted}\nThe files are listed on {remote.page}"
-    )

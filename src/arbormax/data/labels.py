@@ -45,41 +45,30 @@ def label_nodes(
     [3, -1]
     """
     _check_separator(separator)
-    distinct, codes = _distinct(labels, lines)
-    nodes = np.zeros(len(distinct), np.int64)
-    wrong: dict[int, str] = {}
-    for code, label in enumerate(distinct):
+    distinct = _Distinct(labels, lines, source, unit)
+    stop_leaf = dict(zip(tax.parent[tax.stops].tolist(), tax.stops.tolist(), strict=True))
+    nodes: list[int] = []
+    wrong: dict[Any, str] = {}
+    for label in distinct.items:
         readings = _readings(label, separator)
-        found_here = (tax.find(reading, missing=-1) for reading in readings)
-        node = next((node for node in found_here if node >= 0), -1)
-        if node > 0:
-            nodes[code] = node
-        elif node == 0:
-            wrong[code] = f"{label!r} is the root, which is not a label"
-        elif missing is not None or len(wrong) >= _HINTED:
-            wrong[code] = f"{label!r} names no single node of the taxonomy"
-        else:
+        found = (tax.find(reading, missing=-1) for reading in readings)
+        node = next((node for node in found if node >= 0), -1)
+        if node == 0:
+            wrong[label] = f"{label!r} is the root, which is not a label"
+        elif node < 0 and (missing is not None or len(wrong) >= _HINTED):
+            wrong[label] = f"{label!r} names no single node of the taxonomy"
+        elif node < 0:
             try:  # the error for the path names the first unknown part
                 tax.find(readings[0 if separator and len(readings[0]) > 1 else -1])
             except LabelError as error:
-                wrong[code] = str(error)
-    nodes = _stop_leaves(tax)[nodes]
+                wrong[label] = str(error)
+        nodes.append(stop_leaf.get(node, node) if missing is None or label not in wrong else missing)
     if missing is None:
-        _raise_problems(wrong, codes, lines, source, unit)
-    else:
-        nodes[list(wrong)] = missing
-    found: np.ndarray = nodes[codes]
-    return found
+        distinct.raise_problems(wrong)
+    return distinct.spread(nodes)
 
 
-def infer_taxonomy(
-    labels: Iterable[Any],
-    separator: str | None = None,
-    *,
-    lines: Sequence[int] | None = None,
-    source: str = "",
-    unit: str = "line",
-) -> Taxonomy:
+def infer_taxonomy(labels: Iterable[Any], separator: str | None = None) -> Taxonomy:
     """The taxonomy of labels that are paths, with classes in order of first appearance.
 
     A string is split at `separator`, by default the result of `guess_separator`; a tuple or list is a path. A label
@@ -88,8 +77,7 @@ def infer_taxonomy(
     >>> infer_taxonomy(["news > sport", "shop", "news", "news > weather"]).classes
     ('sport', 'shop', 'weather')
     """
-    distinct, codes = _distinct(labels, lines)
-    return _build_tree(_paths(distinct, codes, separator, lines, source, unit))
+    return _build_tree(_paths(_Distinct(labels), separator))
 
 
 def guess_separator(labels: Iterable[Any]) -> str | None:
@@ -133,10 +121,10 @@ def read_examples(
         raise InputError(f"{table.path}: the table was read without labels")
     if tax is not None:
         return Examples(table.texts, _find_nodes(table, table.labels, tax, separator)), tax
-    distinct, codes = _distinct(table.labels, table.lines)
-    paths = _paths(distinct, codes, separator, table.lines, table.path, table.unit)
+    distinct = _Distinct(table.labels, table.lines, table.path, table.unit)
+    paths = _paths(distinct, separator)
     tax = _build_tree(paths)
-    return Examples(table.texts, tax.find_many(paths)[codes]), tax
+    return Examples(table.texts, distinct.spread(tax.find_many(paths))), tax
 
 
 def _find_nodes(table: Table, labels: Sequence[Any], tax: Taxonomy, separator: str | None) -> np.ndarray:
@@ -153,31 +141,54 @@ def _find_nodes(table: Table, labels: Sequence[Any], tax: Taxonomy, separator: s
         raise
 
 
-def _distinct(labels: Iterable[Any], lines: Sequence[int] | None) -> tuple[list[Any], np.ndarray]:
-    """The distinct labels in order of appearance, and the index of each item's label among them."""
-    if isinstance(labels, str):
-        raise LabelError(f"expected a list of labels, found the string {labels!r}")
-    if isinstance(labels, np.ndarray):
-        labels = labels.tolist()
-    keys = [tuple(label) if type(label) is list else label for label in labels]
-    if lines is not None and len(lines) != len(keys):
-        raise InputError(f"expected one line number per label, found {len(lines)} and {len(keys)}")
-    numbers: dict[Any, int] = {}
-    try:
-        codes = [numbers.setdefault(key, len(numbers)) for key in keys]
-    except TypeError:
-        odd = next(key for key in keys if not isinstance(key, (str, tuple)) or not _is_path(key))
-        raise LabelError(f"expected a string or a list of names, found {odd!r} ({type(odd).__name__})") from None
-    return list(numbers), np.array(codes, np.int64)
+class _Distinct:
+    """The distinct labels of some items, in order of appearance, and the items that have each of them."""
+
+    def __init__(
+        self, labels: Iterable[Any], lines: Sequence[int] | None = None, source: str = "", unit: str = "line"
+    ) -> None:
+        if isinstance(labels, str):
+            raise LabelError(f"expected a list of labels, found the string {labels!r}")
+        self.items: dict[Any, list[int]] = {}
+        self.lines, self.unit = lines, unit
+        self.prefix = f"{source}: " if source else ""
+        for item, label in enumerate(labels.tolist() if isinstance(labels, np.ndarray) else labels):
+            try:
+                self.items.setdefault(tuple(label) if isinstance(label, list) else label, []).append(item)
+            except TypeError:
+                raise LabelError(f"expected a string or a list of names, found {label!r}") from None
+
+    def spread(self, nodes: Iterable[int]) -> np.ndarray:
+        """The node of every item from the node of every label."""
+        found = np.empty(sum(map(len, self.items.values())), np.int64)
+        for items, node in zip(self.items.values(), nodes, strict=True):
+            found[items] = node
+        return found
+
+    def raise_problems(self, wrong: dict[Any, str]) -> None:
+        """Raise one error for all wrong labels, each with its number of items and the first of them."""
+        if not wrong:
+            return
+        name = "item" if self.lines is None else self.unit
+        problems = []
+        for label, message in wrong.items():
+            items = self.items[label]
+            first = ", ".join(str(item if self.lines is None else self.lines[item]) for item in items[:3])
+            where = f"{name}{'s' if len(items) > 1 else ''} {first}"
+            if len(items) > 3:
+                where = f"{len(items):,} times, {where}, …"
+            if len(message) > 600:  # a whole text, if the wrong column was selected
+                message = f"{message[:300]} … {message[-200:]}"
+            problems.append(f"{message} ({where})")
+        if len(problems) == 1:
+            raise LabelError(self.prefix + problems[0], problems)
+        total = sum(len(self.items[label]) for label in wrong)
+        raise LabelError(f"{self.prefix}{len(wrong)} different labels, of {total:,} items, are not valid:", problems)
 
 
 def _check_separator(separator: str | None) -> None:
-    if separator is not None and (not isinstance(separator, str) or not separator):
+    if separator == "":
         raise OptionError(f"expected a string such as ' > ', found {separator!r}", argument="separator")
-
-
-def _is_path(label: Any) -> bool:
-    return isinstance(label, str) or (isinstance(label, tuple) and all(isinstance(name, str) for name in label))
 
 
 def _split(label: str, separator: str) -> tuple[str, ...]:
@@ -198,39 +209,25 @@ def _readings(label: Any, separator: str | None) -> list[Any]:
     return [label, _strip(_split(label, " > "))] if " > " in label else [label]
 
 
-def _stop_leaves(tax: Taxonomy) -> np.ndarray:
-    """(N,) the stop leaf of each node that has one, else the node itself."""
-    stops = np.arange(tax.num_nodes)
-    stops[tax.parent[tax.stops]] = tax.stops
-    return stops
-
-
-def _paths(
-    distinct: Sequence[Any],
-    codes: np.ndarray,
-    separator: str | None,
-    lines: Sequence[int] | None,
-    source: str,
-    unit: str,
-) -> list[tuple[str, ...]]:
+def _paths(distinct: _Distinct, separator: str | None) -> list[tuple[str, ...]]:
     """The path of every distinct label; one error lists all labels that are not paths."""
     _check_separator(separator)
-    if not distinct:
-        raise LabelError(f"{source + ': ' if source else ''}cannot infer a taxonomy without labels")
-    mark = separator or guess_separator(distinct)
+    if not distinct.items:
+        raise LabelError(f"{distinct.prefix}cannot infer a taxonomy without labels")
+    mark = separator or guess_separator(distinct.items)
     paths: list[tuple[str, ...]] = []
-    wrong: dict[int, str] = {}
-    for code, label in enumerate(distinct):
+    wrong: dict[Any, str] = {}
+    for label in distinct.items:
         path = label
         if isinstance(label, str):
             path = _strip(_split(label, mark) if mark else (label,))
-        if not _is_path(path):
-            wrong[code] = f"expected a string or a list of names, found {label!r}"
+        if not isinstance(path, tuple) or not all(isinstance(name, str) for name in path):
+            wrong[label] = f"expected a string or a list of names, found {label!r}"
         elif not path or not all(name.strip() for name in path):
             split = f" when split at {mark!r}" if isinstance(label, str) and mark else ""
-            wrong[code] = f"the label {label!r} has an empty name{split}"
+            wrong[label] = f"the label {label!r} has an empty name{split}"
         paths.append(path)
-    _raise_problems(wrong, codes, lines, source, unit)
+    distinct.raise_problems(wrong)
     return paths
 
 
@@ -245,29 +242,3 @@ def _build_tree(paths: Sequence[tuple[str, ...]]) -> Taxonomy:
             node = nodes.setdefault((node, name), len(nodes))
         ends[path] = node
     return Taxonomy.from_paths(path for path, end in ends.items() if end not in inner)
-
-
-def _raise_problems(
-    wrong: dict[int, str], codes: np.ndarray, lines: Sequence[int] | None, source: str, unit: str
-) -> None:
-    """Raise one error for all wrong labels, each with its number of items and the first of them."""
-    if not wrong:
-        return
-    order = np.argsort(codes, kind="stable")
-    bounds = np.searchsorted(codes[order], np.arange(codes.max() + 2))
-    problems = []
-    total = 0
-    for code, message in wrong.items():
-        at = order[bounds[code] : bounds[code + 1]]
-        total += len(at)
-        first = [str(lines[i] if lines is not None else i) for i in at[:3].tolist()]
-        name = unit if lines is not None else "item"
-        where = f"{name}{'s' if len(at) > 1 else ''} {', '.join(first)}{', …' if len(at) > 3 else ''}"
-        often = f"{len(at):,} times, " if len(at) > 3 else ""
-        if len(message) > 600:  # a whole text, if the wrong column was selected
-            message = f"{message[:300]} … {message[-200:]}"
-        problems.append(f"{message} ({often}{where})")
-    prefix = f"{source}: " if source else ""
-    if len(problems) == 1:
-        raise LabelError(prefix + problems[0], problems)
-    raise LabelError(f"{prefix}{len(problems)} different labels, of {total:,} items, are not valid:", problems)

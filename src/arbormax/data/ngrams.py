@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from arbormax.data._archives import check_archive
 from arbormax.data.ragged import Ragged
 from arbormax.data.vocabulary import UNKNOWN
 from arbormax.errors import InputError
 
-_BROKEN = (ValueError, TypeError, LookupError, MemoryError, OSError, EOFError)  # what numpy raises
+_BROKEN = (ValueError, TypeError, LookupError, MemoryError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +25,7 @@ class NGrams:
     """The known sequences of 2, 3, … words; their numbers follow the numbers of the words."""
 
     num_words: int
-    keys: tuple[
-        np.ndarray, ...
-    ]  # for each length from 2: sorted int64 keys, (number of the first words) * num_words + word
+    keys: tuple[np.ndarray, ...]  # for each length from 2: sorted (number of the first words) * num_words + word
 
     @classmethod
     def learn(cls, rows: Ragged, num_words: int, longest: int = 2, min_count: int = 1) -> NGrams:
@@ -73,23 +70,11 @@ class NGrams:
 
     @classmethod
     def load(cls, path: Path) -> NGrams:
-        try:
-            # numpy leaves a broken archive open, so the file is opened here
-            with zipfile.ZipFile(path) as archive:
-                check_archive(archive, path, archive.namelist())
+        try:  # numpy leaves a broken archive open, so the file is opened here
             with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 keys = tuple(archive[f"keys{i}"].astype(np.int64) for i in range(len(archive.files) - 1))
                 return cls(int(archive["num_words"]), keys)
-        except (
-            ValueError,
-            TypeError,
-            LookupError,
-            MemoryError,
-            OSError,
-            EOFError,
-            zipfile.BadZipFile,
-            zlib.error,
-        ) as error:
+        except _BROKEN as error:
             raise InputError(f"{path} is not a file of n-grams that arbormax wrote: {error}") from error
 
     @staticmethod

@@ -58,8 +58,6 @@ class Ragged:
     def truncate(self, max_length: int) -> Ragged:
         """The first `max_length` values of each row."""
         lengths = np.minimum(self.lengths, max_length)
-        if np.array_equal(lengths, self.lengths):
-            return self
         keep = np.arange(len(self.values)) - np.repeat(self.offsets[:-1], self.lengths) < max_length
         weights = None if self.weights is None else self.weights[keep]
         return Ragged(self.values[keep], Ragged.from_lengths(self.values, lengths).offsets, weights)

@@ -6,9 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from functools import cache
-from typing import Literal, get_args
-
-from arbormax.errors import OptionError, did_you_mean
+from typing import Literal
 
 Tokeniser = Literal["words", "whitespace"]
 
@@ -38,7 +36,7 @@ def words(text: str) -> list[str]:
 Span = tuple[int, int]  # start and end of a part of a text
 
 
-def spans(text: str, name: str = "words") -> list[Span]:
+def spans(text: str, name: Tokeniser = "words") -> list[Span]:
     """The start and end of each word of the tokenizer; one character may contain two words.
 
     >>> spans("An owl’s ﬁnd: ½")
@@ -79,11 +77,6 @@ def word_pattern() -> re.Pattern[str]:
     return re.compile(rf"\w[\w{marks}]*(?:'\w[\w{marks}]*)*")
 
 
-def tokeniser(name: str) -> Callable[[str], list[str]]:
+def tokeniser(name: Tokeniser) -> Callable[[str], list[str]]:
     """The tokenizer of this name."""
-    known: dict[str, Callable[[str], list[str]]] = {"words": words, "whitespace": whitespace}
-    if name not in known:
-        available = ", ".join(get_args(Tokeniser))
-        hint = did_you_mean(name, known)
-        raise OptionError(f"unknown tokenizer {name!r}{hint} (available: {available})", argument="tokens")
-    return known[name]
+    return {"words": words, "whitespace": whitespace}[name]

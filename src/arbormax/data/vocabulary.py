@@ -32,9 +32,6 @@ class Vocabulary:
         self._tokenise = tokeniser(tokens)
         # without the special names, so that a text that contains one of them is not padding
         self._number = {word: number for number, word in enumerate(self.words) if number >= len(_SPECIAL)}
-        if len(set(self.words)) != len(self.words):
-            repeated = next(word for word, count in Counter(self.words).items() if count > 1)
-            raise InputError(f"the words of a vocabulary must be unique, found {repeated!r} twice")
 
     @classmethod
     def learn(

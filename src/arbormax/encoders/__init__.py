@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from arbormax.encoders.registry import ENCODERS, encoder_kind, register
+from arbormax.encoders.registry import ENCODERS, register
 
 if TYPE_CHECKING:
     from arbormax.encoders.bag import BagEncoder
@@ -23,7 +23,6 @@ __all__ = [
     "LSTMEncoder",
     "TfidfEncoder",
     "TransformerEncoder",
-    "encoder_kind",
     "register",
 ]
 

@@ -34,11 +34,7 @@ class LSTMOptions(EncoderOptions):
     dim: int = Field(100, ge=1, le=65_536, description="size of a word vector; a vectors file determines it")
     dropout: float = Field(0.5, ge=0, lt=1, description="dropout rate of the features")
     vectors: str | None = Field(None, description="file of pretrained word vectors (.txt, .zip, .npz)")
-    kept_words: int = Field(
-        100_000,
-        ge=0,
-        description="number of words to add from the vectors file",
-    )
+    kept_words: int = Field(100_000, ge=0, description="number of words to add from the vectors file")
     tokens: Tokeniser = Field("words", description="tokenizer: words, or whitespace as in the paper")
     min_count: int = Field(1, ge=1, description="minimum count of a word with its own vector")
     max_words: int = Field(200_000, ge=1, description="maximum number of words; the most frequent are used")

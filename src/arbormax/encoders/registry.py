@@ -24,8 +24,3 @@ def register(kind: type[E]) -> type[E]:
     """Add an encoder class under its `name`; also usable as a class decorator."""
     ENCODERS.add(kind.name, kind, next(iter((kind.__doc__ or "").strip().splitlines()), ""))
     return kind
-
-
-def encoder_kind(name: str) -> type[Encoder]:
-    """The encoder class of this name."""
-    return ENCODERS[name]

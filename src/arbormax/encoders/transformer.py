@@ -20,7 +20,7 @@ from arbormax.data.batching import Inputs
 from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Span, spans
 from arbormax.encoders.base import Encoder, EncoderOptions
-from arbormax.errors import InputError, MissingDependencyError, OptionError, did_you_mean
+from arbormax.errors import InputError, MissingDependencyError, OptionError
 
 _FOLDER = "transformer"
 _CHUNK = 10_000  # texts that are tokenized at once, to limit memory
@@ -75,16 +75,13 @@ class TransformerEncoder(Encoder):
     def fit(cls, texts: Sequence[str], options: EncoderOptions) -> Self:  # noqa: ARG003 - the model is pretrained
         assert isinstance(options, TransformerOptions)
         auto = _import_transformers()
-        folder = _check_source(options.model)
-        tokenizer = _pretrained(auto.AutoTokenizer, options.model, folder)
-        model, loading = _pretrained(
-            auto.AutoModel, options.model, folder, use_safetensors=True, output_loading_info=True
-        )
+        # weights in pickled files, which can run code, are refused
+        model, loading = _pretrained(auto.AutoModel, options.model, use_safetensors=True, output_loading_info=True)
         missing = sorted(name for name in loading["missing_keys"] if not name.startswith("pooler."))
         if missing:
             listed = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
             raise InputError(f"the weights of {options.model} lack {listed}: they do not match its config.json")
-        return cls(model, tokenizer, options)
+        return cls(model, _pretrained(auto.AutoTokenizer, options.model), options)
 
     def encode(self, texts: Sequence[str]) -> Ragged:
         lengths: list[int] = []
@@ -193,8 +190,8 @@ class TransformerEncoder(Encoder):
         assert isinstance(options, TransformerOptions)
         auto = _import_transformers()
         source = str(folder / _FOLDER)
-        tokenizer = _pretrained(auto.AutoTokenizer, source, True)
-        config = _pretrained(auto.AutoConfig, source, True)
+        tokenizer = _pretrained(auto.AutoTokenizer, source)
+        config = _pretrained(auto.AutoConfig, source)
         with _quiet():
             model = auto.AutoModel.from_config(config, trust_remote_code=False)
         return cls(model, tokenizer, options)
@@ -230,38 +227,15 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _check_source(model: str) -> bool:
-    """Whether the model is a folder; an unusable folder is an error."""
-    path = Path(model).expanduser()
-    if not path.is_dir():
-        if path.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1 or path.exists():
-            near = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-            hint = did_you_mean(path.name, near)
-            raise InputError(f"no model at {path}: expected a folder with a config.json{hint}")
-        return False
-    names = sorted(file.name for file in path.iterdir())
-    if "config.json" not in names:
-        raise InputError(
-            f"{path} is not a Hugging Face model: expected config.json, found {', '.join(names) or 'nothing'}"
-        )
-    pickled = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
-    if not any(name.endswith(".safetensors") for name in names):
-        found = f"only {', '.join(pickled)}, which can run code when loaded" if pickled else "no weights"
-        raise InputError(
-            f"{path} has {found}; expected model.safetensors. If you trust the file, load the model with transformers "
-            "and save it again with save_pretrained"
-        )
-    return True
-
-
-def _pretrained(kind: Any, model: str, folder: bool, **options: Any) -> Any:
+def _pretrained(kind: Any, model: str, **options: Any) -> Any:
     """Load from disk if possible, else from the hub; never runs code of the model."""
-    source = str(Path(model).expanduser()) if folder else model
+    path = Path(model).expanduser()
+    source = str(path) if path.is_dir() else model
     with _quiet():
         try:
             return kind.from_pretrained(source, local_files_only=True, trust_remote_code=False, **options)
         except (OSError, ValueError, ImportError) as error:
-            if folder:
+            if path.is_dir():
                 raise InputError(f"{model} cannot be loaded as a transformer: {_first_line(error)}") from error
         try:
             return kind.from_pretrained(source, trust_remote_code=False, **options)

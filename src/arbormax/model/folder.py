@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 
 from arbormax._files import write_file
 from arbormax._version import __version__
-from arbormax.encoders import Encoder, encoder_kind
+from arbormax.encoders import ENCODERS, Encoder
 from arbormax.errors import ArbormaxError, OptionError
 from arbormax.model.card import Kind, model_card
 from arbormax.model.network import Model, seeded
@@ -105,7 +105,7 @@ def load_model(folder: Path | str, device: torch.device | str = "cpu") -> Model:
 
 def _find_encoder(name: Any, folder: Path) -> type[Encoder]:
     try:
-        return encoder_kind(name)
+        return ENCODERS[name]
     except OptionError as error:
         raise ModelFolderError(
             f"{folder} has the encoder {name!r}, which is not registered; first import the module that registers it "

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from arbormax.data.batching import Batches, Inputs
 from arbormax.data.ragged import Ragged
-from arbormax.encoders import Encoder, encoder_kind
+from arbormax.encoders import ENCODERS, Encoder
 from arbormax.errors import InputError, OptionError
 from arbormax.heads import HEADS, TreeHead
 from arbormax.model.settings import TrainConfig
@@ -40,7 +40,7 @@ class Model(nn.Module):
     def new(cls, inputs: ModelInputs, taxonomy: Taxonomy, config: TrainConfig) -> Model:
         """An untrained model for these training inputs; the same seed gives the same weights."""
         with seeded(config.seed):
-            encoder = encoder_kind(config.encoder).fit(inputs, config.options)
+            encoder = ENCODERS[config.encoder].fit(inputs, config.options)
             return cls(encoder, taxonomy, config)
 
     @property

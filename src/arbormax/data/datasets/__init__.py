@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from arbormax.data.datasets.base import (
-    SPLITS,
     Dataset,
     DatasetSource,
     MissingDataError,
@@ -20,7 +19,6 @@ from arbormax.data.datasets.base import (
 )
 from arbormax.data.datasets.registry import DATASETS
 from arbormax.data.examples import Examples
-from arbormax.errors import OptionError
 from arbormax.taxonomy import Taxonomy
 
 __all__ = [
@@ -43,26 +41,20 @@ def load(name: str, root: Path | str | None = None) -> Dataset:
 
     `icd10cm` is part of an installed package and needs no files.
     """
-    return _source(name).load(resolve_root(root))
+    return DATASETS[name].load(resolve_root(root))
 
 
 def load_split(name: str, split: Split, root: Path | str | None = None) -> Examples:
     """The training or the test examples of a dataset. Where they are files, the other file is not opened."""
-    if split not in SPLITS:
-        raise OptionError(f"expected one of {', '.join(SPLITS)}, found {split!r}", argument="split")
-    return _source(name).load_split(resolve_root(root), split)
+    return DATASETS[name].load_split(resolve_root(root), split)
 
 
 def load_taxonomy(name: str, root: Path | str | None = None) -> Taxonomy:
     """The tree of a dataset; the trees of `trec`, `20ng`, `r8` and `r52` need no files."""
-    return _source(name).taxonomy(resolve_root(root))
+    return DATASETS[name].taxonomy(resolve_root(root))
 
 
 def available(root: Path | str | None = None) -> list[Status]:
     """The status of every dataset: its rows and where it was found, or what is missing and how to get it."""
     folder = resolve_root(root)
     return [DATASETS[name].status(folder) for name in DATASETS]
-
-
-def _source(name: str) -> DatasetSource:
-    return DATASETS[DATASETS.check(name, argument="name")]

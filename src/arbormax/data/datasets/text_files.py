@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,8 @@ import numpy as np
 
 from arbormax.data.datasets.base import SPLITS, Dataset, DatasetSource, MissingDataError, RemoteFile, Split, Status
 from arbormax.data.examples import Examples
-from arbormax.errors import InputError, TableError, did_you_mean
+from arbormax.data.labels import label_nodes
+from arbormax.errors import InputError, LabelError, TableError
 from arbormax.taxonomy import Taxonomy
 
 _BLANKS = " \t\r\f\v"  # str.rstrip() would also remove the no-break space of ISO-8859-1
@@ -121,16 +121,15 @@ class TextFiles(DatasetSource):
     def _read(self, folder: Path, splits: tuple[Split, ...]) -> list[Examples]:
         self._require(self._missing(folder, splits))
         taxonomy = self.taxonomy(folder)
-        node_of = {taxonomy.names[node]: node for node in taxonomy.leaves.tolist()}
         problems: list[str] = []
-        parts = [self._read_split(folder, split, node_of, problems) for split in splits]
+        parts = [self._read_split(folder, split, taxonomy, problems) for split in splits]
         if problems:
             expected = f"every line of the files of {self.name} must have one label and one text"
             message = f"{problems[0]}; {expected}" if len(problems) == 1 else f"{expected}:"
             raise TableError(message, problems)
         return parts
 
-    def _read_split(self, folder: Path, split: Split, node_of: dict[str, int], problems: list[str]) -> Examples:
+    def _read_split(self, folder: Path, split: Split, taxonomy: Taxonomy, problems: list[str]) -> Examples:
         """The rows of one file; its defects are added to `problems`."""
         path = self.find(folder, split)
         assert path is not None
@@ -138,15 +137,14 @@ class TextFiles(DatasetSource):
         rows = remote.read_rows(path) if remote else read_rows(path)
         if not rows:
             problems.append(f"{path}: no rows")
-        unknown: dict[str, list[int]] = defaultdict(list)
         for line, (label, text) in enumerate(rows, start=1):
             if not label.strip() or not text.strip():
                 problems.append(f"{path}, line {line}: no {'text' if label.strip() else 'label'}")
-            elif label not in node_of:
-                unknown[label].append(line)
-        for label, lines in unknown.items():
-            problems.append(f"{path}, {_lines(lines)}: unknown label {label!r}{did_you_mean(label, node_of)}")
-        nodes = np.fromiter((node_of.get(label, -1) for label, _ in rows), np.int64, len(rows))
+        nodes = np.zeros(len(rows), np.int64)
+        try:
+            nodes = label_nodes([label for label, _ in rows], taxonomy, range(1, len(rows) + 1))
+        except LabelError as error:
+            problems += [f"{path}: {problem}" for problem in error.problems]
         return Examples([text for _, text in rows], nodes)
 
 
@@ -171,9 +169,3 @@ def rows_digest(rows: list[tuple[str, str]]) -> str:
     """The SHA-256 of the rows as a table: UTF-8, label, tab, text, line feed. Equal rows have equal digests."""
     table = "".join(f"{label}\t{text}\n" for label, text in rows)
     return hashlib.sha256(table.encode("utf-8")).hexdigest()
-
-
-def _lines(numbers: list[int]) -> str:
-    shown = ", ".join(map(str, numbers[:5]))
-    more = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
-    return f"{'lines' if len(numbers) > 1 else 'line'} {shown}{more}"

@@ -50,10 +50,9 @@ def _add_row(plan: Plan, batch: RowBatch, values: list[Any]) -> Flaw | None:
     texts: list[str | tuple[str, ...]] = []
     problems = []
     for column, value in zip(plan.columns, values, strict=True):
-        try:
-            text = value if type(value) is str else _to_text(value, column in plan.paths)
-        except _NotTextError as error:
-            problems.append(f"{column!r} is {error}")
+        text = value if type(value) is str else _to_text(value, column in plan.paths)
+        if isinstance(text, Flaw):
+            problems.append(f"{column!r} is {text.message}")
             continue
         if column in plan.required and (not text or (isinstance(text, str) and text.isspace())):
             problems.append(f"{column!r} is empty")
@@ -65,11 +64,7 @@ def _add_row(plan: Plan, batch: RowBatch, values: list[Any]) -> Flaw | None:
     return None
 
 
-class _NotTextError(Exception):
-    """A value is neither a text nor a path."""
-
-
-def _to_text(value: Any, may_be_path: bool) -> str | tuple[str, ...]:
+def _to_text(value: Any, may_be_path: bool) -> str | tuple[str, ...] | Flaw:
     if value is None or value != value:  # pandas writes a missing value as NaN
         return ""
     if isinstance(value, bool):
@@ -78,14 +73,12 @@ def _to_text(value: Any, may_be_path: bool) -> str | tuple[str, ...]:
         try:
             return value.decode()
         except UnicodeDecodeError:
-            raise _NotTextError("not UTF-8 text") from None
-    if isinstance(value, dict):
-        raise _NotTextError("an object, not a text")
-    if isinstance(value, (list, tuple)):
-        if not may_be_path:
-            raise _NotTextError("a list, not a text")
+            return Flaw("not UTF-8 text")
+    if isinstance(value, (list, tuple)) and may_be_path:
         names = [_to_text(name, False) for name in value]
-        if any(not name or str(name).isspace() for name in names):
-            raise _NotTextError(f"a path with an empty name, {value!r}")
+        if any(isinstance(name, Flaw) or not name or name.isspace() for name in names):
+            return Flaw(f"not a path of names, {value!r}")
         return tuple(map(str, names))
+    if isinstance(value, (list, tuple, dict)):
+        return Flaw(f"a {type(value).__name__}, not a text")
     return str(value)

@@ -77,7 +77,6 @@ class Plan:
     header: bool
     quoting: bool | None
     encoding: str
-    max_row: int  # characters
     span: tuple[int, int] | None = None  # rows from 0, the second not included; Parquet only
 
 
@@ -111,12 +110,7 @@ def resolve_source(source: Source, format: str | None) -> tuple[str, str]:
     check_format(format)
     if isinstance(source, (str, os.PathLike)) and source != "-":
         return _resolve_file(Path(source), format)
-    if source == "-":
-        name = "<stdin>"
-    elif hasattr(source, "read"):
-        name = str(getattr(source, "name", None) or f"<{type(source).__name__}>")
-    else:
-        raise OptionError(f"expected a path or an open file, found {type(source).__name__}")
+    name = "<stdin>" if source == "-" else str(getattr(source, "name", None) or f"<{type(source).__name__}>")
     if format is None:
         raise OptionError(f"the format of {name} is unknown: expected one of {', '.join(FORMATS)}", argument="format")
     return name, format
@@ -126,20 +120,15 @@ def _resolve_file(file: Path, format: str | None) -> tuple[str, str]:
     if file.is_dir():
         raise IsADirectoryError(errno.EISDIR, "expected a file, found a folder", str(file))
     if not file.exists():
-        siblings = {other.name for other in file.parent.iterdir()} if file.parent.is_dir() else set()
-        hint = did_you_mean(file.name, sorted(siblings - {file.name}))
-        raise FileNotFoundError(errno.ENOENT, f"no such file{hint}", str(file))
-    suffixes = [suffix.lower() for suffix in file.suffixes]
-    suffix = "".join(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else suffixes[-1:])
-    guess = SUFFIXES.get(suffix)
-    if guess == "parquet" and suffixes[-1] == ".gz":
-        raise TableError(f"{file.name}: a Parquet file must not be compressed again; unpack it with gunzip")
-    if format is None and guess is None:
+        siblings = [other.name for other in file.parent.glob("*") if other != file]
+        raise FileNotFoundError(errno.ENOENT, f"no such file{did_you_mean(file.name, siblings)}", str(file))
+    suffix = Path(file.name.lower().removesuffix(".gz")).suffix
+    if format is None and suffix not in SUFFIXES:
         raise TableError(
             f"{file.name}: unknown suffix{did_you_mean(suffix, SUFFIXES)} (available: {', '.join(SUFFIXES)})",
             fix={"format": "csv"},
         )
-    return file.name, format or str(guess)
+    return file.name, format or SUFFIXES[suffix]
 
 
 def find_columns(names: tuple[str, ...], plan: Plan) -> list[int]:
@@ -155,8 +144,6 @@ def find_columns(names: tuple[str, ...], plan: Plan) -> list[int]:
         if isinstance(column, int):
             if not 0 <= column < len(names):
                 problems.append(f"no column {column}: positions range from 0 to {len(names) - 1}")
-            elif plan.format == "parquet" and names.count(names[column]) > 1:
-                problems.append(f"the column {names[column]!r} exists {names.count(names[column])} times")
             places.append(column)
         elif names.count(column) > 1:
             problems.append(f"the column {column!r} exists {names.count(column)} times; select it by position")
@@ -181,12 +168,16 @@ def describe_missing(column: Column, found: Sequence[str]) -> str:
     return f"{column!r}{did_you_mean(str(column), found)} (found {listed or 'none'})"
 
 
+def column_fix(column: Column) -> dict[str, object]:
+    """The option that selects another column."""
+    return {str(column): "COLUMN"} if column in ("text", "label") else {}
+
+
 def _header_fix(column: str, names: tuple[str, ...], plan: Plan) -> dict[str, object]:
     """The options that may make a column exist."""
-    fix: dict[str, object] = {column: "COLUMN"} if column in ("text", "label") else {}
     if plan.format == "parquet":
-        return fix
+        return column_fix(column)
     mark = next((mark for mark in ",;\t|" if mark != plan.delimiter and mark in names[0]), None)
     if len(names) == 1 and mark:
         return {"delimiter": mark}
-    return {**fix, "header": False}
+    return {**column_fix(column), "header": False}

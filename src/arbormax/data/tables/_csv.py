@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from itertools import chain
 
 from arbormax.data.tables._common import Event, Flaw, Plan, find_columns
-from arbormax.data.tables._lines import Lines, RowTooLongError
+from arbormax.data.tables._lines import Lines
 from arbormax.errors import TableError
 
 _Row = tuple[int, list[str] | Flaw]  # the first line of a row, and its cells or its flaw
+MAX_CELL = 16 * 1024 * 1024  # characters; a longer cell is a quote that is never closed
 _NO_QUOTING: dict[str, object] = {"quoting": False}
 
 
 def read_csv(lines: Lines, plan: Plan) -> tuple[tuple[str, ...], Iterator[Event]]:
     """The names of the columns, and the rows."""
-    csv.field_size_limit(max(csv.field_size_limit(), plan.max_row))
+    csv.field_size_limit(MAX_CELL)
     rows = _read_rows(lines, plan)
     first = next(rows, None)
     if first is None:
@@ -69,11 +70,6 @@ def _read_rows(lines: Lines, plan: Plan) -> Iterator[_Row]:
             cells = next(reader)
         except StopIteration:
             return
-        except RowTooLongError:
-            advice = "; is a quote that opens here never closed?" if len(lines.row) > 1 else ""
-            yield number, Flaw(f"longer than {plan.max_row:,} characters{advice}")
-            lines.reread_row()
-            continue
         except csv.Error as error:
             flaw = _quote_flaw(str(error), lines)
             # a flaw in a later line is reported when that line is read again
@@ -100,4 +96,6 @@ def _quote_flaw(message: str, lines: Lines) -> Flaw:
     if "expected after" in message:
         until = f", closed in line {lines.number}" if len(lines.row) > 1 else ""
         return Flaw(f"text after a quoted cell{until}; write a quote inside a cell twice", _NO_QUOTING)
+    if "field limit" in message:
+        return Flaw(f"a cell is longer than {MAX_CELL:,} characters; is a quote never closed?", _NO_QUOTING)
     return Flaw(message)

@@ -8,40 +8,31 @@ from importlib import import_module
 from typing import Any
 
 from arbormax.data.tables._common import Event, Plan, find_columns
-from arbormax.errors import MissingDependencyError, OptionError, TableError
+from arbormax.errors import MissingDependencyError, TableError
+
+
+def import_arrow() -> tuple[Any, Any]:
+    """The modules pyarrow and pyarrow.parquet."""
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        raise MissingDependencyError("Parquet", "pyarrow", "text") from None
 
 
 @contextmanager
 def open_parquet(plan: Plan) -> Iterator[tuple[tuple[str, ...], Iterator[Event]]]:
     """The names of the columns, and the rows."""
-    try:
-        pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError:
-        raise MissingDependencyError("reading Parquet", "pyarrow", "text") from None
-    if hasattr(plan.source, "read") and isinstance(plan.source.read(0), str):
-        raise OptionError(f"{plan.name}: expected a file that is open in binary mode")
-    if plan.source == "-" or (hasattr(plan.source, "seekable") and not plan.source.seekable()):
+    pa, pq = import_arrow()
+    if plan.source == "-":
         raise TableError(f"{plan.name}: Parquet is read from its end and needs a file, not a stream")
     try:
         with pq.ParquetFile(plan.source) as file:
-            schema = file.schema_arrow
-            names = tuple(schema.names)
-            places = find_columns(names, plan)
-            for place, column in zip(places, plan.columns, strict=True):
-                kind = schema.field(place).type
-                if pa.types.is_nested(kind) and not (column in plan.paths and _is_list(kind)):
-                    raise TableError(f"{plan.name}: the column {column!r} contains {kind}, not text")
-            yield names, _read_rows(file, names, places, plan)
+            names = tuple(file.schema_arrow.names)
+            yield names, _read_rows(file, names, find_columns(names, plan), plan)
     except PermissionError:
         raise
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, TypeError) as error:
         raise TableError(f"{plan.name}: not a complete Parquet file ({str(error).splitlines()[0]})") from None
-
-
-def _is_list(kind: Any) -> bool:
-    pa = import_module("pyarrow")
-
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _read_rows(file: Any, names: tuple[str, ...], places: list[int], plan: Plan) -> Iterator[Event]:
@@ -75,8 +66,7 @@ def _row_groups(metadata: Any, first: int, stop: int) -> tuple[int, list[int]]:
 
 
 def _values(column: Any) -> list[Any]:
-    pa = import_module("pyarrow")
-
+    pa, _ = import_arrow()
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError:

@@ -7,13 +7,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
 from arbormax._files import atomic_write
 from arbormax.data.tables._common import SUFFIXES, check_format
-from arbormax.errors import InputError, MissingDependencyError, OptionError, did_you_mean
+from arbormax.data.tables._parquet import import_arrow
+from arbormax.errors import InputError, OptionError, did_you_mean
 
 __all__ = ["ROW_GROUP", "import_arrow", "infer_schema", "open_writer", "resolve_format", "to_arrow"]
 
@@ -122,14 +122,6 @@ def _parquet_writer(stream: IO[bytes]) -> Iterator[Write]:
     finally:
         for writer in opened:
             writer.close()
-
-
-def import_arrow() -> tuple[Any, Any]:
-    """The modules pyarrow and pyarrow.parquet."""
-    try:
-        return import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError:
-        raise MissingDependencyError("writing Parquet", "pyarrow", "text") from None
 
 
 def infer_schema(rows: Sequence[Row]) -> Any:
