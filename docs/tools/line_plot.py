@@ -12,7 +12,27 @@ from arbormax.errors import InputError, OptionError
 from arbormax.report import svg
 
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "14 4")
-_MOST = svg.COLOURS * len(_DASHES)  # the two counts have no common divisor, so every pair comes up once
+# The colours of Okabe and Ito, which colour-blind readers can distinguish, without yellow on white.
+_LIGHT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#1f2328", "#e69f00", "#56b4e9")
+_DARK = ("#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e6edf3", "#f0e442", "#0072b2")
+
+
+def _scheme(paper: str, grid: str, colours: tuple[str, ...]) -> str:
+    rules = [f".arbormax .dot{{stroke:{paper}}}", f".arbormax .grid{{stroke:{grid}}}"]
+    rules += [f".arbormax .c{number}{{color:{colour}}}" for number, colour in enumerate(colours)]
+    return "\n".join(rules)
+
+
+_STYLE = f"""\
+.arbormax .end{{text-anchor:end}}
+.arbormax .band{{fill:currentColor;fill-opacity:.15}}
+.arbormax .dot{{fill:currentColor;stroke-width:1.5}}
+{_scheme("#ffffff", "#e4e8ec", _LIGHT)}
+@media (prefers-color-scheme: dark){{
+{_scheme("#0d1117", "#272d36", _DARK)}
+}}
+"""
+_MOST = len(_LIGHT) * len(_DASHES)  # the two counts have no common divisor, so every pair comes up once
 _SAMPLE, _NAME = 30, 300  # pixels of a legend's line and of its name, at most
 
 
@@ -107,7 +127,7 @@ def _draw(
         parts += [_dot(curve, looks[name], *axes[place]) for name, curve in series.items() if curve.mark]
         parts.append("</g>")
     rows = -(-len(panels) // columns)
-    return svg.document(width, top + rows * cell_tall + svg.MARGIN, title or f"{y} against {x}", parts)
+    return svg.document(width, top + rows * cell_tall + svg.MARGIN, title or f"{y} against {x}", parts, _STYLE)
 
 
 def _check(panel: str, name: str, curve: Curve) -> _Checked:
@@ -172,7 +192,7 @@ def _legend(names: list[str], top: float, width: float) -> tuple[list[str], floa
 def _look(look: int) -> str:
     """The rest of a class attribute, and the dashes after it."""
     dashes = _DASHES[look % len(_DASHES)]
-    return f'c{look % svg.COLOURS}"' + (f' stroke-dasharray="{dashes}"' if dashes else "")
+    return f'c{look % len(_LIGHT)}"' + (f' stroke-dasharray="{dashes}"' if dashes else "")
 
 
 def _frame(along: Axis, up: Axis, x: str, y: str, room: float) -> list[str]:
@@ -196,7 +216,10 @@ def _frame(along: Axis, up: Axis, x: str, y: str, room: float) -> list[str]:
     if x:
         parts.append(svg.text(wide / 2, tall + 34, x, "middle", limit=wide))
     if y:
-        parts.append(svg.text(4 - room, tall / 2, y, "middle", limit=tall, rotated=True))
+        left, middle = 4 - room, tall / 2
+        label = svg.text(left, middle, y, "middle", limit=tall)
+        turn = f'transform="rotate(-90 {svg.num(left)} {svg.num(middle)})"'
+        parts.append(label.replace("<text", f"<text {turn}", 1))
     return parts
 
 
@@ -205,11 +228,11 @@ def _lines(curve: _Checked, look: int, along: Axis, up: Axis) -> str:
     if curve.band:
         low, high = curve.band
         edge = [*_points(curve.x, high, along, up), *reversed(_points(curve.x, low, along, up))]
-        band = f'<path class="band c{look % svg.COLOURS}" d="M{"L".join(edge)}Z"/>\n'
+        band = f'<path class="band c{look % len(_LIGHT)}" d="M{"L".join(edge)}Z"/>\n'
     points = _points(curve.x, curve.mean, along, up)
     if len(points) == 1:
         x, y = points[0].split()
-        return f'{band}<circle class="dot c{look % svg.COLOURS}" cx="{x}" cy="{y}" r="3"/>'
+        return f'{band}<circle class="dot c{look % len(_LIGHT)}" cx="{x}" cy="{y}" r="3"/>'
     return f'{band}<path class="line {_look(look)} d="M{"L".join(points)}"/>'
 
 
@@ -220,4 +243,4 @@ def _points(xs: np.ndarray, ys: np.ndarray, along: Axis, up: Axis) -> list[str]:
 def _dot(curve: _Checked, look: int, along: Axis, up: Axis) -> str:
     assert curve.mark is not None
     x, y = curve.mark
-    return f'<circle class="dot c{look % svg.COLOURS}" cx="{svg.num(along(x))}" cy="{svg.num(up(y))}" r="4.5"/>'
+    return f'<circle class="dot c{look % len(_LIGHT)}" cx="{svg.num(along(x))}" cy="{svg.num(up(y))}" r="4.5"/>'

@@ -1,9 +1,19 @@
 """A tiny classifier, trained once, its service with default settings, and a browser."""
 
+import logging
+
 import pytest
 from serve_tools import served, train_classifier
 
 from browser import open_browser
+
+
+@pytest.fixture(autouse=True)
+def no_log_on_the_terminal():
+    """A command that ran earlier in this process has added a handler that prints log lines."""
+    logger = logging.getLogger("arbormax")
+    logger.handlers.clear()
+    logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

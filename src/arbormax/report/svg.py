@@ -10,62 +10,41 @@ from itertools import accumulate
 
 SIZE, SMALL, LARGE = 12, 11, 15  # of text, in pixels; the style sheet has the same numbers
 MARGIN = 16
-COLOURS = 7
 
-# The colours of Okabe and Ito, which colour-blind readers can distinguish, without yellow on white. All rules start
-# with .arbormax, so that a page can contain the drawing inline.
-_LIGHT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#1f2328", "#e69f00", "#56b4e9")
-_DARK = ("#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e6edf3", "#f0e442", "#0072b2")
-_RULES = """\
+# All rules start with .arbormax, so that a page can contain the drawing inline.
+_STYLE = """\
 .arbormax{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue","DejaVu Sans",Arial,sans-serif;\
 font-size:12px;max-width:100%;height:auto}
+.arbormax text{fill:#1f2328}
 .arbormax .title{font-size:15px;font-weight:600}
 .arbormax .strong{font-weight:600}
 .arbormax .small{font-size:11px;font-weight:400}
-.arbormax .end{text-anchor:end}
 .arbormax .middle{text-anchor:middle}
-.arbormax .rule{fill:none;stroke-width:1}
+.arbormax .muted{fill:#59636e}
+.arbormax .paper{fill:#ffffff}
+.arbormax .rule{fill:none;stroke:#818b98;stroke-width:1}
 .arbormax .line{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round}
-.arbormax .band{fill:currentColor;fill-opacity:.15}
-.arbormax .dot{fill:currentColor;stroke-width:1.5}
-.arbormax .ring{stroke:currentColor;stroke-width:2}"""
+.arbormax .c0{color:#0072b2}
+@media (prefers-color-scheme: dark){
+.arbormax text{fill:#e6edf3}
+.arbormax .muted{fill:#9198a1}
+.arbormax .paper{fill:#0d1117}
+.arbormax .rule{stroke:#768390}
+.arbormax .c0{color:#56b4e9}
+}"""
 
 
-def _scheme(ink: str, paper: str, muted: str, rule: str, grid: str, colours: tuple[str, ...]) -> str:
-    rules = [
-        f".arbormax text{{fill:{ink}}}",
-        f".arbormax .paper,.arbormax .ring{{fill:{paper}}}",
-        f".arbormax .dot{{stroke:{paper}}}",
-        f".arbormax .muted{{fill:{muted}}}",
-        f".arbormax .rule{{stroke:{rule}}}",
-        f".arbormax .grid{{stroke:{grid}}}",
-        *(f".arbormax .c{number}{{color:{colour}}}" for number, colour in enumerate(colours)),
-    ]
-    return "\n".join(rules)
-
-
-_STYLE = "\n".join(
-    [
-        "<style>",
-        _RULES,
-        _scheme("#1f2328", "#ffffff", "#59636e", "#818b98", "#e4e8ec", _LIGHT),
-        "@media (prefers-color-scheme: dark){",
-        _scheme("#e6edf3", "#0d1117", "#9198a1", "#768390", "#272d36", _DARK),
-        "}",
-        "</style>",
-    ]
-)
-
-
-def document(width: float, height: float, label: str, parts: Iterable[str]) -> str:
-    """The SVG file with these parts; `label` is the text for screen readers."""
+def document(width: float, height: float, label: str, parts: Iterable[str], style: str = "") -> str:
+    """The SVG file with these parts; `label` is the text for screen readers, `style` adds rules to the style sheet."""
     name, wide, tall = escape(clean(label)), num(width), num(height)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="arbormax" role="img" aria-label="{name}"'
         f' width="{wide}" height="{tall}" viewBox="0 0 {wide} {tall}">'
     )
     paper = f'<rect class="paper" width="{wide}" height="{tall}"/>'
-    return "\n".join([head, f"<title>{name}</title>", _STYLE, paper, *parts, "</svg>", ""])
+    return "\n".join(
+        [head, f"<title>{name}</title>", f"<style>\n{_STYLE}\n{style}</style>", paper, *parts, "</svg>", ""]
+    )
 
 
 def heading(title: str, width: float) -> tuple[list[str], float]:
@@ -93,7 +72,6 @@ def text(
     note: str = "",
     size: int = SIZE,
     limit: float = float("inf"),
-    rotated: bool = False,
 ) -> str:
     """A text element, cut to `limit` pixels with the whole text in a tooltip; `note` follows in grey."""
     whole = clean(content)
@@ -101,8 +79,7 @@ def text(
     full = f"<title>{escape(whole)}</title>" if shown != whole else ""
     after = f'<tspan class="muted small" dx="5">{escape(note)}</tspan>' if note else ""
     style = f' class="{css}"' if css else ""
-    turn = f' transform="rotate(-90 {num(x)} {num(y)})"' if rotated else ""
-    return f'<text x="{num(x)}" y="{num(y)}"{style}{turn}>{full}{escape(shown)}{after}</text>'
+    return f'<text x="{num(x)}" y="{num(y)}"{style}>{full}{escape(shown)}{after}</text>'
 
 
 def num(value: float) -> str:
