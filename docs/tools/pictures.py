@@ -65,7 +65,7 @@ def _annotated(notes: dict[int, str]) -> am.Taxonomy:
 def heads() -> dict[str, str]:
     """Three heads on ICD-10-CM: differences with intervals, and the operating curves."""
     from arbormax.data import load
-    from arbormax.metrics.bootstrap import paired_differences
+    from arbormax.metrics.bootstrap import bootstrap
 
     data = load("icd10cm")
     tax, truth = data.taxonomy, np.asarray(data.test.nodes)
@@ -82,7 +82,7 @@ def heads() -> dict[str, str]:
             np.asarray(curve.specificity)[order].tolist(), np.asarray(curve.correct)[order].tolist()
         )
     names = {"accuracy": "accuracy", "macro_f1": "macro-F1", "hf": "hF"}
-    found = paired_differences(truth, predicted, "flat", tax, measures=list(names), resamples=1000)
+    found = bootstrap(truth, predicted, tax, baseline="flat", measures=list(names), resamples=1000).differences
     rows = [
         Interval(title, f"{head} − flat", *(100 * value for value in found[head][measure]))
         for head in ("hierarchical", "shared")

@@ -22,7 +22,7 @@ import arbormax as am
 from arbormax.data import datasets
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError, OptionError
-from arbormax.metrics.bootstrap import paired_bootstrap
+from arbormax.metrics.bootstrap import bootstrap
 
 TAX = am.Taxonomy.from_nested({"a": ["x", "y", "v"], "b": ["z", "w"]})
 TRUTH = TAX.leaves[np.arange(40) % TAX.num_leaves]
@@ -199,7 +199,8 @@ def test_heads_are_compared_on_their_common_seeds(folder):
     sides = [
         np.stack([predictions(share, 100 * s + length) for s in (1, 2)]) for share, length in ((0.9, 12), (0.6, 4))
     ]
-    expected = paired_bootstrap(TRUTH, *sides, TAX, resamples=200)
+    sets = dict(zip(("hierarchical", "flat"), sides, strict=True))
+    expected = bootstrap(TRUTH, sets, TAX, baseline="flat", resamples=200).differences["hierarchical"]
     assert {d.measure: (d.mean, d.low, d.high) for d in found} == {d.measure: expected[d.measure] for d in found}
     assert len(found) == 6
 

@@ -13,7 +13,7 @@ import torch
 import arbormax as am
 from arbormax.data.examples import Examples
 from arbormax.model.folder import format_metrics
-from arbormax.studies.details import Recorder, build_details
+from arbormax.studies.details import build_details, evaluation_details
 from arbormax.studies.evaluate import evaluate_log_probs
 
 TREE = am.Taxonomy.from_nested(
@@ -32,15 +32,14 @@ def write_run(folder: Path, tax=TREE, *, seed=0, head="hierarchical", texts=60, 
     scores = torch.randn(texts, tax.num_nodes - 1, generator=torch.Generator().manual_seed(seed + 2))
     for item, node in enumerate(nodes.tolist()):
         scores[item, [step - 1 for step in (*tax.ancestors(node)[1:].tolist(), node)]] += skill
-    recorder = Recorder(tax)
-    found = evaluate_log_probs(am.functional.node_log_probs(scores, tax).split(16), examples, tax, recorder=recorder)
+    found = evaluate_log_probs(am.functional.node_log_probs(scores, tax).split(16), examples, tax)
     made = {"command": "arbormax train x.csv", "date": "2026-01-02T03:04:05+00:00", "versions": {"arbormax": "0"}}
     config = {"encoder": "bag", "head": head, "seed": seed}
     metrics = {
         "test": found.metrics,
         "training": {"curve": CURVE, "best_epoch": 2, "command": "arbormax train x.csv", "seconds": 1.5},
         "data": {"name": "toys"},
-        "details": {**made, "config": config, **recorder.details(examples, found.predicted)},
+        "details": {**made, "config": config, **evaluation_details(examples, found, tax)},
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "metrics.json").write_text(format_metrics(metrics), "utf-8")

@@ -11,8 +11,9 @@ import arbormax as am
 from arbormax.data.examples import Examples
 from arbormax.data.folds import hold_out
 from arbormax.errors import InputError, OptionError
-from arbormax.metrics.bootstrap import Interval, WeightedCounts, paired_bootstrap
+from arbormax.metrics.bootstrap import Interval, bootstrap, weighted_values
 from arbormax.metrics.registry import compared_measures
+from arbormax.metrics.sums import Items
 from arbormax.model import TrainConfig
 from arbormax.studies.compare import Difference, compare, table_columns
 
@@ -35,6 +36,17 @@ def noisy(true: np.ndarray, share: float, rng: np.random.Generator, tax: am.Taxo
     return np.where(rng.random(true.shape) < share, true, rng.choice(tax.leaves, true.shape))
 
 
+def weighted(true, predicted, weights):
+    """The measures for each row of weights."""
+    return dict(zip(BOOTSTRAPPED, weighted_values([Items(true, predicted, TAX)], BOOTSTRAPPED, weights), strict=True))
+
+
+def paired_bootstrap(true_nodes, predicted, baseline, taxonomy, **options):
+    """The intervals of `predicted` minus `baseline`."""
+    sets = {"predicted": predicted, "baseline": baseline}
+    return bootstrap(true_nodes, sets, taxonomy, baseline="baseline", **options).differences["predicted"]
+
+
 # The bootstrap
 
 
@@ -45,7 +57,7 @@ def test_unit_weights_give_the_measures_of_evaluate(anything):
     for items in (1, 7, 200):
         true, predicted = rng.choice(pool, (2, items))
         expected = am.metrics.evaluate(true, predicted, TAX)
-        values = WeightedCounts(true, predicted[None], TAX).values(BOOTSTRAPPED, np.ones((1, items), dtype=np.int64))
+        values = weighted(true, predicted, np.ones((1, items), dtype=np.int64))
         for measure in BOOTSTRAPPED:
             assert values[measure][0, 0] == pytest.approx(expected[measure], abs=1e-12), measure
 
@@ -54,7 +66,7 @@ def test_a_resample_has_the_measures_of_the_items_drawn():
     rng = np.random.default_rng(4)
     true, predicted = rng.choice(TAX.leaves, (2, 12))  # so few that some resamples lack a class
     weights = rng.multinomial(12, np.full(12, 1 / 12), size=20)
-    values = WeightedCounts(true, predicted[None], TAX).values(BOOTSTRAPPED, weights)
+    values = weighted(true, predicted, weights)
     for row, weight in enumerate(weights):
         drawn = np.repeat(np.arange(12), weight)
         expected = am.metrics.evaluate(true[drawn], predicted[drawn], TAX)

@@ -17,7 +17,7 @@ import numpy as np
 
 from arbormax.data import datasets
 from arbormax.errors import InputError
-from arbormax.metrics.bootstrap import paired_differences
+from arbormax.metrics.bootstrap import bootstrap
 from arbormax.studies.compare import Difference
 from arbormax.taxonomy import Taxonomy
 from study.files import find_tree, write_file
@@ -50,9 +50,9 @@ def differences(
         for head in ("flat", *heads):
             runs = [run for run in results.runs_of(dataset, arm, head) if run["seed"] in seeds]
             sides[head] = np.stack([_predicted_nodes(run, truth, taxonomy) for run in runs])  # (S, n)
-        intervals = paired_differences(
-            truth, sides, "flat", taxonomy, measures=MEASURES, resamples=resamples, level=LEVEL
-        )
+        intervals = bootstrap(
+            truth, sides, taxonomy, baseline="flat", measures=MEASURES, resamples=resamples, level=LEVEL
+        ).differences
         for head in heads:
             found += [Difference(head, "flat", name, *interval, LEVEL) for name, interval in intervals[head].items()]
     return found

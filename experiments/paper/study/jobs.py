@@ -22,7 +22,7 @@ from arbormax.data.folds import assign_folds
 from arbormax.errors import InputError, OptionError
 from arbormax.functional.probabilities import flat_node_log_probs
 from arbormax.model.settings import TrainConfig
-from arbormax.studies.evaluate import Evaluation, evaluate_log_probs
+from arbormax.studies.evaluate import evaluate_log_probs
 from arbormax.studies.result_folder import read_json
 from arbormax.taxonomy import Taxonomy
 from arbormax.training import Hardware, fit
@@ -137,15 +137,17 @@ class Job:
 
     def _train_and_evaluate(
         self, taxonomy: Taxonomy, train: Examples, test: Examples, hardware: Hardware, results: Path
-    ) -> Evaluation:
-        """Train on one part and evaluate on the other."""
+    ) -> tuple[dict[str, Any], np.ndarray]:
+        """Train on one part; the measures on the other, and the predicted nodes."""
         if self.arm.encoder == SVC:
             predicted = self._predict_svc(train, test)
-            return Evaluation({"items": len(test), **metrics.evaluate(test.nodes, predicted, taxonomy)}, predicted)
+            return {"items": len(test), **metrics.evaluate(test.nodes, predicted, taxonomy)}, predicted
         if self.arm.encoder == BLEND:
             parts = [member.probabilities(results) for member in self.members]
             mixed = sum(weight * part for weight, part in zip(self.point["weights"], parts, strict=True))
-            return evaluate_log_probs([flat_node_log_probs(torch.from_numpy(np.log(mixed)), taxonomy)], test, taxonomy)
+            logp = flat_node_log_probs(torch.from_numpy(np.log(mixed)), taxonomy)
+            found = evaluate_log_probs([logp], test, taxonomy)
+            return found.metrics, found.predicted
         folder = self._training_folder(results)
         run = fit(resolve_paths(self.config), taxonomy, train, hardware=hardware, folder=folder, resume=True)
         cuda = hardware.accelerator != "cpu" and torch.cuda.is_available()
@@ -157,8 +159,9 @@ class Job:
             with io.BytesIO() as file:
                 np.save(file, leaves.half().numpy(), allow_pickle=False)
                 write_file(path, file.getvalue())
-        values, predicted = evaluate_log_probs(batches, test, taxonomy)
-        return Evaluation({**values, "seconds": run.seconds, "parameters": run.model.num_parameters}, predicted)
+        found = evaluate_log_probs(batches, test, taxonomy)
+        costs = {"seconds": run.seconds, "parameters": run.model.num_parameters}
+        return {**found.metrics, **costs}, found.predicted
 
     def probabilities(self, results: Path) -> np.ndarray:
         """(n, C) the saved probabilities of the classes."""

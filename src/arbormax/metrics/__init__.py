@@ -18,13 +18,12 @@ if TYPE_CHECKING:
         NodeMetrics,
         OperatingCurve,
     )
-    from arbormax.metrics.evaluation import Evaluator, evaluate
+    from arbormax.metrics.evaluation import evaluate
     from arbormax.metrics.probabilities import hierarchical_distance_at_k, level_calibration_error, operating_curve
 
 __all__ = [
     "MEASURES",
     "Curve",
-    "Evaluator",
     "HierarchicalDistanceAtK",
     "LevelCalibrationError",
     "Measure",
@@ -38,7 +37,6 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Evaluator": "evaluation",
     "HierarchicalDistanceAtK": "accumulators",
     "LevelCalibrationError": "accumulators",
     "NodeMetric": "accumulators",

@@ -5,32 +5,29 @@ not depend on how the items are split into batches and processes.
 """
 
 import zlib
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from arbormax.errors import InputError, MissingDependencyError, OptionError, did_you_mean
-from arbormax.metrics.curves import Curve, distances, operating_curve_value
-from arbormax.metrics.evaluation import add_nodes, zero_nodes
+from arbormax.metrics.curves import Curve, compute_curve
 from arbormax.metrics.inputs import node_pairs, ranked_classes, scored_nodes
 from arbormax.metrics.probabilities import (
     DEFAULT_THRESHOLDS,
-    Totals,
-    add_calibration,
-    add_curve,
-    add_ranked,
-    calibration_values,
+    LevelTable,
+    calibration_sums,
     check_positive,
     check_thresholds,
+    curve_sums,
     level_table,
-    to_sums,
-    zero_calibration,
-    zero_curve,
-    zero_ranked,
+    rank_sums,
 )
-from arbormax.metrics.registry import MEASURES, node_values, quantities
-from arbormax.metrics.sums import Items
+from arbormax.metrics.registry import MEASURES, ece, hierarchical_distance, measure_values, node_sums, to_plain
+from arbormax.metrics.sums import Items, Sums
 from arbormax.taxonomy import Taxonomy
 
 try:
@@ -45,23 +42,26 @@ class _Accumulator(Metric):
     is_differentiable = False
     full_state_update = False
 
-    def __init__(self, tax: Taxonomy, zeros: Totals, options: tuple[Any, ...] = (), **kwargs: Any) -> None:
+    def __init__(self, tax: Taxonomy, *options: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.tax = tax
-        self._names = tuple(zeros)
-        for name, zero in zeros.items():
-            self.add_state(name, zero, dist_reduce_fx="sum")
         # MetricCollection merges metrics whose states are equal after the first batch: two of one kind that differ in
         # tree or options, and by chance agree there, must not look equal
         kind = torch.tensor(zlib.crc32(repr((tax.fingerprint, options)).encode()))
         self.add_state("kind", kind, dist_reduce_fx="max")
 
-    def _totals(self) -> Totals:
-        return {name: getattr(self, name) for name in self._names}
+    def _add_states(self, zeros: Mapping[str, np.ndarray]) -> None:
+        """Add a state for each of the sums over no items."""
+        self._names = tuple(zeros)
+        for name, zero in zeros.items():
+            self.add_state(name, torch.tensor(zero), dist_reduce_fx="sum")
 
-    def _store(self, totals: Totals) -> None:
-        for name, total in totals.items():
-            setattr(self, name, total)
+    def _add(self, sums: Mapping[str, np.ndarray]) -> None:
+        for name, value in sums.items():
+            setattr(self, name, getattr(self, name) + torch.tensor(value, device=self.device))
+
+    def _sums(self) -> Sums:
+        return Sums(self.tax, {name: getattr(self, name).cpu().numpy() for name in self._names})
 
     def _scalar(self, value: float | None) -> Tensor:
         return torch.tensor(float("nan") if value is None else float(value), device=self.device)
@@ -79,17 +79,17 @@ class NodeMetrics(_Accumulator):
     """
 
     def __init__(self, tax: Taxonomy, **kwargs: Any) -> None:
-        super().__init__(tax, zero_nodes(tax, quantities()), **kwargs)
+        super().__init__(tax, **kwargs)
+        empty = np.zeros(0, np.int64)
+        self._add_states(node_sums(Items(empty, empty, tax)))
 
     def update(self, true_nodes: Any, pred_nodes: Any) -> None:
         """Add items: true and predicted nodes (...,), the truth first, as in `evaluate`."""
-        items = Items(*node_pairs(true_nodes, pred_nodes, self.tax), self.tax)
-        parts = {name: part for name, part in quantities().items() if name in self._names}
-        self._store(add_nodes(self._totals(), items, parts))
+        self._add(node_sums(Items(*node_pairs(true_nodes, pred_nodes, self.tax), self.tax)))
 
     def compute(self) -> Any:
         """The dict of measures."""
-        return node_values(to_sums(self.tax, self._totals()))
+        return measure_values(self._sums())
 
 
 class NodeMetric(NodeMetrics):
@@ -135,22 +135,38 @@ class HierarchicalDistanceAtK(_Accumulator):
         width = check_positive(k, "k")
         if width > tax.num_leaves:
             raise OptionError(f"expected at most {tax.num_leaves}, the number of classes; found {k}", argument="k")
-        super().__init__(tax, zero_ranked((width,)), ("distance", width), **kwargs)
+        super().__init__(tax, "distance", width, **kwargs)
         self.k = width
+        self._add_states(rank_sums(np.zeros(0, np.int64), np.zeros((0, width), np.int64), tax))
 
     def update(self, true_nodes: Any, topk_classes: Any) -> None:
         """Add items: true nodes (...,) and class ids ranked best first (..., k or more), as from `head.topk`."""
         true_B, ranked_BK = ranked_classes(true_nodes, topk_classes, self.tax)
         if ranked_BK.shape[1] < self.k:
             raise InputError(f"expected at least {self.k} columns, found {ranked_BK.shape[1]}", argument="topk_classes")
-        self._store(add_ranked(self._totals(), true_B, ranked_BK, (self.k,), self.tax))
+        self._add(rank_sums(true_B, ranked_BK[:, : self.k], self.tax))
 
     def compute(self) -> Tensor:
         """The mean height, a scalar in torch's default dtype."""
-        return self._scalar(distances(to_sums(self.tax, self._totals(), ks=(self.k,)))[self.k])
+        return self._scalar(hierarchical_distance(self._sums())[-1])
 
 
-class OperatingCurve(_Accumulator):
+class _LevelMetric(_Accumulator):
+    """A measure of the most probable node of each level, from `sums(table)`."""
+
+    def __init__(
+        self, tax: Taxonomy, sums: Callable[[LevelTable], Mapping[str, np.ndarray]], *options: Any, **kwargs: Any
+    ) -> None:
+        super().__init__(tax, *options, **kwargs)
+        self._table_sums = sums
+        self._add_states(sums(level_table(torch.zeros(0, tax.num_nodes), np.zeros(0, np.int64), tax)))
+
+    def update(self, log_probs: Any, true_nodes: Any) -> None:
+        """Add items: node log-probabilities (..., N) and true nodes (...,)."""
+        self._add(self._table_sums(level_table(*scored_nodes(log_probs, true_nodes, self.tax), self.tax)))
+
+
+class OperatingCurve(_LevelMetric):
     """`operating_curve` over batches: correct, specificity and area.
 
     >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "w"]})
@@ -162,20 +178,15 @@ class OperatingCurve(_Accumulator):
 
     def __init__(self, tax: Taxonomy, thresholds: Any = DEFAULT_THRESHOLDS, **kwargs: Any) -> None:
         taus = check_thresholds(thresholds)
-        super().__init__(tax, zero_curve(taus), ("curve", taus), **kwargs)
+        super().__init__(tax, partial(curve_sums, taus=taus, tax=tax), "curve", taus, **kwargs)
         self.thresholds = taus
-
-    def update(self, log_probs: Any, true_nodes: Any) -> None:
-        """Add items: node log-probabilities (..., N) and true nodes (...,)."""
-        table = level_table(*scored_nodes(log_probs, true_nodes, self.tax), self.tax)
-        self._store(add_curve(self._totals(), table, self.thresholds, self.tax))
 
     def compute(self) -> Curve:
         """The curve, in plain numbers."""
-        return operating_curve_value(to_sums(self.tax, self._totals(), thresholds=self.thresholds))
+        return compute_curve(Sums(self.tax, {**self._sums(), "thresholds": np.array(self.thresholds)}))
 
 
-class LevelCalibrationError(_Accumulator):
+class LevelCalibrationError(_LevelMetric):
     """`level_calibration_error` over batches: a list with one error per level 1 to depth, None where no item counts.
 
     >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "w"]})
@@ -187,14 +198,10 @@ class LevelCalibrationError(_Accumulator):
 
     def __init__(self, tax: Taxonomy, bins: int = 15, **kwargs: Any) -> None:
         bins = check_positive(bins, "bins")
-        super().__init__(tax, zero_calibration(tax, bins), ("calibration", bins), **kwargs)
+        super().__init__(tax, partial(calibration_sums, bins=bins), "calibration", bins, **kwargs)
         self.bins = bins
-
-    def update(self, log_probs: Any, true_nodes: Any) -> None:
-        """Add items: node log-probabilities (..., N) and true nodes (...,)."""
-        table = level_table(*scored_nodes(log_probs, true_nodes, self.tax), self.tax)
-        self._store(add_calibration(self._totals(), table, self.bins))
 
     def compute(self) -> list[float | None]:
         """The error of each level, in plain numbers."""
-        return calibration_values(self.tax, self._totals())
+        errors: list[float | None] = to_plain(ece(self._sums()))
+        return errors

@@ -1,6 +1,6 @@
-"""Values of the sums over log-probabilities: operating curve, calibration error, distance of the k best classes.
+"""The operating curve of thresholds. numpy only; `probabilities` computes the sums.
 
-T thresholds, L levels below the root, Q values of k. numpy only; `probabilities` accumulates the sums.
+T thresholds.
 """
 
 from typing import NamedTuple
@@ -18,30 +18,12 @@ class Curve(NamedTuple):
     area: float
 
 
-def operating_curve_value(sums: Sums) -> Curve:
+def compute_curve(sums: Sums) -> Curve:
     """The curve and its area; all 0 without items."""
-    taus, count = sums["thresholds"], sums["curve_count"]
-    correct = ratio(sums["correct"], count)
-    specificity = ratio(sums["specificity"] / FIXED, count)
+    count_T = sums["answered"].sum(-1)
+    correct = ratio(sums["answered_right"].sum(-1), count_T)
+    specificity = ratio(sums["specificity"] / FIXED, count_T)
     # specificity need not fall with the threshold on uneven trees, and points may share one: strictest first
-    order = np.lexsort((-taus, specificity))
+    order = np.lexsort((-sums["thresholds"], specificity))
     x, y = np.append(0.0, specificity[order]), np.append(1.0, correct[order])
     return Curve(correct.tolist(), specificity.tolist(), float(np.sum(np.diff(x) * (y[1:] + y[:-1]) / 2)))
-
-
-def curve_area(sums: Sums) -> float:
-    """The area below the operating curve."""
-    return operating_curve_value(sums).area
-
-
-def calibration_errors(sums: Sums) -> np.ndarray:
-    """(L,) the expected calibration error of each level; NaN where no item counts."""
-    gaps_L = np.abs(sums["bin_right"] - sums["bin_confidence"] / FIXED).sum(1)
-    counts_L = sums["bin_count"].sum(1)
-    return np.where(counts_L > 0, ratio(gaps_L, counts_L), np.nan)
-
-
-def distances(sums: Sums) -> dict[int, float]:
-    """The hierarchical distance for each k."""
-    heights_Q = ratio(sums["ranked_height"], sums["ranked_pairs"])
-    return dict(zip(sums["ks"].tolist(), heights_Q.tolist(), strict=True))

@@ -1,10 +1,11 @@
 """Measures of node log-probabilities: distance of the k best classes, operating curve, calibration error per level.
 
-B items, N nodes, C classes, L = depth + 1 levels, k ranks, T thresholds, Q values of k. Each measure is computed from a
+B items, N nodes, C classes, L = depth + 1 levels, K ranks, T thresholds. Each measure is computed from a
 few whole-number sums over the items, so that the result does not depend on how the items are split into batches.
 """
 
 import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +14,15 @@ import torch
 from torch import Tensor
 
 from arbormax.errors import OptionError
+from arbormax.functional.best import top_classes
+from arbormax.functional.index import tree_index
 from arbormax.functional.threshold import check_tau, level_best, stop_level
-from arbormax.metrics.curves import Curve, distances, operating_curve_value
+from arbormax.metrics.curves import Curve, compute_curve
 from arbormax.metrics.inputs import ranked_classes, scored_nodes
-from arbormax.metrics.registry import MEASURES, plain
-from arbormax.metrics.sums import Sums, information, to_fixed
+from arbormax.metrics.registry import ece, hierarchical_distance, to_plain
+from arbormax.metrics.sums import Sums, node_information, to_fixed
 from arbormax.taxonomy import Taxonomy
 
-Totals = dict[str, Tensor]
 DEFAULT_THRESHOLDS = tuple(step / 100 for step in range(101))
 
 
@@ -33,9 +35,8 @@ def hierarchical_distance_at_k(true_nodes: Any, topk_classes: Any, tax: Taxonomy
     >>> hierarchical_distance_at_k([3, 5], [[0, 1], [0, 2]], tax)  # heights 0 and 1, 2 and 0
     0.75
     """
-    true_B, ranked_Bk = ranked_classes(true_nodes, topk_classes, tax)
-    ks = (ranked_Bk.shape[1],)
-    return distances(to_sums(tax, add_ranked(zero_ranked(ks), true_B, ranked_Bk, ks, tax), ks=ks))[ks[0]]
+    true_B, ranked_BK = ranked_classes(true_nodes, topk_classes, tax)
+    return float(hierarchical_distance(Sums(tax, rank_sums(true_B, ranked_BK, tax)))[-1])
 
 
 def operating_curve(log_probs: Any, true_nodes: Any, tax: Taxonomy, thresholds: Any = DEFAULT_THRESHOLDS) -> Curve:
@@ -53,7 +54,7 @@ def operating_curve(log_probs: Any, true_nodes: Any, tax: Taxonomy, thresholds: 
     """
     taus = check_thresholds(thresholds)
     table = level_table(*scored_nodes(log_probs, true_nodes, tax), tax)
-    return operating_curve_value(to_sums(tax, add_curve(zero_curve(taus), table, taus, tax), thresholds=taus))
+    return compute_curve(Sums(tax, {**curve_sums(table, taus, tax), "thresholds": np.array(taus)}))
 
 
 def level_calibration_error(log_probs: Any, true_nodes: Any, tax: Taxonomy, bins: int = 15) -> list[float | None]:
@@ -71,7 +72,8 @@ def level_calibration_error(log_probs: Any, true_nodes: Any, tax: Taxonomy, bins
     """
     bins = check_positive(bins, "bins")
     table = level_table(*scored_nodes(log_probs, true_nodes, tax), tax)
-    return calibration_values(tax, add_calibration(zero_calibration(tax, bins), table, bins))
+    errors: list[float | None] = to_plain(ece(Sums(tax, calibration_sums(table, bins))))
+    return errors
 
 
 @dataclass(frozen=True)
@@ -92,113 +94,86 @@ def level_table(logp_BN: Tensor, true_B: np.ndarray, tax: Taxonomy) -> LevelTabl
     return LevelTable(best_BL, nodes, true_BL == nodes, (true_BL >= 0) | tax.is_leaf[true_B][:, None])
 
 
-def to_sums(tax: Taxonomy, totals: Totals, **options: Any) -> Sums:
-    """The totals as numpy arrays, together with the options `ks` or `thresholds` that they were computed with."""
-    arrays = {name: total.cpu().numpy() for name, total in totals.items()}
-    return Sums(tax, {**arrays, **{name: np.asarray(value) for name, value in options.items()}}.__getitem__)
+def best_classes(logp_BN: Tensor, tax: Taxonomy, k: int) -> Tensor:
+    """(B, min(k, C)) the most probable classes, best first, ties in class order."""
+    leaf_BC = logp_BN[:, tree_index(tax, logp_BN.device).leaves]
+    return top_classes(leaf_BC, min(k, tax.num_leaves))[1]
 
 
-def zero_ranked(ks: tuple[int, ...]) -> Totals:
-    """The totals of the hierarchical distance without items."""
-    return {name: torch.zeros(len(ks), dtype=torch.int64) for name in ("ranked_height", "ranked_pairs")}
-
-
-def add_ranked(totals: Totals, true_B: np.ndarray, ranked_BK: np.ndarray, ks: tuple[int, ...], tax: Taxonomy) -> Totals:
-    """The totals with these truths and their ranked classes added."""
-    height_BK = tax.height[tax.lca(true_B[:, None], tax.leaves[ranked_BK])]
-    added = {
-        "ranked_height": [int(height_BK[:, :k].sum()) for k in ks],
-        "ranked_pairs": [len(true_B) * k for k in ks],
+def log_prob_sums(
+    logp_BN: Tensor,
+    true_B: np.ndarray,
+    ranked_BK: np.ndarray,
+    tax: Taxonomy,
+    bins: int = 15,
+    taus: tuple[float, ...] = DEFAULT_THRESHOLDS,
+) -> dict[str, np.ndarray]:
+    """The sums of every measure of log-probabilities; `ranked_BK` has the best classes."""
+    table = level_table(logp_BN, true_B, tax)
+    truth_B1 = torch.tensor(true_B, device=logp_BN.device)[:, None]
+    return {
+        "nll": np.asarray(0.0 - float(logp_BN.gather(1, truth_B1).double().sum())),
+        **rank_sums(true_B, ranked_BK, tax),
+        **curve_sums(table, taus, tax),
+        **calibration_sums(table, bins),
     }
-    return {name: total + torch.tensor(added[name], device=total.device) for name, total in totals.items()}
 
 
-def zero_curve(taus: tuple[float, ...]) -> Totals:
-    """The totals of the operating curve without items."""
-    zeros_T = torch.zeros(len(taus), dtype=torch.int64)
-    return {"correct": zeros_T, "specificity": zeros_T.clone(), "curve_count": torch.zeros((), dtype=torch.int64)}
+def rank_sums(true_B: np.ndarray, ranked_BK: np.ndarray, tax: Taxonomy) -> dict[str, np.ndarray]:
+    """(K,) the height of the lowest common ancestor of the truth and the class of each rank; and the items."""
+    heights_BK = tax.height[tax.lca(true_B[:, None], tax.leaves[ranked_BK])]
+    return {"rank_heights": heights_BK.sum(0, dtype=np.int64), "count": np.asarray(len(true_B))}
 
 
-def add_curve(totals: Totals, table: LevelTable, taus: tuple[float, ...], tax: Taxonomy) -> Totals:
-    """The totals with these items added."""
+def curve_sums(table: LevelTable, taus: tuple[float, ...], tax: Taxonomy) -> dict[str, np.ndarray]:
+    """The answers of the threshold rule: (T, L) by level and (T,) at a leaf, each with the right ones; specificity."""
     if tax.num_leaves > 1:
-        specific_BL = information(table.nodes, tax) / np.log2(tax.num_leaves)
+        specific_BL = node_information(table.nodes, tax) / np.log2(tax.num_leaves)
     else:
         specific_BL = np.ones(table.nodes.shape)
-    fixed_BL = to_fixed(specific_BL)
-    rows_B = np.arange(len(fixed_BL))
-    correct, specificity = [], []
-    for tau in taus:
+    fixed_BL, leaf_BL = to_fixed(specific_BL), tax.is_leaf[table.nodes]
+    rows_B, levels = np.arange(len(fixed_BL)), tax.depth + 1
+    by_level = np.zeros((2, len(taus), levels), np.int64)
+    by_threshold = np.zeros((3, len(taus)), np.int64)
+    for place, tau in enumerate(taus):
         level_B = stop_level(table.best, tau).numpy()
-        correct.append(int(table.right[rows_B, level_B].sum()))
-        specificity.append(int(fixed_BL[rows_B, level_B].sum()))
-    return {
-        "correct": totals["correct"] + torch.tensor(correct, device=totals["correct"].device),
-        "specificity": totals["specificity"] + torch.tensor(specificity, device=totals["specificity"].device),
-        "curve_count": totals["curve_count"] + len(rows_B),
-    }
+        right_B, leaf_B = table.right[rows_B, level_B], leaf_BL[rows_B, level_B]
+        by_level[0, place] = np.bincount(level_B, minlength=levels)
+        by_level[1, place] = np.bincount(level_B[right_B], minlength=levels)
+        by_threshold[:, place] = leaf_B.sum(), (leaf_B & right_B).sum(), fixed_BL[rows_B, level_B].sum()
+    names = ("answered", "answered_right", "leaves", "leaves_right", "specificity")
+    return dict(zip(names, (*by_level, *by_threshold), strict=True))
 
 
-def zero_calibration(tax: Taxonomy, bins: int) -> Totals:
-    """The totals of the calibration errors without items."""
-    return {
-        name: torch.zeros((tax.depth, bins), dtype=torch.int64) for name in ("bin_count", "bin_right", "bin_confidence")
-    }
-
-
-def add_calibration(totals: Totals, table: LevelTable, bins: int) -> Totals:
-    """The totals with these items added."""
+def calibration_sums(table: LevelTable, bins: int) -> dict[str, np.ndarray]:
+    """(L - 1, bins) items, right items and confidence, the latter as multiples of 2^-32, of each level and bin."""
     confidence = np.minimum(np.exp(table.best[:, 1:].double().numpy()), 1.0)
-    bin_of = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
-    cell = bin_of + bins * np.arange(confidence.shape[1])
+    bin_BL = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+    level_BL = np.broadcast_to(np.arange(bin_BL.shape[1]), bin_BL.shape)
     known = table.known[:, 1:]
-    amounts = {
-        "bin_count": np.ones(cell.shape, np.int64),
-        "bin_right": table.right[:, 1:].astype(np.int64),
-        "bin_confidence": to_fixed(confidence),
-    }
-    return {
-        name: add_at(total.flatten(), cell[known], amounts[name][known]).view_as(total)
-        for name, total in totals.items()
-    }
-
-
-def calibration_values(tax: Taxonomy, totals: Totals) -> list[float | None]:
-    """The error of each level."""
-    errors: list[float | None] = plain(MEASURES["ece"], to_sums(tax, totals))
-    return errors
-
-
-def add_at(total: Tensor, index: np.ndarray, amount: np.ndarray) -> Tensor:
-    """The one-dimensional total with an amount added at each index, in place where torch allows it."""
-    # a tensor that was created in inference mode may not be changed in place outside it
-    if total.is_inference() and not torch.is_inference_mode_enabled():
-        total = total.clone()
-    return total.index_add_(0, torch.from_numpy(index).to(total.device), torch.from_numpy(amount).to(total.device))
+    sums = {}
+    for name, amount in (
+        ("bin_count", known),
+        ("bin_right", table.right[:, 1:]),
+        ("bin_confidence", to_fixed(confidence)),
+    ):
+        sums[name] = np.zeros((bin_BL.shape[1], bins), np.int64)
+        np.add.at(sums[name], (level_BL[known], bin_BL[known]), amount[known])
+    return sums
 
 
 def check_thresholds(thresholds: Any) -> tuple[float, ...]:
     """Thresholds as floats in [0, 1], at least one."""
     values = thresholds.tolist() if isinstance(thresholds, Tensor | np.ndarray) else thresholds
-    try:
-        taus = tuple(check_tau(tau) for tau in values)
-    except TypeError as error:
-        if isinstance(error, OptionError):
-            raise
-        raise OptionError(
-            f"expected a list of numbers from 0 to 1, found {thresholds!r}", argument="thresholds"
-        ) from error
+    taus = tuple(check_tau(tau) for tau in values) if isinstance(values, Iterable) else ()
     if not taus:
-        raise OptionError("expected at least one number from 0 to 1, found none", argument="thresholds")
+        raise OptionError(f"expected a list of numbers from 0 to 1, found {thresholds!r}", argument="thresholds")
     return taus
 
 
 def check_positive(value: Any, name: str) -> int:
     """A whole number of at least 1."""
-    try:
-        number = operator.index(value)
-    except TypeError as error:
-        raise OptionError(f"expected a whole number of at least 1, found {value!r}", argument=name) from error
+    number = operator.index(value) if hasattr(value, "__index__") else 0
     if number < 1:
         raise OptionError(f"expected a whole number of at least 1, found {value!r}", argument=name)
     return number

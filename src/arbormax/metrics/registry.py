@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
 
 import numpy as np
 
 from arbormax._registry import Registry
-from arbormax.metrics.curves import calibration_errors, curve_area, distances
-from arbormax.metrics.measure import PLACES, Measure, Place, item_sum
-from arbormax.metrics.sums import QUANTITIES, Items, Quantity, Sums, information, macro_mean, ratio, to_fixed
+from arbormax.metrics.curves import compute_curve
+from arbormax.metrics.measure import PLACES, Measure, PerItem, Place, Unit, item_sum
+from arbormax.metrics.sums import (
+    FIXED,
+    QUANTITIES,
+    Items,
+    Quantity,
+    Sums,
+    WeightedSums,
+    macro_mean,
+    node_information,
+    ratio,
+    to_fixed,
+)
 
 MEASURES: Registry[Measure] = Registry("measure")
 
@@ -34,50 +45,55 @@ def compared_measures() -> tuple[str, ...]:
 
 def quantities() -> dict[str, Quantity]:
     """What is summed over the items: the sums of the built-in measures, and the values of per-item measures."""
-    own = {item_sum(name): _per_item(MEASURES[name]) for name in MEASURES if MEASURES[name].per_item is not None}
-    return {**QUANTITIES, **own}
+    per_item = {name: MEASURES[name].per_item for name in MEASURES}
+    return {**QUANTITIES, **{item_sum(name): _quantity(found) for name, found in per_item.items() if found is not None}}
 
 
-def node_values(sums: Sums) -> dict[str, Any]:
-    """Every measure of predicted nodes, as plain numbers."""
-    return {name: plain(measure, sums) for name, measure in _entries() if measure.source == "nodes"}
+def node_sums(items: Items) -> dict[str, np.ndarray]:
+    """The sum of each quantity, int64, so that the order of additions does not matter."""
+    parts = quantities()
+    sums = WeightedSums(items, np.ones((1, len(items))), parts)
+    return {name: sums[name][0].astype(np.int64) for name in parts}
 
 
-def probability_values(sums: Sums) -> dict[str, Any]:
-    """Every measure of log-probabilities, as plain numbers; one with a value per k has a name for each k."""
+def measure_values(sums: Sums, ks: Iterable[int] = ()) -> dict[str, Any]:
+    """Every measure, or without sums over log-probabilities every measure of nodes, as plain numbers.
+
+    A measure that has a value for each k is named `…@k`.
+    """
     values: dict[str, Any] = {}
-    for name, measure in _entries():
-        if measure.source == "log_probs":
-            found = plain(measure, sums)
-            values |= {f"{name}@{k}": value for k, value in found.items()} if measure.per == "k" else {name: found}
+    for name in MEASURES:
+        measure = MEASURES[name]
+        if measure.source == "nodes" or "nll" in sums:
+            value = to_plain(measure.compute(sums))
+            if measure.per == "k":
+                values |= {f"{name}@{k}": value[k - 1] for k in ks if k <= len(value)}
+            else:
+                values[name] = value
     return values
 
 
-def plain(measure: Measure, sums: Sums) -> Any:
-    """The value as a number, as a list with one number or None per level, or as a dict with one number per k."""
-    value = measure.compute(sums)
-    if measure.per == "k":
-        return {int(k): float(number) for k, number in value.items()}
+def to_plain(value: Any) -> Any:
+    """A number, or a list with None in place of NaN."""
     listed = np.asarray(value).tolist()
-    return [None if number != number else number for number in listed] if measure.per == "level" else listed
+    return [None if number != number else number for number in listed] if isinstance(listed, list) else listed
 
 
-def _entries() -> list[tuple[str, Measure]]:
-    return [(name, MEASURES[name]) for name in MEASURES]
+def _quantity(per_item: PerItem) -> Quantity:
+    return Quantity(lambda items: to_fixed(per_item(items.true, items.pred, items.tax)))
 
 
-def _per_item(measure: Measure) -> Quantity:
-    per_item = measure.per_item
-    assert per_item is not None
+def _measure(
+    title: str, unit: Unit, better: Literal["higher", "lower"] | None, **options: Any
+) -> Callable[[Callable[[Sums], np.ndarray]], Callable[[Sums], np.ndarray]]:
+    """Register a function of the sums: its name is that of the measure, and its docstring the definition."""
 
-    def amount(items: Items) -> np.ndarray:
-        return to_fixed(per_item(items.true, items.pred, items.tax))
+    def add(value: Callable[[Sums], np.ndarray]) -> Callable[[Sums], np.ndarray]:
+        name, definition = value.__name__, value.__doc__ or ""
+        MEASURES.add(name, Measure(name, title, unit, better, value, **options), definition)
+        return value
 
-    return Quantity(amount)
-
-
-def _add(measure: Measure, summary: str) -> None:
-    MEASURES.add(measure.name, measure, summary)
+    return add
 
 
 def _seen(sums: Sums) -> np.ndarray:
@@ -88,7 +104,76 @@ def _class_true_depth(sums: Sums) -> np.ndarray:
     return np.asarray(sums["support"] * sums.tax.node_depth[sums.tax.leaves])
 
 
-def _level_accuracy(sums: Sums) -> np.ndarray:
+@_measure("accuracy", "share", "higher", shown="headline", meaning="texts with exactly the right class")
+def accuracy(sums: Sums) -> np.ndarray:
+    """share of items whose prediction is exactly the true node"""
+    return ratio(sums["count"] - sums["errors"], sums["count"])
+
+
+@_measure("macro-F1", "share", "higher", shown="headline", meaning="every class counts the same, however rare")
+def macro_f1(sums: Sums) -> np.ndarray:
+    """mean F1 of the classes in truth or prediction, over items whose truth is a leaf"""
+    return macro_mean(2 * sums["hits"], sums["support"] + sums["predicted"], _seen(sums))
+
+
+@_measure("macro precision", "share", "higher", shown="table")
+def macro_precision(sums: Sums) -> np.ndarray:
+    """mean precision of these classes; an inner prediction is no false positive"""
+    return macro_mean(sums["hits"], sums["predicted"], _seen(sums))
+
+
+@_measure("macro recall", "share", "higher", shown="table")
+def macro_recall(sums: Sums) -> np.ndarray:
+    """mean recall of these classes"""
+    return macro_mean(sums["hits"], sums["support"], _seen(sums))
+
+
+@_measure("hierarchical precision", "share", "higher", shown="detail")
+def hp(sums: Sums) -> np.ndarray:
+    """nodes that both paths share, divided by the nodes of the predicted paths"""
+    return ratio(sums["shared_depth"], sums["pred_depth"])
+
+
+@_measure("hierarchical recall", "share", "higher", shown="detail")
+def hr(sums: Sums) -> np.ndarray:
+    """nodes that both paths share, divided by the nodes of the true paths"""
+    return ratio(sums["shared_depth"], sums["true_depth"])
+
+
+@_measure(
+    "hierarchical F",
+    "share",
+    "higher",
+    shown="headline",
+    meaning="share of right nodes on the path, so near misses count in part",
+)
+def hf(sums: Sums) -> np.ndarray:
+    """harmonic mean of `hp` and `hr`"""
+    return ratio(2 * sums["shared_depth"], sums["pred_depth"] + sums["true_depth"])
+
+
+@_measure("macro hierarchical precision", "share", "higher", shown="detail")
+def macro_hp(sums: Sums) -> np.ndarray:
+    """mean of `hp` over the true classes, over items whose truth is a leaf"""
+    return macro_mean(sums["class_shared_depth"], sums["class_pred_depth"], sums["support"] > 0)
+
+
+@_measure("macro hierarchical recall", "share", "higher", shown="detail")
+def macro_hr(sums: Sums) -> np.ndarray:
+    """mean of `hr` over the true classes"""
+    return macro_mean(sums["class_shared_depth"], _class_true_depth(sums), sums["support"] > 0)
+
+
+@_measure("macro hierarchical F", "share", "higher", shown="detail")
+def macro_hf(sums: Sums) -> np.ndarray:
+    """mean of `hf` over the true classes"""
+    depths = sums["class_pred_depth"] + _class_true_depth(sums)
+    return macro_mean(2 * sums["class_shared_depth"], depths, sums["support"] > 0)
+
+
+@_measure("accuracy per level", "share", "higher", per="level", shown="detail")
+def level_accuracy(sums: Sums) -> np.ndarray:
+    """for each level, the share of right nodes among the items that reach it"""
     # truth and prediction agree at depth d exactly when their lowest common ancestor has depth d or more
     reached, right = (
         np.cumsum(sums[name][..., ::-1], -1)[..., ::-1][..., 1:] for name in ("true_levels", "shared_levels")
@@ -96,215 +181,71 @@ def _level_accuracy(sums: Sums) -> np.ndarray:
     return np.where(reached > 0, ratio(right, reached), np.nan)
 
 
-_add(
-    Measure(
-        "accuracy",
-        "accuracy",
-        "share",
-        "higher",
-        lambda sums: ratio(sums["count"] - sums["errors"], sums["count"]),
-        shown="headline",
-        meaning="texts with exactly the right class",
-    ),
-    "share of items whose prediction is exactly the true node",
+@_measure(
+    "mistake severity",
+    "levels",
+    "lower",
+    shown="headline",
+    meaning="levels from a mistake up to the lowest node above it and the truth; lower is better",
 )
-_add(
-    Measure(
-        "macro_f1",
-        "macro-F1",
-        "share",
-        "higher",
-        lambda sums: macro_mean(2 * sums["hits"], sums["support"] + sums["predicted"], _seen(sums)),
-        shown="headline",
-        meaning="every class counts the same, however rare",
-    ),
-    "mean F1 of the classes in truth or prediction, over items whose truth is a leaf",
-)
-_add(
-    Measure(
-        "macro_precision",
-        "macro precision",
-        "share",
-        "higher",
-        lambda sums: macro_mean(sums["hits"], sums["predicted"], _seen(sums)),
-        shown="table",
-    ),
-    "mean precision of these classes; an inner prediction is no false positive",
-)
-_add(
-    Measure(
-        "macro_recall",
-        "macro recall",
-        "share",
-        "higher",
-        lambda sums: macro_mean(sums["hits"], sums["support"], _seen(sums)),
-        shown="table",
-    ),
-    "mean recall of these classes",
-)
-_add(
-    Measure(
-        "hp",
-        "hierarchical precision",
-        "share",
-        "higher",
-        lambda sums: ratio(sums["shared_depth"], sums["pred_depth"]),
-        shown="detail",
-    ),
-    "nodes that both paths share, divided by the nodes of the predicted paths",
-)
-_add(
-    Measure(
-        "hr",
-        "hierarchical recall",
-        "share",
-        "higher",
-        lambda sums: ratio(sums["shared_depth"], sums["true_depth"]),
-        shown="detail",
-    ),
-    "nodes that both paths share, divided by the nodes of the true paths",
-)
-_add(
-    Measure(
-        "hf",
-        "hierarchical F",
-        "share",
-        "higher",
-        lambda sums: ratio(2 * sums["shared_depth"], sums["pred_depth"] + sums["true_depth"]),
-        shown="headline",
-        meaning="share of right nodes on the path, so near misses count in part",
-    ),
-    "harmonic mean of `hp` and `hr`",
-)
-_add(
-    Measure(
-        "macro_hp",
-        "macro hierarchical precision",
-        "share",
-        "higher",
-        lambda sums: macro_mean(sums["class_shared_depth"], sums["class_pred_depth"], sums["support"] > 0),
-        shown="detail",
-    ),
-    "mean of `hp` over the true classes, over items whose truth is a leaf",
-)
-_add(
-    Measure(
-        "macro_hr",
-        "macro hierarchical recall",
-        "share",
-        "higher",
-        lambda sums: macro_mean(sums["class_shared_depth"], _class_true_depth(sums), sums["support"] > 0),
-        shown="detail",
-    ),
-    "mean of `hr` over the true classes",
-)
-_add(
-    Measure(
-        "macro_hf",
-        "macro hierarchical F",
-        "share",
-        "higher",
-        lambda sums: macro_mean(
-            2 * sums["class_shared_depth"], sums["class_pred_depth"] + _class_true_depth(sums), sums["support"] > 0
-        ),
-        shown="detail",
-    ),
-    "mean of `hf` over the true classes",
-)
-_add(
-    Measure("level_accuracy", "accuracy per level", "share", "higher", _level_accuracy, per="level", shown="detail"),
-    "for each level, the share of right nodes among the items that reach it",
-)
-_add(
-    Measure(
-        "mistake_severity",
-        "mistake severity",
-        "levels",
-        "lower",
-        lambda sums: ratio(sums["severity"], sums["errors"]),
-        shown="headline",
-        meaning="levels from a mistake up to the lowest node above it and the truth; lower is better",
-    ),
-    "mean height of the lowest common ancestor with the truth, over the errors",
-)
-_add(
-    Measure(
-        "tree_distance",
-        "tree distance",
-        "edges",
-        "lower",
-        lambda sums: ratio(sums["pred_depth"] + sums["true_depth"] - 2 * sums["shared_depth"], sums["count"]),
-    ),
-    "mean number of edges between truth and prediction",
-)
-_add(
-    Measure("errors", "errors", "count", None, lambda sums: sums["errors"], shown="detail"),
-    "number of items whose prediction is not exactly the true node",
-)
-_add(
-    Measure(
-        "information",
-        "information",
-        "bits",
-        None,
-        lambda sums: ratio(sums["pred_nodes"] @ information(np.arange(sums.tax.num_nodes), sums.tax), sums["count"]),
-        shown="detail",
-    ),
-    "mean log2(C / leaves below the prediction): how specific the predictions are",
-)
-_add(Measure("count", "items", "count", None, lambda sums: sums["count"], shown="detail"), "number of items")
-_add(
-    Measure(
-        "leaf_count", "items with a leaf truth", "count", None, lambda sums: sums["support"].sum(-1), shown="detail"
-    ),
-    "number of items whose truth is a leaf, the basis of the macro measures",
-)
-_add(
-    Measure(
-        "nll",
-        "negative log-likelihood",
-        "nats",
-        "lower",
-        lambda sums: ratio(sums["nll"], sums["count"]),
-        source="log_probs",
-    ),
-    "mean of −log P(true node)",
-)
-_add(
-    Measure(
-        "ece",
-        "calibration error per level",
-        "share",
-        "lower",
-        calibration_errors,
-        source="log_probs",
-        per="level",
-        shown="detail",
-    ),
-    "for each level, the expected calibration error of the most probable node",
-)
-_add(
-    Measure(
-        "operating_curve_area",
-        "area of correct against specific",
-        "share",
-        "higher",
-        curve_area,
-        source="log_probs",
-        shown="table",
-    ),
-    "area below correctness against specificity (Valmadre 2022)",
-)
-_add(
-    Measure(
-        "hierarchical_distance",
-        "hierarchical distance",
-        "levels",
-        "lower",
-        distances,
-        source="log_probs",
-        per="k",
-        shown="detail",
-    ),
-    "`…@k`: mean height of the common ancestors with the k best classes",
-)
+def mistake_severity(sums: Sums) -> np.ndarray:
+    """mean height of the lowest common ancestor with the truth, over the errors"""
+    return ratio(sums["severity"], sums["errors"])
+
+
+@_measure("tree distance", "edges", "lower")
+def tree_distance(sums: Sums) -> np.ndarray:
+    """mean number of edges between truth and prediction"""
+    return ratio(sums["pred_depth"] + sums["true_depth"] - 2 * sums["shared_depth"], sums["count"])
+
+
+@_measure("errors", "count", None, shown="detail")
+def errors(sums: Sums) -> np.ndarray:
+    """number of items whose prediction is not exactly the true node"""
+    return sums["errors"]
+
+
+@_measure("information", "bits", None, shown="detail")
+def information(sums: Sums) -> np.ndarray:
+    """mean log2(C / leaves below the prediction): how specific the predictions are"""
+    bits_N = node_information(np.arange(sums.tax.num_nodes), sums.tax)
+    return ratio(sums["pred_nodes"] @ bits_N, sums["count"])
+
+
+@_measure("items", "count", None, shown="detail")
+def count(sums: Sums) -> np.ndarray:
+    """number of items"""
+    return sums["count"]
+
+
+@_measure("items with a leaf truth", "count", None, shown="detail")
+def leaf_count(sums: Sums) -> np.ndarray:
+    """number of items whose truth is a leaf, the basis of the macro measures"""
+    return np.asarray(sums["support"].sum(-1))
+
+
+@_measure("negative log-likelihood", "nats", "lower", source="log_probs")
+def nll(sums: Sums) -> np.ndarray:
+    """mean of −log P(true node)"""
+    return ratio(sums["nll"], sums["count"])
+
+
+@_measure("calibration error per level", "share", "lower", source="log_probs", per="level", shown="detail")
+def ece(sums: Sums) -> np.ndarray:
+    """for each level, the expected calibration error of the most probable node"""
+    gaps_L = np.abs(sums["bin_right"] - sums["bin_confidence"] / FIXED).sum(1)
+    counts_L = sums["bin_count"].sum(1)
+    return np.where(counts_L > 0, ratio(gaps_L, counts_L), np.nan)
+
+
+@_measure("area of correct against specific", "share", "higher", source="log_probs", shown="table")
+def operating_curve_area(sums: Sums) -> np.ndarray:
+    """area below correctness against specificity (Valmadre 2022)"""
+    return np.asarray(compute_curve(sums).area)
+
+
+@_measure("hierarchical distance", "levels", "lower", source="log_probs", per="k", shown="detail")
+def hierarchical_distance(sums: Sums) -> np.ndarray:
+    """`…@k`: mean height of the common ancestors with the k best classes"""
+    ranks_K = np.arange(1, len(sums["rank_heights"]) + 1)
+    return ratio(np.cumsum(sums["rank_heights"]), sums["count"] * ranks_K)

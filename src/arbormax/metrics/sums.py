@@ -54,24 +54,30 @@ class Quantity:
     amount: Callable[[Items], np.ndarray] | None = None  # (n,) the number; None counts every item once
     group: Callable[[Items], np.ndarray] | None = None  # (n,) the class, node or level; -1 leaves the item out
     by: Literal["class", "node", "level"] | None = None
-    truth_only: bool = False  # the same for all predictions of the same items
 
-    def groups(self, tax: Taxonomy) -> int:
-        """The number of groups."""
-        return {"class": tax.num_leaves, "node": tax.num_nodes, "level": tax.depth + 1, None: 1}[self.by]
-
-    def amounts(self, items: Items) -> np.ndarray:
-        return np.ones(len(items), np.int64) if self.amount is None else self.amount(items).astype(np.int64)
+    def sum(self, items: Items, weights_Rn: np.ndarray) -> np.ndarray:
+        """(R,) or (R, groups) the sum for each row of weights; float64 is exact for whole numbers below 2^53."""
+        amount_n = None if self.amount is None else self.amount(items).astype(np.float64)
+        if self.group is None or self.by is None:
+            return np.asarray(weights_Rn.sum(1) if amount_n is None else weights_Rn @ amount_n)
+        if amount_n is not None:
+            weights_Rn = weights_Rn * amount_n
+        group_n, rows, tax = self.group(items), len(weights_Rn), items.tax
+        groups = {"class": tax.num_leaves, "node": tax.num_nodes, "level": tax.depth + 1}[self.by]
+        among = slice(None) if group_n.min(initial=0) >= 0 else np.flatnonzero(group_n >= 0)
+        cells_Rn = np.arange(rows)[:, None] * groups + group_n[among]
+        sums = np.bincount(cells_Rn.ravel(), weights=weights_Rn[:, among].ravel(), minlength=rows * groups)
+        return sums.reshape(rows, groups)
 
 
 QUANTITIES: Mapping[str, Quantity] = {
-    "count": Quantity(truth_only=True),
+    "count": Quantity(),
     "errors": Quantity(lambda items: items.wrong),
     "severity": Quantity(lambda items: items.tax.height[items.ancestor] * items.wrong),
-    "true_depth": Quantity(lambda items: items.tax.node_depth[items.true], truth_only=True),
+    "true_depth": Quantity(lambda items: items.tax.node_depth[items.true]),
     "pred_depth": Quantity(lambda items: items.tax.node_depth[items.pred]),
     "shared_depth": Quantity(lambda items: items.tax.node_depth[items.ancestor]),
-    "support": Quantity(group=lambda items: items.true_class, by="class", truth_only=True),
+    "support": Quantity(group=lambda items: items.true_class, by="class"),
     "predicted": Quantity(group=lambda items: items.pred_class, by="class"),
     "hits": Quantity(group=lambda items: np.where(items.wrong, -1, items.true_class), by="class"),
     "class_pred_depth": Quantity(
@@ -81,19 +87,29 @@ QUANTITIES: Mapping[str, Quantity] = {
         lambda items: items.tax.node_depth[items.ancestor], lambda items: items.true_class, "class"
     ),
     "pred_nodes": Quantity(group=lambda items: items.pred, by="node"),
-    "true_levels": Quantity(group=lambda items: items.tax.node_depth[items.true], by="level", truth_only=True),
+    "true_levels": Quantity(group=lambda items: items.tax.node_depth[items.true], by="level"),
     "shared_levels": Quantity(group=lambda items: items.tax.node_depth[items.ancestor], by="level"),
 }
 
 
-class Sums:
-    """Named sums, each an array of shape (...,) or (..., groups), and the taxonomy they belong to."""
+class Sums(dict[str, np.ndarray]):
+    """Sums by name, each an array of shape (...,) or (..., groups), and the taxonomy they belong to."""
 
-    def __init__(self, tax: Taxonomy, get: Callable[[str], np.ndarray]) -> None:
-        self.tax, self._get = tax, get
+    def __init__(self, tax: Taxonomy, sums: Mapping[str, np.ndarray]) -> None:
+        super().__init__(sums)
+        self.tax = tax
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._get(name)
+
+class WeightedSums(Sums):
+    """The sums of `quantities` with item i counted weights[r, i] times, for each of R rows; computed on first use."""
+
+    def __init__(self, items: Items, weights_Rn: np.ndarray, quantities: Mapping[str, Quantity]) -> None:
+        super().__init__(items.tax, {})
+        self._items, self._weights, self._quantities = items, weights_Rn, quantities
+
+    def __missing__(self, name: str) -> np.ndarray:
+        self[name] = self._quantities[name].sum(self._items, self._weights)
+        return self[name]
 
 
 def ratio(part: np.ndarray | float, whole: np.ndarray | float) -> np.ndarray:
@@ -106,7 +122,7 @@ def macro_mean(part: np.ndarray, whole: np.ndarray, among: np.ndarray) -> np.nda
     return ratio(ratio(part, whole).sum(-1), among.sum(-1))
 
 
-def information(nodes: np.ndarray, tax: Taxonomy) -> np.ndarray:
+def node_information(nodes: np.ndarray, tax: Taxonomy) -> np.ndarray:
     """log2(leaves / leaves below the node), in bits, for each node id."""
     return np.asarray(np.log2(tax.num_leaves / tax.leaf_counts[nodes]))
 

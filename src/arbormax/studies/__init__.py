@@ -1,23 +1,23 @@
-"""Many trainings and their measures: evaluation, cross-validation, comparison and search."""
+"""Many trainings and their measures: evaluation, cross-validation, comparison and search.
 
-from arbormax.studies.compare import Comparison, compare
-from arbormax.studies.crossval import CrossValidation, crossval
+Lightning is loaded on first use of `train_model`; evaluation does not need it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from arbormax.studies.evaluate import Evaluation, evaluate
-from arbormax.studies.search import SearchError, SearchResult, search
-from arbormax.studies.search_space import SearchSpace
-from arbormax.studies.train import TrainedModel, train_model
 
-__all__ = [
-    "Comparison",
-    "CrossValidation",
-    "Evaluation",
-    "SearchError",
-    "SearchResult",
-    "SearchSpace",
-    "TrainedModel",
-    "compare",
-    "crossval",
-    "evaluate",
-    "search",
-    "train_model",
-]
+if TYPE_CHECKING:
+    from arbormax.studies.train import TrainedModel, train_model
+
+__all__ = ["Evaluation", "TrainedModel", "evaluate", "train_model"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("TrainedModel", "train_model"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from arbormax.studies import train
+
+    return getattr(train, name)

@@ -18,7 +18,7 @@ from arbormax.data.examples import Examples
 from arbormax.errors import OptionError
 from arbormax.heads import HEADS
 from arbormax.metrics import MEASURES
-from arbormax.metrics.bootstrap import check_options, paired_differences
+from arbormax.metrics.bootstrap import bootstrap, check_options
 from arbormax.metrics.registry import COSTS, compared_measures, shown_measures
 from arbormax.model.settings import TrainConfig, sibling_options
 from arbormax.studies.crossval import (
@@ -171,7 +171,7 @@ def compare(
     true_n, baseline = (test or examples).nodes, "flat" if "flat" in heads else heads[0]
     at = predicted[baseline][0] >= 0  # the only example of a label is never validated, for any seed
     sides = {head: rows[:, at] for head, rows in predicted.items()}
-    intervals = paired_differences(true_n[at], sides, baseline, taxonomy, resamples=resamples, level=level)
+    intervals = bootstrap(true_n[at], sides, taxonomy, baseline=baseline, resamples=resamples, level=level)
     return Comparison(
         config=config,
         heads=tuple(heads),
@@ -180,7 +180,7 @@ def compare(
         records=tuple(records),
         differences=tuple(
             Difference(head, baseline, measure, *interval, level)
-            for head, by_measure in intervals.items()
+            for head, by_measure in intervals.differences.items()
             for measure, interval in by_measure.items()
         ),
         predicted=predicted,

@@ -129,13 +129,13 @@ def train_and_measure(
     """Train on one part and measure on another; with `folder`, an interrupted training is resumed."""
     run = fit(config, taxonomy, train, valid, hardware=hardware, folder=folder, resume=folder is not None)
     use_cuda = hardware.accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
-    values, predicted = evaluate(run.model.to("cuda" if use_cuda else "cpu"), test)
+    found = evaluate(run.model.to("cuda" if use_cuda else "cpu"), test)
     training = {
         **run.to_record(),
         "parameters": run.model.num_parameters,
         "curve": [{"epoch": number, **epoch} for number, epoch in enumerate(run.curve, start=1)],
     }
-    return Measured({**values, **training}, predicted)
+    return Measured({**found.metrics, **training}, found.predicted)
 
 
 def mean_and_std(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, float], dict[str, float]]:

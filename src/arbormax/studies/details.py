@@ -1,28 +1,28 @@
 """The details of an evaluation that a report shows: counts per node, confusions, calibration, answers per threshold.
 
-n items, B batch, N nodes, L = depth + 1 levels, T thresholds, P pairs. The details are numbers, names and a few short
-texts, ready for JSON. Except for the predictions, memory depends on the tree and not on the number of items.
+n items, P pairs, S seeds. The details are numbers, names and a few short texts, ready for JSON. Except for the
+predictions, memory depends on the tree and not on the number of items.
 """
 
 from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 import numpy as np
 
 from arbormax.data.examples import Examples
-from arbormax.functional.threshold import stop_level
-from arbormax.metrics.probabilities import LevelTable
+from arbormax.metrics.probabilities import DEFAULT_THRESHOLDS
 from arbormax.metrics.sums import FIXED
+from arbormax.studies.evaluate import Evaluation
 from arbormax.taxonomy import Taxonomy
 
 FORMAT = 1
 MAX_PAIRS = 2000  # confusions that are listed; the others are counted
 QUOTED_PAIRS, QUOTES, QUOTE_LENGTH = 40, 3, 240  # pairs with example texts, texts per pair, and characters per text
-THRESHOLDS = tuple(step / 100 for step in range(100))
+THRESHOLDS = DEFAULT_THRESHOLDS[:-1]  # at 1, every answer is the root
 
 
 class Details(TypedDict, total=False):
@@ -43,50 +43,18 @@ class Details(TypedDict, total=False):
     config: dict[str, Any]
 
 
-class Recorder:
-    """Collects, batch by batch, the part of the details that needs probabilities."""
-
-    def __init__(self, taxonomy: Taxonomy) -> None:
-        self.tax = taxonomy
-        levels = taxonomy.depth + 1
-        self.answered_TL = np.zeros((len(THRESHOLDS), levels), np.int64)
-        self.right_TL = np.zeros((len(THRESHOLDS), levels), np.int64)
-        self.classes_T2 = np.zeros(
-            (len(THRESHOLDS), 2), np.int64
-        )  # answers that are a class, and how many of them are right
-        self.bins: Mapping[str, np.ndarray] = {}
-        self.confidence: list[np.ndarray] = []
-
-    def update(self, table: LevelTable, confidence_B: np.ndarray) -> None:
-        """Add a batch: the best node of every level, and the probability of the most probable leaf."""
-        rows_B = np.arange(len(confidence_B))
-        for place, tau in enumerate(THRESHOLDS):
-            level_B = stop_level(table.best, tau).numpy()
-            right_B = table.right[rows_B, level_B]
-            leaf_B = self.tax.is_leaf[table.nodes[rows_B, level_B]]
-            levels = self.tax.depth + 1
-            self.answered_TL[place] += np.bincount(level_B, minlength=levels)
-            self.right_TL[place] += np.bincount(level_B[right_B], minlength=levels)
-            self.classes_T2[place] += (leaf_B.sum(), (leaf_B & right_B).sum())
-        self.confidence.append(confidence_B.astype(np.float32))
-
-    def details(self, examples: Examples, predicted: np.ndarray, *, texts: bool = True) -> Details:
-        """The details of the recorded predictions; without `texts` they quote no text."""
-        confidence = np.concatenate(self.confidence)
-        found = build_details(examples, predicted, self.tax, confidence=confidence, texts=texts)
-        counts, right, summed = (self.bins[name] for name in ("bin_count", "bin_right", "bin_confidence"))
-        found["calibration"] = [
-            {"count": n.tolist(), "right": r.tolist(), "confidence": np.round(c / FIXED, 4).tolist()}
-            for n, r, c in zip(counts, right, summed, strict=True)
-        ]
-        found["answers"] = {
-            "thresholds": list(THRESHOLDS),
-            "answered": self.answered_TL.tolist(),
-            "right": self.right_TL.tolist(),
-            "classes": self.classes_T2[:, 0].tolist(),
-            "classes_right": self.classes_T2[:, 1].tolist(),
-        }
-        return found
+def evaluation_details(examples: Examples, found: Evaluation, tax: Taxonomy, *, texts: bool = True) -> Details:
+    """The details of an evaluation; without `texts` they quote no text."""
+    details = build_details(examples, found.predicted, tax, confidence=found.confidence, texts=texts)
+    bins = (found.sums[name] for name in ("bin_count", "bin_right", "bin_confidence"))
+    details["calibration"] = [
+        {"count": n.tolist(), "right": r.tolist(), "confidence": np.round(c / FIXED, 4).tolist()}
+        for n, r, c in zip(*bins, strict=True)
+    ]
+    names = {"answered": "answered", "right": "answered_right", "classes": "leaves", "classes_right": "leaves_right"}
+    counts = {name: found.sums[own][: len(THRESHOLDS)].tolist() for name, own in names.items()}
+    details["answers"] = {"thresholds": list(THRESHOLDS), **counts}
+    return details
 
 
 def build_details(

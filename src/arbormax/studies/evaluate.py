@@ -14,61 +14,52 @@ from torch import Tensor
 
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError
-from arbormax.functional.best import top_classes
-from arbormax.metrics.evaluation import Evaluator
+from arbormax.metrics.evaluation import KS
 from arbormax.metrics.inputs import scored_nodes
+from arbormax.metrics.probabilities import DEFAULT_THRESHOLDS, best_classes, log_prob_sums
+from arbormax.metrics.registry import measure_values, node_sums
+from arbormax.metrics.sums import Items, Sums
 from arbormax.model.network import Model
-from arbormax.studies.details import Recorder
 from arbormax.taxonomy import Taxonomy
 
 
 class Evaluation(NamedTuple):
-    """The measures, and the most probable leaf of each example as a node."""
+    """The measures, and the most probable leaf of each example as a node with its probability."""
 
     metrics: dict[str, Any]
     predicted: np.ndarray  # (n,) int64
+    confidence: np.ndarray  # (n,) float32
+    sums: Sums  # from which the measures are computed
 
 
 def evaluate(
-    model: Model,
-    examples: Examples,
-    batch_size: int = 256,
-    progress: Callable[[int], None] | None = None,
-    recorder: Recorder | None = None,
+    model: Model, examples: Examples, batch_size: int = 256, progress: Callable[[int], None] | None = None
 ) -> Evaluation:
-    """The measures of the model's most probable leaves and of its log-probabilities.
-
-    A `recorder` collects in the same pass what a report needs beyond the measures.
-    """
-    batches = model.node_log_probs(examples.inputs, batch_size)
-    return evaluate_log_probs(batches, examples, model.taxonomy, progress, recorder)
+    """The measures of the model's most probable leaves and of its log-probabilities."""
+    return evaluate_log_probs(model.node_log_probs(examples.inputs, batch_size), examples, model.taxonomy, progress)
 
 
 def evaluate_log_probs(
-    batches: Iterable[Tensor],
-    examples: Examples,
-    tax: Taxonomy,
-    progress: Callable[[int], None] | None = None,
-    recorder: Recorder | None = None,
+    batches: Iterable[Tensor], examples: Examples, tax: Taxonomy, progress: Callable[[int], None] | None = None
 ) -> Evaluation:
     """The measures of batches of (B, N) node log-probabilities, in the order of the examples."""
     if not len(examples):
         raise InputError("no examples to evaluate on", argument="examples")
     leaves = torch.tensor(tax.leaves)
-    evaluator = Evaluator(tax)
-    predicted, start = [], 0
+    sums = Sums(tax, {})
+    predicted, confidence, start = [], [], 0
     for batch_BN in batches:
         logp_BN, true_B = scored_nodes(batch_BN.cpu(), examples.nodes[start : start + len(batch_BN)], tax)
-        best_BK = top_classes(logp_BN[:, leaves], evaluator.ranks)[1]
-        best_B = leaves[best_BK[:, 0]]
-        evaluator.add(true_B, best_B.numpy())
-        table = evaluator.add_log_probs(logp_BN, true_B, best_BK.numpy())
-        if recorder is not None:
-            recorder.update(table, logp_BN.gather(1, best_B[:, None])[:, 0].double().exp().numpy())
+        ranked_BK = best_classes(logp_BN, tax, max(KS))
+        best_B = leaves[ranked_BK[:, 0]]
+        items = Items(true_B, best_B.numpy(), tax)
+        batch = node_sums(items) | log_prob_sums(logp_BN, true_B, ranked_BK.numpy(), tax)
+        sums.update({name: sums.get(name, 0) + value for name, value in batch.items()})
         predicted.append(best_B)
+        confidence.append(logp_BN.gather(1, best_B[:, None])[:, 0].double().exp().float())
         start += len(logp_BN)
         if progress is not None:
             progress(len(logp_BN))
-    if recorder is not None:
-        recorder.bins = evaluator.calibration()
-    return Evaluation({"items": len(examples), **evaluator.compute()}, torch.cat(predicted).numpy())
+    sums["thresholds"] = np.array(DEFAULT_THRESHOLDS)
+    metrics = {"items": len(examples), **measure_values(sums, KS)}
+    return Evaluation(metrics, torch.cat(predicted).numpy(), torch.cat(confidence).numpy(), sums)

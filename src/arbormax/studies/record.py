@@ -21,7 +21,7 @@ from arbormax.data.examples import Examples
 from arbormax.model.folder import ModelFolderError, format_metrics, read_metrics
 from arbormax.model.network import Model
 from arbormax.model.settings import TrainConfig
-from arbormax.studies.details import Details, Recorder, build_details
+from arbormax.studies.details import Details, build_details, evaluation_details
 from arbormax.studies.evaluate import Evaluation, evaluate
 from arbormax.taxonomy import Taxonomy
 
@@ -143,9 +143,8 @@ def evaluation(
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Record, Evaluation]:
     """The record and the result of evaluating a model on labelled examples; without `texts` it quotes no text."""
-    recorder = Recorder(model.taxonomy)
-    found = evaluate(model, examples, batch_size, progress, recorder)
-    details = {**origin(command, model.config), **recorder.details(examples, found.predicted, texts=texts)}
+    found = evaluate(model, examples, batch_size, progress)
+    details = {**origin(command, model.config), **evaluation_details(examples, found, model.taxonomy, texts=texts)}
     return Record(test=to_plain(found.metrics), details=details), found
 
 
