@@ -60,13 +60,15 @@ class Quantity:
         amount_n = None if self.amount is None else self.amount(items).astype(np.float64)
         if self.group is None or self.by is None:
             return np.asarray(weights_Rn.sum(1) if amount_n is None else weights_Rn @ amount_n)
-        if amount_n is not None:
-            weights_Rn = weights_Rn * amount_n
         group_n, rows, tax = self.group(items), len(weights_Rn), items.tax
         groups = {"class": tax.num_leaves, "node": tax.num_nodes, "level": tax.depth + 1}[self.by]
-        among = slice(None) if group_n.min(initial=0) >= 0 else np.flatnonzero(group_n >= 0)
+        among = np.flatnonzero(group_n >= 0)
+        if len(among) < len(items):
+            weights_Rn = weights_Rn.take(among, axis=1)
+        if amount_n is not None:
+            weights_Rn = weights_Rn * amount_n[among]
         cells_Rn = np.arange(rows)[:, None] * groups + group_n[among]
-        sums = np.bincount(cells_Rn.ravel(), weights=weights_Rn[:, among].ravel(), minlength=rows * groups)
+        sums = np.bincount(cells_Rn.ravel(), weights=weights_Rn.ravel(), minlength=rows * groups)
         return sums.reshape(rows, groups)
 
 
