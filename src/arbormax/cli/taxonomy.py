@@ -260,8 +260,4 @@ def _count_examples(tax: Taxonomy, data: str, text: str, label: str) -> np.ndarr
     else:
         examples, _ = read_file(Path(data), InputOptions(text=text), LabelOptions(label=label), tax)
         nodes = examples.nodes
-    counts = np.bincount(nodes, minlength=tax.num_nodes)
-    for level in range(tax.depth, 0, -1):
-        inside = np.arange(tax.level_start[level], tax.level_start[level + 1])
-        np.add.at(counts, tax.parent[inside], counts[inside])
-    return counts
+    return tax.sum_up(np.bincount(nodes, minlength=tax.num_nodes))

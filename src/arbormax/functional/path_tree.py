@@ -31,10 +31,7 @@ def path_tree(tax: Taxonomy, device: torch.device) -> PathTree:
 
 def _depth_first(tax: Taxonomy) -> tuple[np.ndarray, np.ndarray]:
     """Return the (N,) depth-first position of every node, and the first position after its subtree."""
-    count, starts = np.ones(tax.num_nodes, np.int64), tax.level_start
-    for depth in range(tax.depth, 0, -1):
-        level = slice(starts[depth], starts[depth + 1])
-        np.add.at(count, tax.parent[level], count[level])
+    count, starts = tax.sum_up(np.ones(tax.num_nodes, np.int64)), tax.level_start
     before = np.cumsum(count) - count  # the sizes of all subtrees that precede in level order
     first = np.zeros(tax.num_nodes, np.int64)
     for depth in range(1, tax.depth + 1):

@@ -104,11 +104,7 @@ def pack(nodes: np.ndarray) -> str:
 
 def _at_or_below(nodes: np.ndarray, tax: Taxonomy) -> np.ndarray:
     """(N,) how many of the nodes are at or below each node of the tree."""
-    counts, bounds = np.bincount(nodes, minlength=tax.num_nodes), tax.level_start.tolist()
-    for level in range(tax.depth, 0, -1):
-        start, stop = bounds[level], bounds[level + 1]
-        np.add.at(counts, tax.parent[start:stop], counts[start:stop])
-    return counts
+    return tax.sum_up(np.bincount(nodes, minlength=tax.num_nodes))
 
 
 def _confusions(

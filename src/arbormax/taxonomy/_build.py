@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from reprlib import repr as short_repr
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +16,20 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
+class Pairs(list[tuple[Any, Any]]):
+    """The keys and values of a mapping in a file, where a key may be repeated."""
+
+
 def read_nested(tree: Any) -> Draft:
     draft = Draft()
-    if not isinstance(tree, Mapping) and not _is_list(tree):
-        raise TaxonomyError(f"a nested taxonomy is a mapping or a list, not {type(tree).__name__}")
+    add_nested(draft, tree)
+    return draft
+
+
+def add_nested(draft: Draft, tree: Any) -> None:
+    """Fill a draft from nested mappings and lists."""
+    if not isinstance(tree, (Mapping, list, tuple)):
+        raise draft.fail(f"a nested taxonomy is a mapping or a list, not {type(tree).__name__}")
 
     # A stack instead of recursion, so that depth has no limit.
     stack: list[tuple[str, int, Any]] = [("value", -1, tree)]
@@ -37,19 +48,19 @@ def read_nested(tree: Any) -> Draft:
                 stack.append(("value", node, value))
         elif isinstance(item, str):
             draft.add(item, parent)
-        elif isinstance(item, Mapping) or _is_list(item):
+        elif isinstance(item, (Mapping, list, tuple)):
             if id(item) in open_containers:
                 draft.problems.append(f"cycle: the value of {draft.below(parent)} contains itself")
                 continue
             open_containers.add(id(item))
             stack.append(("close", parent, item))
-            if isinstance(item, Mapping):
-                stack += [("entry", parent, pair) for pair in reversed(list(item.items()))]
+            if isinstance(item, (Mapping, Pairs)):
+                pairs = list(item.items()) if isinstance(item, Mapping) else item
+                stack += [("entry", parent, pair) for pair in reversed(pairs)]
             else:
                 stack += [("value", parent, value) for value in reversed(item)]
         else:
             draft.problems.append(_not_a_string(item, f"below {draft.below(parent)}"))
-    return draft
 
 
 def read_paths(paths: Iterable[Label]) -> Draft:
@@ -69,7 +80,7 @@ def add_paths(draft: Draft, paths: Iterable[Any], place: Callable[[int], str]) -
     draft.classes = []
     for number, path in enumerate(paths):
         steps = split_path(path) if isinstance(path, str) else path
-        if not _is_list(steps):
+        if not isinstance(steps, (list, tuple)):
             draft.problems.append(f"a path is a tuple of names, found {path!r} ({place(number)})")
             continue
         wrong = [name for name in steps if not isinstance(name, str)]
@@ -198,9 +209,5 @@ def read_parents(parents: ArrayLike, names: Iterable[str] | None) -> Draft:
     return draft
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, (list, tuple))
-
-
 def _not_a_string(value: Any, place: str) -> str:
-    return f"a name is a string, found {value!r} of type {type(value).__name__} ({place})"
+    return f"a name is a string, found {short_repr(value)} of type {type(value).__name__} ({place})"

@@ -103,7 +103,9 @@ def assemble(draft: Draft, kind: type[T], classes: Iterable[Label] | None, inner
 def _check_nodes(draft: Draft, parents: np.ndarray) -> None:
     """Find invalid names and parents; an invalid parent becomes -1, so that the other checks can go on."""
     draft.problems += [
-        f"empty name{draft.at(node)}" for node, name in enumerate(draft.names) if not name or name.isspace()
+        f"empty name{draft.at(node) or f' (below {draft.below(int(draft.parents[node]))})'}"
+        for node, name in enumerate(draft.names)
+        if not name or name.isspace()
     ]
     for node in np.flatnonzero((parents < -1) | (parents >= len(parents))).tolist():
         draft.problems.append(

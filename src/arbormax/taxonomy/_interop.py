@@ -71,7 +71,6 @@ def read_anytree(root: anytree.NodeMixin) -> Draft:
         node = draft.add(str(name), parent)
         ids.append(getattr(item, "class_id", None))
         stack += [(child, node) for child in reversed(item.children)]
-    draft.where = lambda node: f"below {draft.below(int(draft.parents[node]))}"
     _order_classes(draft, ids)
     return draft
 

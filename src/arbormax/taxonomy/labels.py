@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -28,27 +29,20 @@ def join_path(path: Iterable[str]) -> str:
     return "/".join(name.replace("\\", "\\\\").replace("/", "\\/") for name in path)
 
 
-def split_path(text: str, separators: str = "/") -> list[str]:
-    r"""The names of a '/'-path, the inverse of `join_path`.
+def split_path(text: str, separator: str = "/", escapes: Mapping[str, str] | None = None) -> list[str]:
+    r"""The names of a path, the inverse of `join_path`; `escapes` maps further letters after a '\' to characters.
 
     >>> split_path(r"net/TCP\/IP")
     ['net', 'TCP/IP']
     """
-    if "\\" not in text and len(separators) == 1:
-        return text.split(separators)
-    names, current, escaped = [], [], False
-    for char in text:
-        if escaped:
-            current.append(char if char in "\\" + separators else "\\" + char)
-            escaped = False
-        elif char == "\\":
-            escaped = True
-        elif char in separators:
-            names.append("".join(current))
-            current = []
+    if "\\" not in text:
+        return text.split(separator)
+    names, known = [""], {**(escapes or {}), "\\": "\\", separator: separator}
+    for piece in re.findall(r"\\.|[^\\]|\\", text):
+        if piece == separator:
+            names.append("")
         else:
-            current.append(char)
-    names.append("".join(current) + ("\\" if escaped else ""))
+            names[-1] += known.get(piece[1:], piece)
     return names
 
 

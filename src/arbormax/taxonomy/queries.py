@@ -5,7 +5,7 @@ N nodes, C classes (leaves), P parents (inner nodes, including the root).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, overload
 
@@ -88,32 +88,35 @@ class TreeQueries:
     def height(self) -> np.ndarray:
         """(N,) the number of edges from each node down to its deepest leaf."""
         heights = np.zeros(self.num_nodes, np.int64)
-        self._fold_up(heights, lambda children, starts: 1 + np.maximum.reduceat(children, starts))
+        for nodes in self._levels_upwards():
+            np.maximum.at(heights, self.parent[nodes], heights[nodes] + 1)
         return _frozen(heights)
 
-    def sum_up(self, per_class: ArrayLike) -> np.ndarray:
-        """(N,) the sum of a per-class value over the leaves at or below each node.
+    def sum_up(self, values: ArrayLike) -> np.ndarray:
+        """(N,) the sum of a value of each class (C,) or of each node (N,) over all that are at or below each node.
 
         >>> from arbormax import Taxonomy
         >>> Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]}).sum_up([1, 2, 4]).tolist()
         [7, 3, 4, 1, 2, 4]
         """
-        values = np.asarray(per_class)
-        if values.shape != (self.num_leaves,):
-            raise InputError(f"expected one value for each of {self.num_leaves} classes, found shape {values.shape}")
-        totals = np.zeros(self.num_nodes, values.dtype)
-        totals[self.leaves] = values
-        self._fold_up(totals, np.add.reduceat)
+        totals = np.array(values)
+        if totals.shape == (self.num_leaves,):
+            per_class, totals = totals, np.zeros(self.num_nodes, totals.dtype)
+            totals[self.leaves] = per_class
+        elif totals.shape != (self.num_nodes,):
+            raise InputError(
+                f"expected one value for each of {self.num_leaves} classes or {self.num_nodes} nodes, "
+                f"found shape {totals.shape}"
+            )
+        for nodes in self._levels_upwards():
+            np.add.at(totals, self.parent[nodes], totals[nodes])
         return totals
 
-    def _fold_up(self, values: np.ndarray, fold: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
-        """Fill the values of inner nodes from those of their children, deepest level first."""
-        bounds, inner = self.level_start.tolist(), np.flatnonzero(self.num_children)
-        splits = np.searchsorted(inner, self.level_start).tolist()
-        for level in range(self.depth - 1, -1, -1):
-            parents = inner[splits[level] : splits[level + 1]]
-            start, stop = bounds[level + 1], bounds[level + 2]
-            values[parents] = fold(values[start:stop], self.child_start[parents] - start)
+    def _levels_upwards(self) -> Iterator[slice]:
+        """Yield the nodes of each level below the root, deepest level first."""
+        bounds = self.level_start.tolist()
+        for level in range(self.depth, 0, -1):
+            yield slice(bounds[level], bounds[level + 1])
 
     def children(self, node: int) -> np.ndarray:
         """The children of a node, in order; empty for a leaf."""
@@ -142,18 +145,10 @@ class TreeQueries:
         >>> tax.lca([3, 3], [4, 5]).tolist()
         [1, 0]
         """
-        left, right = np.broadcast_arrays(self._nodes(a), self._nodes(b))
-        shape, depths = left.shape, self.node_depth
-        level = np.minimum(depths[left], depths[right]).ravel()
-        x, y = self._lift(left.ravel(), level), self._lift(right.ravel(), level)
-        rest = np.flatnonzero(x != y)
-        while len(rest):
-            xs, ys = x[rest], y[rest]
-            xj, yj = self._jump[xs], self._jump[ys]
-            far = xj != yj
-            x[rest], y[rest] = np.where(far, xj, self.parent[xs]), np.where(far, yj, self.parent[ys])
-            rest = rest[x[rest] != y[rest]]
-        return x.reshape(shape) if shape else int(x[0])
+        x, y = np.broadcast_arrays(self._nodes(a), self._nodes(b))
+        while np.any(x != y):  # a node comes after its ancestors, so the later one of two is not above the other
+            x, y = np.where(x > y, self.parent[x], x), np.where(y > x, self.parent[y], y)
+        return x.copy() if x.shape else int(x)
 
     @overload
     def distance(self, a: int, b: int) -> int: ...
@@ -172,34 +167,10 @@ class TreeQueries:
         at, level = np.broadcast_arrays(self._nodes(nodes), np.asarray(depth, np.int64))
         if level.size and level.min() < 0:
             raise InputError(f"expected at least 0, found {level.min()}", argument="depth")
-        lifted = self._lift(at.ravel(), level.ravel()).reshape(at.shape)
-        return np.where(self.node_depth[at] >= level, lifted, -1)
-
-    @cached_property
-    def _jump(self) -> np.ndarray:
-        """(N,) a far ancestor of each node, so that any ancestor is O(log depth) steps away with O(N) memory."""
-        jump, bounds = np.zeros(self.num_nodes, np.int64), self.level_start.tolist()
-        lands = [0]  # the depth that a jump from each depth lands on
-        for level in range(1, self.depth + 1):
-            nodes = slice(bounds[level], bounds[level + 1])
-            above = self.parent[nodes]
-            once = lands[level - 1]
-            twice = lands[once]
-            even = level - 1 - once == once - twice
-            lands.append(twice if even else level - 1)
-            jump[nodes] = jump[jump[above]] if even else above
-        return jump
-
-    def _lift(self, nodes: np.ndarray, level: np.ndarray) -> np.ndarray:
-        """The ancestor of each node at its level, or the node itself when it is not below that level."""
-        nodes = nodes.copy()
-        depths = self.node_depth
-        below = np.flatnonzero(depths[nodes] > level)
-        while len(below):
-            jumped = self._jump[nodes[below]]
-            nodes[below] = np.where(depths[jumped] >= level[below], jumped, self.parent[nodes[below]])
-            below = below[depths[nodes[below]] > level[below]]
-        return nodes
+        found = at
+        while np.any(below := self.node_depth[found] > level):
+            found = np.where(below, self.parent[found], found)
+        return np.where(self.node_depth[at] >= level, found, -1)
 
     def _node(self, node: int) -> int:
         number = int(node)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 from arbormax import _files
 from arbormax._registry import Registry
 from arbormax.errors import OptionError, TaxonomyError, did_you_mean
+from arbormax.taxonomy._build import Pairs
 from arbormax.taxonomy._draft import Draft
-from arbormax.taxonomy.formats import _json, _native
+from arbormax.taxonomy.formats import _json
 from arbormax.taxonomy.formats._check import choose_text
 from arbormax.taxonomy.formats._format import Format
+from arbormax.taxonomy.formats._json import to_dict
 from arbormax.taxonomy.formats._text import decode
 
 if TYPE_CHECKING:
     from arbormax.taxonomy.tree import Taxonomy
 
-__all__ = ["FORMATS", "Format"]
+__all__ = ["FORMATS", "Format", "to_dict"]
 
 FORMATS: Registry[Format] = Registry("format")
 FORMATS.add(
@@ -70,16 +71,10 @@ def write_file(tax: Taxonomy, path: str | os.PathLike[str], format: str | None, 
     _files.write_file(path, text)
 
 
-def to_dict(tax: Taxonomy) -> dict[str, Any]:
-    """Return the content of arbormax's own JSON."""
-    content: dict[str, Any] = json.loads(next(_native.write(tax)))
-    return content
-
-
 def read_dict(content: Mapping[str, Any]) -> Draft:
     """Read what `to_dict` returned."""
     draft = Draft(source="taxonomy")
-    _json.read(json.dumps(content), draft)
+    _json.read_flat(Pairs(content.items()), draft)
     return draft
 
 

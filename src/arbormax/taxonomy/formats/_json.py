@@ -1,42 +1,48 @@
-"""JSON: nested mappings and lists, read token by token to know lines and repeated keys."""
+"""JSON: nested mappings and lists, or the flat list of nodes that `save` writes and that stores everything.
+
+In the flat layout node 0 is the root and the rows of `nodes` are nodes 1, 2, …, so the numbers in the file are node ids.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
-from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]  # typeshed leaves it out
+from reprlib import repr as short_repr
+from typing import TYPE_CHECKING, Any
 
-from arbormax.taxonomy._draft import Draft
-from arbormax.taxonomy.formats import _native
+from arbormax.errors import TaxonomyError, did_you_mean
+from arbormax.taxonomy._build import Pairs, add_nested
+from arbormax.taxonomy._draft import ROOT, Draft
 from arbormax.taxonomy.formats._format import Format
-from arbormax.taxonomy.formats._nested import NestedBuilder
-from arbormax.taxonomy.formats._text import Positions, TextError
+from arbormax.taxonomy.labels import listing
 
-_TOKEN = re.compile(
-    r'[ \t\n\r]*(?:([{}\[\]:,])|(")|(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null|NaN|-?Infinity))'
-)
-_BLANK = re.compile(r"[ \t\n\r]*")
-_STRING, _LITERAL = '"', "literal"
+if TYPE_CHECKING:
+    from arbormax.taxonomy.tree import Taxonomy
 
-Token = tuple[str, str, int]  # kind (the character itself for a bracket, ':' or ','), text, position
+_NAME = "arbormax.taxonomy"
+_VERSION = 1
+_KEYS = ("format", "version", "root", "nodes", "classes", "stops")
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 def read(text: str, draft: Draft) -> None:
     if not text.strip():
         return
-    if _native.NAME in text and (content := _native.parse(text)) is not None:
-        _native.fill(content, draft, lambda: _places(text))
-        return
-    positions = Positions(text)
     try:
-        _read_nested(text, NestedBuilder(draft, lambda position: f"line {positions.line(position)}"))
+        content = json.loads(text, object_pairs_hook=Pairs)
+    except ValueError as error:
+        raise draft.fail(f"invalid JSON: {error}") from None
+    except RecursionError:
+        raise draft.fail(
+            "too many levels for Python's json module; write the tree in the layout of Taxonomy.save"
+        ) from None
+    if isinstance(content, Pairs) and ("format", _NAME) in content:
+        read_flat(content, draft)
+    else:
+        add_nested(draft, content)
         _refuse_objects(draft)
-    except TextError as error:
-        if _native.NAME in text:
-            draft.problems.clear()  # the file is meant to be in our own format, where numbers are valid
-        draft.problems.append(f"invalid JSON: {error} ({positions.at(error.position)})")
-        draft.fail_on_problems()
 
 
 def _refuse_objects(draft: Draft) -> None:
@@ -51,95 +57,118 @@ def _refuse_objects(draft: Draft) -> None:
             )
 
 
-def _tokens(text: str) -> Iterator[Token]:
-    position = 0
-    while match := _TOKEN.match(text, position):
-        mark, quote, literal = match.groups()
-        position = match.end()
-        if mark:
-            yield mark, mark, position - 1
-        elif literal:
-            yield _LITERAL, literal, match.start(3)
-        elif quote:
-            start = position - 1
-            try:
-                string, position = scanstring(text, position, True)
-            except JSONDecodeError as error:
-                raise TextError(error.msg[0].lower() + error.msg[1:], error.pos) from None
-            yield _STRING, string, start
-    position = _BLANK.match(text, position).end()  # type: ignore[union-attr]  # it also matches the empty string
-    if position < len(text):
-        raise TextError(f"unexpected {text[position]!r}", position)
-    yield "end", "the end of the file", position
+def to_dict(tax: Taxonomy) -> dict[str, Any]:
+    """Return the content of the flat layout."""
+    nodes = [list(row) for row in zip(tax.names[1:], tax.parent[1:].tolist(), strict=True)]
+    values = (_NAME, _VERSION, tax.names[0], nodes, tax.leaves.tolist(), tax.stops.tolist())
+    return dict(zip(_KEYS, values, strict=True))
 
 
-def _read_nested(text: str, builder: NestedBuilder) -> None:
-    open_marks: list[str] = []
-    awaited = "value"
-    for kind, found, position in _tokens(text):
-        if kind == "end" and awaited == "end":
-            return
-        if awaited.startswith("value") and kind in "{[":
-            builder.open(kind == "{", position)
-            open_marks.append(kind)
-            awaited = "key or }" if kind == "{" else "value or ]"
-            continue
-        if kind in "}]" and open_marks and kind == _CLOSES[open_marks[-1]] and awaited.endswith((kind, "more")):
-            builder.close()
-            open_marks.pop()
-        elif awaited.startswith("value") and kind == _STRING:
-            builder.name(found, position)
-        elif awaited.startswith("value") and kind == _LITERAL:
-            if found == "null":
-                builder.null(position)
-            else:
-                builder.invalid(found, position)
-        elif awaited.startswith("key") and kind == _STRING:
-            builder.name(found, position)
-            awaited = ":"
-            continue
-        elif awaited == ":" and kind == ":":
-            awaited = "value"
-            continue
-        elif awaited == "more" and kind == ",":
-            awaited = "key" if open_marks[-1] == "{" else "value"
-            continue
-        else:
-            shown = (
-                found if kind == "end" else json.dumps(found, ensure_ascii=False) if kind == _STRING else repr(found)
+def write(tax: Taxonomy) -> Iterator[str]:
+    text = _render(tax, ascii_only=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can only write as an escape
+        paired = [name for name in tax.names if _PAIR.search(name)]
+        if paired:
+            raise TaxonomyError(
+                f"the name {paired[0]!a} contains a character as two surrogates, which JSON cannot distinguish from "
+                "the character itself; change the name"
+            ) from None
+        text = _render(tax, ascii_only=True)
+    yield text
+
+
+def _render(tax: Taxonomy, ascii_only: bool) -> str:
+    """Return the flat layout with one node per line."""
+    encode = json.JSONEncoder(ensure_ascii=ascii_only).encode
+    content = to_dict(tax)
+    rows = ",\n".join(f"[{encode(name)}, {parent}]" for name, parent in content["nodes"])
+    lines = [f'"{key}": {encode(value)}' for key, value in content.items() if key != "nodes"]
+    lines.insert(3, f'"nodes": [\n{rows}\n]')
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def read_flat(pairs: Pairs, draft: Draft) -> None:
+    """Fill a draft from the keys and values of the flat layout."""
+    draft.where = lambda node: f"nodes[{node - 1}]" if node else "root"
+    draft.has_root = True
+    for key, count in Counter(key for key, _ in pairs).items():
+        if key not in _KEYS:
+            draft.problems.append(f"unknown key {key!r}{did_you_mean(key, _KEYS)}")
+        elif count > 1:
+            draft.problems.append(f"the key {key!r} is repeated {count} times")
+    content = dict(pairs)
+    version, root, nodes = content.get("version"), content.get("root", ROOT), content.get("nodes")
+    if type(version) is not int or version < 1:
+        draft.problems.append(f"version is a positive integer, found {version!r}")
+    elif version > _VERSION:
+        raise draft.fail(
+            f"the file has version {version} of this format, and this arbormax reads versions up to {_VERSION}; "
+            "install a newer arbormax"
+        )
+    if not isinstance(root, str):
+        draft.problems.append(f"the name of the root is a string, found {short_repr(root)}")
+        root = ROOT
+    if not isinstance(nodes, list):
+        draft.problems.append(f"nodes is a list of [name, parent] rows, found {short_repr(nodes)}")
+        draft.fail_on_problems()
+        return
+    _add_nodes(root, nodes, draft)
+    _add_classes(content, draft)
+
+
+def _add_nodes(root: str, rows: list[Any], draft: Draft) -> None:
+    draft.add(root, -1)
+    for node, row in enumerate(rows, start=1):
+        name, parent = row if type(row) is list and len(row) == 2 else (None, None)
+        if type(name) is not str or type(parent) is not int:
+            draft.problems.append(f"a node is a row [name, parent], found {short_repr(row)}{draft.at(node)}")
+            name, parent = f"nodes[{node - 1}]", 0  # a placeholder: the error is raised anyway
+        elif not 0 <= parent <= len(rows):
+            draft.problems.append(
+                f"the parent of {name!r} is {parent}, but nodes are numbered from 0 (the root) to {len(rows)}"
+                f"{draft.at(node)}"
             )
-            wanted = _WANTED[awaited].format(close=_CLOSES[open_marks[-1]] if open_marks else "")
-            raise TextError(f"expected {wanted}, found {shown}", position)
-        awaited = "more" if open_marks else "end"
+            parent = 0
+        draft.add(name, parent)
 
 
-_CLOSES = {"{": "}", "[": "]"}
-_WANTED = {
-    "value": "a name, a list or a mapping",
-    "value or ]": "a name, a list, a mapping or ']'",
-    "key": "a name in double quotes",
-    "key or }": "a name in double quotes or '}}'",
-    ":": "':'",
-    "more": "',' or '{close}'",
-    "end": "the end of the file",
-}
+def _add_classes(content: dict[str, Any], draft: Draft) -> None:
+    inner = set(draft.parents)
+    draft.stops = _node_ids("stops", content.get("stops", []), draft)
+    draft.problems += [
+        f"the stop leaf {draft.names[node]!r} has children{draft.at(node)}" for node in draft.stops if node in inner
+    ]
+    if content.get("classes") is None:
+        return
+    known = len(draft.problems)
+    draft.classes = _node_ids("classes", content["classes"], draft)
+    used = inner.union(draft.classes)
+    missing = [name for node, name in enumerate(draft.names) if node not in used]
+    if missing and len(draft.problems) == known:
+        leaves = "leaf" if len(missing) == 1 else "leaves"
+        draft.problems.append(f"classes lacks {len(missing)} {leaves}: {listing(missing)}")
 
 
-def _places(text: str) -> dict[str, list[int]]:
-    """Return the lines of a file in our own format: of each top-level key, then of the entries of its list."""
-    positions = Positions(text)
-    found: dict[str, list[int]] = {}
-    depth, key, awaits_key = 0, "", True
-    for kind, value, position in _tokens(text):
-        if depth == 1 and kind == _STRING and awaits_key:
-            key, awaits_key = value, False
-            found.setdefault(key, []).append(positions.line(position))
-        elif depth == 1 and kind == ",":
-            awaits_key = True
-        elif depth == 2 and kind not in ",:]}":
-            found[key].append(positions.line(position))
-        depth += (kind in "{[") - (kind in "}]")
-    return found
+def _node_ids(key: str, values: Any, draft: Draft) -> list[int]:
+    """Return the valid node ids of a list; the others become problems of the draft."""
+    if not isinstance(values, list):
+        draft.problems.append(f"{key} is a list of node ids, found {short_repr(values)}")
+        return []
+    first: dict[int, int] = {}
+    for number, node in enumerate(values):
+        if type(node) is not int or not 1 <= node < len(draft.names):
+            draft.problems.append(
+                f"{key} contains node ids from 1 to {len(draft.names) - 1}, found {short_repr(node)} ({key}[{number}])"
+            )
+        elif node in first:
+            draft.problems.append(
+                f"{draft.names[node]!r} (node {node}) is repeated ({key}[{first[node]}] and {key}[{number}])"
+            )
+        else:
+            first[node] = number
+    return list(first)
 
 
-JSON = Format("JSON", (".json",), read, _native.write, keeps_all=True)
+JSON = Format("JSON", (".json",), read, write, keeps_all=True)

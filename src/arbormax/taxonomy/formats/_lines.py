@@ -12,6 +12,7 @@ from arbormax.taxonomy._draft import Draft
 from arbormax.taxonomy.formats._check import preorder
 from arbormax.taxonomy.formats._format import Format
 from arbormax.taxonomy.formats._text import lines
+from arbormax.taxonomy.labels import split_path
 
 if TYPE_CHECKING:
     from arbormax.taxonomy.tree import Taxonomy
@@ -42,7 +43,10 @@ def read_txt(
         raise OptionError("only for layout='children'; paths begin below the root", argument="root")
     rows = [(number, line) for number, line in enumerate(lines(text), start=1) if line.strip()]
     separator = sep or _separator(rows, draft)
-    paths = (_split(line, separator) for _, line in rows)
+    # only a separator of one character can be escaped
+    paths = (
+        split_path(line, separator, _ESCAPED) if len(separator) == 1 else line.split(separator) for _, line in rows
+    )
     add_paths(draft, paths, lambda number: f"line {rows[number][0]}")
 
 
@@ -63,20 +67,6 @@ def _separator(rows: list[tuple[int, str]], draft: Draft) -> str:
             sep=" > " if " > " in (one, other) else one,
         )
     return next(iter(first), "/")
-
-
-def _split(line: str, sep: str) -> list[str]:
-    if "\\" not in line or len(sep) > 1:  # only a single character can be escaped
-        return line.split(sep)
-    names = [""]
-    for piece in re.findall(r"\\.|[^\\]|\\", line):
-        if piece == sep:
-            names.append("")
-        elif len(piece) == 2 and (piece[1] in _ESCAPED or piece[1] == sep):
-            names[-1] += sep if piece[1] == sep else _ESCAPED[piece[1]]
-        else:
-            names[-1] += piece
-    return names
 
 
 def write_txt(tax: Taxonomy) -> Iterator[str]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from arbormax.taxonomy._draft import ROOT, Draft
 from arbormax.taxonomy.formats._format import Format
-from arbormax.taxonomy.formats._text import Positions, TextError
 
 if TYPE_CHECKING:
     from arbormax.taxonomy.tree import Taxonomy
@@ -26,17 +25,22 @@ _SAFE = re.compile(r"[^\s()\[\]{},:;'\"_]+")  # '_' is quoted because other read
 Token = tuple[str, str, int]  # kind (the character itself for a mark), text, position
 
 
+class _SyntaxError(Exception):
+    """What is wrong, and its position in the text."""
+
+
 def read(text: str, draft: Draft) -> None:
     if not text.strip():
         return
-    positions = Positions(text)
-    places: list[int] = []
-    draft.where = lambda node: f"line {positions.line(places[node])}"
+    lines: list[int] = []  # of each node
+    draft.where = lambda node: f"line {lines[node]}"
     draft.has_root = True
     try:
-        unnamed = _read_nodes(text, draft, places)
-    except TextError as error:
-        raise draft.fail(f"invalid Newick: {error} ({positions.at(error.position)})") from None
+        unnamed = _read_nodes(text, draft, lines)
+    except _SyntaxError as error:
+        what, position = error.args
+        line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
+        raise draft.fail(f"invalid Newick: {what} (line {line}, column {column})") from None
     taken = set(draft.names)
     free = (name for name in map("clade {}".format, count(1)) if name not in taken)
     for node in unnamed:
@@ -55,7 +59,7 @@ def _tokens(text: str) -> Iterator[Token]:
         match = _TOKEN.match(text, position)
         if match is None:
             what = "the quote is not closed" if text[position] == "'" else f"unexpected {text[position]!r}"
-            raise TextError(what, position)
+            raise _SyntaxError(what, position)
         kind = match.lastgroup or ""
         value = match[kind]
         yield (value if kind == "mark" else kind), value.replace("''", "'") if kind == "quoted" else value, position
@@ -68,62 +72,64 @@ def _after_comment(text: str, start: int) -> int:
         depth += 1 if bracket[0] == "[" else -1
         if depth == 0:
             return bracket.end()
-    raise TextError("the comment is not closed", start)
+    raise _SyntaxError("the comment is not closed", start)
 
 
-def _read_nodes(text: str, draft: Draft, places: list[int]) -> list[int]:
+def _read_nodes(text: str, draft: Draft, lines: list[int]) -> list[int]:
     """Add every node, parents before children; returns the inner nodes without a name."""
     unnamed: list[int] = []
     opened: list[int] = []  # the nodes whose brackets are open
     node, labelled, awaited = -1, False, "node"
+    line, before = 1, 0  # the line of the token, and the position of the one before it
 
-    def add(name: str, position: int) -> int:
-        places.append(position)
+    def add(name: str) -> int:
+        lines.append(line)
         return draft.add(name, opened[-1] if opened else -1)
 
     for kind, value, position in _tokens(text):
+        line, before = line + text.count("\n", before, position), position
         if awaited == "end":
-            raise TextError("a taxonomy file contains one tree, found a second one", position)
+            raise _SyntaxError("a taxonomy file contains one tree, found a second one", position)
         if awaited == "length":
             if kind != "plain" or not _NUMBER.fullmatch(value):
-                raise TextError(f"expected a branch length after ':', found {value!r}", position)
+                raise _SyntaxError(f"expected a branch length after ':', found {value!r}", position)
             awaited = "no length"
         elif kind == "(" and awaited == "node":
-            opened.append(add("", position))
+            opened.append(add(""))
         elif kind in ("quoted", "plain"):
             if awaited == "node":
-                node, awaited = add(value, position), "more"
+                node, awaited = add(value), "more"
             elif awaited == "more" and not labelled:
-                draft.names[node], places[node] = value, position
+                draft.names[node], lines[node] = value, line
             else:
-                raise TextError(f"expected ',' or ')', found the name {value!r}", position)
+                raise _SyntaxError(f"expected ',' or ')', found the name {value!r}", position)
             labelled = True
         elif kind == "(":
-            raise TextError("expected ',' or ')', found '('", position)
+            raise _SyntaxError("expected ',' or ')', found '('", position)
         else:
             if awaited == "node":  # a leaf without a name, which `assemble` reports
-                node, awaited, labelled = add("", position), "more", True
+                node, awaited, labelled = add(""), "more", True
             if kind == ":":
                 if awaited == "no length":
-                    raise TextError("found a second branch length", position)
+                    raise _SyntaxError("found a second branch length", position)
                 awaited = "length"
                 continue
             if not labelled:
                 unnamed.append(node)
             if kind == ",":
                 if not opened:
-                    raise TextError("',' is outside all brackets", position)
+                    raise _SyntaxError("',' is outside all brackets", position)
                 awaited, labelled = "node", False
             elif kind == ")":
                 if not opened:
-                    raise TextError("')' has no opening bracket", position)
+                    raise _SyntaxError("')' has no opening bracket", position)
                 node, awaited, labelled = opened.pop(), "more", False
             elif opened:
-                raise TextError(f"{len(opened)} brackets are not closed before ';'", position)
+                raise _SyntaxError(f"{len(opened)} brackets are not closed before ';'", position)
             else:
                 awaited = "end"
     if awaited != "end":
-        raise TextError("the file does not end with ';'", len(text))
+        raise _SyntaxError("the file does not end with ';'", len(text))
     return sorted(unnamed)
 
 

@@ -1,10 +1,6 @@
-"""Decoding, lines and positions, for all readers of text files."""
+"""Decoding and lines, for all readers of text files."""
 
 from __future__ import annotations
-
-import re
-from bisect import bisect_left
-from functools import cached_property
 
 from arbormax.errors import OptionError
 from arbormax.taxonomy._draft import Draft
@@ -42,33 +38,6 @@ def _undecodable(data: bytes, encoding: str) -> list[str]:
 def _bad_byte(line: int, byte: int, encoding: str) -> str:
     name = "UTF-8" if encoding.lower().replace("_", "-").startswith("utf-8") else encoding
     return f"line {line} contains the byte 0x{byte:02x}, which is not valid {name}; save the file as UTF-8"
-
-
-class TextError(Exception):
-    """A syntax error at a position of a text."""
-
-    def __init__(self, message: str, position: int) -> None:
-        super().__init__(message)
-        self.position = position
-
-
-class Positions:
-    """The lines and columns of positions in a text, both from 1."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    @cached_property
-    def _breaks(self) -> list[int]:
-        return [match.end() for match in re.finditer(r"\r\n?|\n", self._text)]
-
-    def line(self, position: int) -> int:
-        return bisect_left(self._breaks, position + 1) + 1
-
-    def at(self, position: int) -> str:
-        line = self.line(position)
-        start = self._breaks[line - 2] if line > 1 else 0
-        return f"line {line}, column {position - start + 1}"
 
 
 def lines(text: str) -> list[str]:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from arbormax.errors import MissingDependencyError, TaxonomyError
+from arbormax.taxonomy._build import Pairs, add_nested
 from arbormax.taxonomy._draft import Draft
 from arbormax.taxonomy.formats._check import preorder
 from arbormax.taxonomy.formats._format import Format
-from arbormax.taxonomy.formats._nested import NestedBuilder
 
 if TYPE_CHECKING:
     from arbormax.taxonomy.tree import Taxonomy
@@ -23,46 +23,52 @@ _PLAIN = re.compile(r"\w(?:[\w .&+/()-]*[\w.&+/()-])?")
 
 def read(text: str, draft: Draft) -> None:
     yaml = _yaml("reading YAML")
-    builder = NestedBuilder(draft, lambda line: f"line {line}")
     try:
-        # Events instead of composed nodes: composing recurses, in the fast loader without a recursion limit.
-        _read_events(yaml, yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), builder)
+        documents = _load(yaml, text, draft)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         what = getattr(error, "problem", None) or str(error).splitlines()[0]
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         draft.problems.append(f"invalid YAML: {what}{place}")
         draft.fail_on_problems()
+    if len(documents) > 1:
+        raise draft.fail("a taxonomy file contains one document, found a second one")
+    if documents and documents != [""]:
+        add_nested(draft, documents[0])
 
 
-def _read_events(yaml: Any, events: Iterator[Any], builder: NestedBuilder) -> None:
-    documents = 0
-    for event in events:
-        line = event.start_mark.line + 1
-        if isinstance(event, yaml.DocumentStartEvent):
-            documents += 1
-            if documents == 2:
-                builder.problem("a taxonomy file contains one document, found a second one", line)
-        if getattr(event, "anchor", None) is not None:
-            kind = "alias *" if isinstance(event, yaml.AliasEvent) else "anchor &"
-            builder.problem(f"the {kind}{event.anchor} is not supported; write the names in full", line)
-        tag = getattr(event, "tag", None)
-        if tag is not None and tag not in ("!", *(_TAG + kind for kind in ("str", "map", "seq"))):
-            builder.problem(f"the tag {tag!r} is not supported", line)
+def _load(yaml: Any, text: str, draft: Draft) -> list[Any]:
+    """Return the documents of a text as nested lists, `Pairs` and strings."""
+    documents: list[Any] = []
+    opened: list[tuple[bool, list[Any]]] = [(False, documents)]  # is it a mapping, and its content so far
+    # Events instead of composed nodes: composing recurses, in the fast loader without a recursion limit.
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        _refuse_references(yaml, event, draft)
+        is_mapping, content = opened[-1]
         if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-            if builder.depth == _MAX_DEPTH:
+            if len(opened) > _MAX_DEPTH:
                 raise yaml.YAMLError(f"more than {_MAX_DEPTH} levels; save a tree this deep as .json")
-            builder.open(isinstance(event, yaml.MappingStartEvent), line)
+            opened.append((isinstance(event, yaml.MappingStartEvent), []))
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-            builder.close()
+            opened.pop()
+            opened[-1][1].append(Pairs(zip(content[::2], content[1::2], strict=True)) if is_mapping else content)
         elif isinstance(event, yaml.AliasEvent):
-            builder.name(f"*{event.anchor}", line)  # a placeholder: the error is raised anyway
+            content.append(f"*{event.anchor}")  # a placeholder: the error is raised anyway
         elif isinstance(event, yaml.ScalarEvent):
-            plain = event.implicit[0]
-            if plain and event.value in ("", "~", "null", "Null", "NULL") and builder.expects_value:
-                builder.null(line)
-            elif builder.depth or event.value or not plain:
-                builder.name(event.value, line)
+            is_null = event.implicit[0] and event.value in ("", "~", "null", "Null", "NULL")
+            content.append(None if is_null and is_mapping and len(content) % 2 else event.value)
+    return documents
+
+
+def _refuse_references(yaml: Any, event: Any, draft: Draft) -> None:
+    """Report anchors, aliases and tags, which would change what is written in the file."""
+    place = f"(line {event.start_mark.line + 1})"
+    if getattr(event, "anchor", None) is not None:
+        kind = "alias *" if isinstance(event, yaml.AliasEvent) else "anchor &"
+        draft.problems.append(f"the {kind}{event.anchor} is not supported; write the names in full {place}")
+    tag = getattr(event, "tag", None)
+    if tag is not None and tag not in ("!", *(_TAG + kind for kind in ("str", "map", "seq"))):
+        draft.problems.append(f"the tag {tag!r} is not supported {place}")
 
 
 def write(tax: Taxonomy) -> Iterator[str]:
