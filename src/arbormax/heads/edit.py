@@ -18,8 +18,7 @@ from arbormax.heads.base import TreeHead
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.plan import Edited, TaxonomyEdits, build
 from arbormax.taxonomy.edits.rows import HeadRows, NewRows
-from arbormax.taxonomy.edits.steps import Edit, apply_edits
-from arbormax.taxonomy.edits.working import WorkingTree
+from arbormax.taxonomy.edits.steps import Edit
 from arbormax.taxonomy.labels import join_path, listing
 
 _CHUNK = 1 << 16  # rows that are copied together
@@ -86,14 +85,13 @@ class Edits(TaxonomyEdits):
             if at is not None:
                 raise InputError("a taxonomy has no features; only a head takes a point", argument="at")
             return super().done()
-        point = None if at is None else torch.as_tensor(at, dtype=torch.float64, device="cpu").detach().numpy()
-        if point is not None and (point.shape != (head.in_features,) or not np.isfinite(point).all()):
+        given = torch.zeros(head.in_features) if at is None else at
+        point = torch.as_tensor(given, dtype=torch.float64, device="cpu").detach().numpy()
+        if point.shape != (head.in_features,) or not np.isfinite(point).all():
             raise InputError(f"expected {head.in_features} finite numbers, found shape {point.shape}", argument="at")
         rows = head.edit_rows(self._taxonomy, _RowReader(head), point)  # type: ignore[misc]  # checked above
-        self._apply(_missing_bias(self._edits, head, rows, point))
-        tree = WorkingTree(self._taxonomy)
-        apply_edits(tree, self._edits, None if head.weight.is_meta else rows)
-        edited, rank = build(tree)
+        problems = _missing_bias(self._edits, head, rows, at is not None)
+        edited, rank = build(self._apply(None if head.weight.is_meta else rows, problems))
         filled = rows.finish(edited, rank)
         new = _new_head(head, edited.taxonomy, filled)
         if self._owner is not None:
@@ -128,7 +126,7 @@ def _read(parameter: Tensor, rows: np.ndarray) -> np.ndarray:
     return values
 
 
-def _missing_bias(edits: list[Edit], head: TreeHead, rows: HeadRows, point: np.ndarray | None) -> list[str]:
+def _missing_bias(edits: list[Edit], head: TreeHead, rows: HeadRows, has_point: bool) -> list[str]:
     """The edits that need a bias, if the head has none."""
     if head.bias is not None:
         return []
@@ -143,7 +141,7 @@ def _missing_bias(edits: list[Edit], head: TreeHead, rows: HeadRows, point: np.n
         )
         if needed
     ]
-    return problems + ([f"at: a point needs a bias, and this {kind} has none"] if point is not None else [])
+    return problems + ([f"at: a point needs a bias, and this {kind} has none"] if has_point else [])
 
 
 @torch.no_grad()

@@ -96,8 +96,9 @@ def assemble(draft: Draft, kind: type[T], classes: Iterable[Label] | None, inner
             if inner[node]:
                 _refuse_inner_class(draft, draft.path(node), draft.at(node))
     draft.fail_on_problems()
-    tax = _ordered(kind, names, parents, source, order, draft.stops)
-    return _with_classes(tax, draft, classes, inner_classes)
+    tax, rank = build_ordered(kind, names, parents, source, order, draft.stops)
+    chosen = tax.leaves if draft.classes is None else rank[np.array(draft.classes, np.int64)]
+    return _with_classes(tax, chosen, draft, classes, inner_classes)
 
 
 def _check_nodes(draft: Draft, parents: np.ndarray) -> None:
@@ -156,43 +157,39 @@ def breadth_first(parents: np.ndarray) -> np.ndarray:
     return np.array(order, np.int64)
 
 
-def _ordered(
+def build_ordered(
     kind: type[T],
     names: Sequence[str],
     parents: np.ndarray,
     source: np.ndarray,
     order: np.ndarray,
-    stops: Sequence[int] = (),
-) -> T:
-    """Return a taxonomy whose nodes are renumbered along `order` and whose leaves are in the order of the source."""
-    rank = np.empty(len(order), np.int64)
+    stops: Sequence[int] | np.ndarray,
+) -> tuple[T, np.ndarray]:
+    """Return a taxonomy whose nodes are renumbered along `order`, and the new number of each node, -1 if it has none.
+
+    Its classes are the leaves in their old order.
+    """
+    rank = np.full(len(parents), -1, np.int64)
     rank[order] = np.arange(len(order))
     parent = np.append(-1, rank[parents[order[1:]]])
-    is_leaf = np.bincount(parent[1:], minlength=len(order)) == 0
-    leaves = rank[np.flatnonzero(is_leaf[rank])]
-    return kind(
-        tuple(names[node] for node in order.tolist()), parent, leaves, source[order], rank[np.array(stops, np.int64)]
-    )
+    leaves = np.flatnonzero(np.bincount(parent[1:], minlength=len(order)) == 0)
+    leaves = leaves[np.argsort(order[leaves])]
+    ordered = tuple(names[node] for node in order.tolist())
+    return kind(ordered, parent, leaves, source[order], rank[np.array(stops, np.int64)]), rank
 
 
-def _with_classes(tax: T, draft: Draft, labels: Iterable[Label] | None, inner_classes: InnerClasses) -> T:
-    """Return the same tree with the classes of the draft or of the caller, in their order."""
-    if draft.classes is None:
-        chosen = tax.leaves
-    else:
-        rank = np.empty(len(draft.names), np.int64)
-        rank[tax.source_index[tax.source_index >= 0]] = np.flatnonzero(tax.source_index >= 0)
-        chosen = rank[np.array(draft.classes, np.int64)]
+def _with_classes(
+    tax: T, chosen: np.ndarray, draft: Draft, labels: Iterable[Label] | None, inner_classes: InnerClasses
+) -> T:
+    """Return the same tree with the chosen classes, in the order of `labels` if there are any."""
     if labels is not None:
         chosen = _find_classes(tax, draft, chosen, labels)
     inner = chosen[~tax.is_leaf[chosen]]
-    if len(inner) and inner_classes == "error":
+    if inner_classes == "error":
         for node in inner.tolist():
             _refuse_inner_class(draft, tax.path(node), "")
     draft.fail_on_problems()
-    if not len(inner):
-        return tax if chosen is tax.leaves else replace(tax, leaves=chosen)
-    return _with_stops(tax, chosen, inner)
+    return _with_stops(tax, chosen, inner) if len(inner) else replace(tax, leaves=chosen)
 
 
 def _find_classes(tax: Taxonomy, draft: Draft, allowed: np.ndarray, labels: Iterable[Label]) -> np.ndarray:
@@ -231,9 +228,7 @@ def _with_stops(tax: T, chosen: np.ndarray, inner: np.ndarray) -> T:
     parents = np.concatenate((tax.parent, inner))
     order = breadth_first(parents)
     source = np.concatenate((tax.source_index, np.full(len(inner), -1)))
-    stopped = _ordered(type(tax), names, parents, source, order, [*tax.stops.tolist(), *new.values()])
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
+    stopped, rank = build_ordered(type(tax), names, parents, source, order, [*tax.stops.tolist(), *new.values()])
     return replace(stopped, leaves=rank[[new.get(node, node) for node in chosen.tolist()]])
 
 

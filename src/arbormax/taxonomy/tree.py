@@ -126,15 +126,9 @@ class Taxonomy(TreeQueries):
         return assemble(_build.read_parents(parents, names), cls, classes, inner_classes)
 
     @classmethod
-    def from_dict(
-        cls,
-        content: Mapping[str, Any],
-        *,
-        classes: Iterable[Label] | None = None,
-        inner_classes: InnerClasses = "error",
-    ) -> Self:
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Build a taxonomy from what `to_dict` returned."""
-        return assemble(formats.read_dict(content), cls, classes, inner_classes)
+        return assemble(formats.read_dict(content), cls, None, "error")
 
     @classmethod
     def from_networkx(

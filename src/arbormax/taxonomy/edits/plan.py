@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
 from arbormax.errors import TaxonomyError
-from arbormax.taxonomy._draft import breadth_first
-from arbormax.taxonomy.edits.steps import Edit, Emptied, apply_edits
+from arbormax.taxonomy._draft import breadth_first, build_ordered
+from arbormax.taxonomy.edits.steps import Edit, EditListener, Emptied, apply_edits
 from arbormax.taxonomy.edits.working import REMOVED, WorkingTree
 from arbormax.taxonomy.labels import Label, join_path
 from arbormax.taxonomy.tree import Taxonomy
@@ -103,9 +103,9 @@ class TaxonomyEdits:
         self._edits.append(edit)
         return self
 
-    def _apply(self, further_problems: Sequence[str] = ()) -> WorkingTree:
+    def _apply(self, listener: EditListener | None = None, further_problems: Sequence[str] = ()) -> WorkingTree:
         tree = WorkingTree(self._taxonomy)
-        problems, fix = apply_edits(tree, self._edits)
+        problems, fix = apply_edits(tree, self._edits, listener)
         problems += further_problems
         if len(problems) == 1:
             raise TaxonomyError(problems[0], problems, fix=fix)
@@ -119,28 +119,18 @@ def build(tree: WorkingTree) -> tuple[Edited, np.ndarray]:
 
     Siblings and classes keep their order; new ones come last.
     """
-    tax, names = tree.tax, tree.names
+    tax = tree.tax
     parents = np.array([node if parent == REMOVED else parent for node, parent in enumerate(tree.parents)], np.int64)
     order = breadth_first(parents)
-    rank = np.full(len(parents), -1, np.int64)
-    rank[order] = np.arange(len(order))
-    parent = np.append(-1, rank[parents[order[1:]]])
-    is_leaf = np.zeros(len(parents), bool)
-    is_leaf[order] = np.bincount(parent[1:], minlength=len(order)) == 0
-    stays = is_leaf[tax.leaves] & (rank[tax.leaves] >= 0)
-    known = tax.leaves[stays]
-    new = [n for n in dict.fromkeys(tree.new_classes) if is_leaf[n] and not tree.was_class(n)]
     source = np.concatenate((tax.source_index, np.full(len(parents) - tax.num_nodes, -1)))
-    stops = tax.stops[is_leaf[tax.stops]]
-    edited = Taxonomy(
-        tuple(map(names.__getitem__, order.tolist())),
-        parent,
-        rank[np.concatenate((known, np.array(new, np.int64)))],
-        source[order],
-        rank[stops],
-    )
+    stops = tax.stops[np.isin(tax.stops, order)]
+    edited, rank = build_ordered(Taxonomy, tree.names, parents, source, order, stops)
+    is_leaf = (rank >= 0) & edited.is_leaf[rank]
+    stays = is_leaf[tax.leaves]
+    new = [node for node in dict.fromkeys(tree.new_classes) if is_leaf[node] and not tree.was_class(node)]
+    edited = replace(edited, leaves=rank[np.concatenate((tax.leaves[stays], np.array(new, np.int64)))])
     class_map = np.full(tax.num_leaves, -1, np.int64)
-    class_map[stays] = np.arange(len(known))
+    class_map[stays] = np.arange(np.count_nonzero(stays))
     touched = np.array(sorted(rank[p] for p in tree.changed_groups if rank[p] >= 0 and not is_leaf[p]), np.int64)
     changed = _summary(tree, edited, touched)
     return Edited(edited, rank[: tax.num_nodes].copy(), class_map, touched, changed), rank

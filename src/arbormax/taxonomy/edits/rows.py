@@ -8,6 +8,7 @@ convex. docs/edits.md derives it. D features.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -57,60 +58,51 @@ class HeadRows(EditListener):
 
     splits_need_bias = True  # whether a split can keep the probability of the class only with a bias
 
-    def __init__(self, taxonomy: Taxonomy, old: OldRows, point: np.ndarray | None) -> None:
+    def __init__(self, taxonomy: Taxonomy, old: OldRows, point: np.ndarray) -> None:
         self.taxonomy, self.old, self.point = taxonomy, old, point
         self.fresh: dict[int, tuple[np.ndarray, float]] = {}  # node: (D,) weight, bias
+        self._row = self._row_numbers(taxonomy)
 
-    def rows_of(self, tax: Taxonomy, nodes: np.ndarray) -> np.ndarray:
-        """Return the rows of nodes."""
-        del tax
-        return nodes - 1
+    def row_nodes(self, tax: Taxonomy) -> np.ndarray:
+        """Return the node of every row of a head."""
+        return np.arange(1, tax.num_nodes)
 
-    def nodes_of(self, tax: Taxonomy, rows: np.ndarray) -> np.ndarray:
-        """Return the nodes of rows."""
-        del tax
-        return rows + 1
-
-    def num_rows(self, tax: Taxonomy) -> int:
-        """Return the number of rows of a head."""
-        return tax.num_nodes - 1
+    def _row_numbers(self, tax: Taxonomy) -> np.ndarray:
+        """(N,) the row of every node, -1 if it has none."""
+        rows, nodes = np.full(tax.num_nodes, -1, np.int64), self.row_nodes(tax)
+        rows[nodes] = np.arange(len(nodes))
+        return rows
 
     # Reading
 
+    def read(self, nodes: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Yield the (n, D) weights and (n,) biases of the rows of nodes, part by part."""
+        for start in range(0, len(nodes), _CHUNK):
+            place = slice(start, start + _CHUNK)
+            part = nodes[place]
+            is_fresh = np.isin(part, list(self.fresh))
+            weight, bias = np.empty((len(part), self.old.in_features)), np.empty(len(part))
+            rows = self._row[part[~is_fresh]]
+            weight[~is_fresh], bias[~is_fresh] = self.old.weight(rows), self.old.bias(rows)
+            for position in np.flatnonzero(is_fresh).tolist():
+                weight[position], bias[position] = self.fresh[int(part[position])]
+            yield place, weight, bias
+
     def total(self, nodes: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, float]:
         """Return the sum of the rows of nodes, each times its factor: (D,) weight and bias."""
-        weight, bias = np.zeros(self.old.in_features), 0.0
-        is_fresh = self._is_fresh(nodes)
-        for node, factor in zip(nodes[is_fresh].tolist(), factors[is_fresh].tolist(), strict=True):
-            weight += factor * self.fresh[node][0]
-            bias += factor * self.fresh[node][1]
-        rows, factors = self.rows_of(self.taxonomy, nodes[~is_fresh]), factors[~is_fresh]
-        for start in range(0, len(rows), _CHUNK):
-            part, times = rows[start : start + _CHUNK], factors[start : start + _CHUNK]
-            weight += times @ self.old.weight(part)
-            bias += float(times @ self.old.bias(part))
-        return weight, bias
+        total_weight, total_bias = np.zeros(self.old.in_features), 0.0
+        for place, weight, bias in self.read(nodes):
+            total_weight += factors[place] @ weight
+            total_bias += float(factors[place] @ bias)
+        return total_weight, total_bias
+
+    def row(self, node: int) -> tuple[np.ndarray, float]:
+        """Return the (D,) weight and the bias of a node's row."""
+        return self.total(np.array([node]), np.ones(1))
 
     def scores(self, nodes: np.ndarray) -> np.ndarray:
         """Return the (n,) logits of the rows of nodes at the point."""
-        found = np.empty(len(nodes))
-        is_fresh = self._is_fresh(nodes)
-        for position in np.flatnonzero(is_fresh).tolist():
-            weight, bias = self.fresh[int(nodes[position])]
-            found[position] = bias + self.at_point(weight)
-        rows = self.rows_of(self.taxonomy, nodes[~is_fresh])
-        logits = self.old.bias(rows)
-        if self.point is not None:
-            parts = [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]
-            logits = logits + np.concatenate([np.zeros(0), *(self.old.weight(part) @ self.point for part in parts)])
-        found[~is_fresh] = logits
-        return found
-
-    def at_point(self, weight: np.ndarray) -> float:
-        return 0.0 if self.point is None else float(weight @ self.point)
-
-    def _is_fresh(self, nodes: np.ndarray) -> np.ndarray:
-        return np.isin(nodes, np.fromiter(self.fresh, np.int64, len(self.fresh)))
+        return np.concatenate([weight @ self.point + bias for _, weight, bias in self.read(nodes)])
 
     def tangent(self, levels: Levels) -> tuple[np.ndarray, float, int]:
         """Return the tangent at the point of the log-sum-exp of the leaves' logits, and the number of leaves.
@@ -130,12 +122,12 @@ class HeadRows(EditListener):
             if level + 1 < len(levels):
                 share = share + np.bincount(levels[level + 1][1], weights=below, minlength=len(nodes))
             weight, below = weight + self.total(nodes, share)[0], share
-        return weight, top - self.at_point(weight), len(found)
+        return weight, top - float(weight @ self.point), len(found)
 
     # Writing
 
-    def levels_below(self, tree: WorkingTree, parent: int) -> Levels:
-        """Return the rows that compete below a parent, as levels whose rows are summed."""
+    def levels_below(self, tree: WorkingTree, parent: int, skip: int = -1) -> Levels:
+        """Return the rows that compete below a parent, as levels whose rows are summed; without the leaf `skip`."""
         raise NotImplementedError
 
     def start(self, node: int, levels: Levels, share: float | None) -> None:
@@ -155,35 +147,30 @@ class HeadRows(EditListener):
     def start_as_class(self, tree: WorkingTree, node: int) -> None:
         """Give a node that became a class the row of an added one."""
         above = tree.parents[node]
-        levels = _without(self.levels_below(tree, above), node)
-        while above and not levels:
+        while not (levels := self.levels_below(tree, above, skip=node)):
             above = tree.parents[above]
-            levels = _without(self.levels_below(tree, above), node)
         self.start(node, levels, None)
 
     # Result
 
-    def copied(self, edited: Edited) -> tuple[np.ndarray, np.ndarray]:
-        """Return the old rows that are copied, and the new rows that they become."""
-        stays = edited.node_map.copy()
-        stays[0] = -1
-        stays[[node for node in self.fresh if node < len(stays)]] = -1
-        old = np.flatnonzero(stays >= 0)
-        return self.rows_of(self.taxonomy, old), self.rows_of(edited.taxonomy, stays[old])
-
     def finish(self, edited: Edited, rank: np.ndarray) -> NewRows:
         """Return the rows of the new head; `rank` is the new number of every node of the working tree."""
-        source, target = self.copied(edited)
-        is_fresh = np.ones(self.num_rows(edited.taxonomy), bool)
+        old_nodes, new_nodes = self.row_nodes(self.taxonomy), self.row_nodes(edited.taxonomy)
+        moved_to = edited.node_map[old_nodes]
+        is_copied = (moved_to >= 0) & ~np.isin(old_nodes, list(self.fresh))
+        target = np.where(is_copied, self._row_numbers(edited.taxonomy)[moved_to], -1)
+        source = np.flatnonzero(target >= 0)
+        target = target[source]
+        is_fresh = np.ones(len(new_nodes), bool)
         is_fresh[target] = False
         fresh = np.flatnonzero(is_fresh)
-        nodes = self.nodes_of(edited.taxonomy, fresh)
         started = {int(rank[node]): row for node, row in self.fresh.items() if rank[node] >= 0}
         zero = np.zeros(self.old.in_features), 0.0
-        rows = [started.get(node, zero) for node in nodes.tolist()]
+        rows = [started.get(node, zero) for node in new_nodes[fresh].tolist()]
         weight = np.array([weight for weight, _ in rows]).reshape(-1, self.old.in_features)
         bias = np.array([bias for _, bias in rows])
-        return NewRows(source, target, fresh, nodes, weight, bias, self.new_priors(edited, rank, source, target))
+        priors = self.new_priors(edited, rank, source, target)
+        return NewRows(source, target, fresh, new_nodes[fresh], weight, bias, priors)
 
     def new_priors(self, edited: Edited, rank: np.ndarray, source: np.ndarray, target: np.ndarray) -> np.ndarray | None:
         """Return the sibling log-priors of the new head, if it has any."""
@@ -196,14 +183,14 @@ class SiblingRows(HeadRows):
 
     splits_need_bias = False
 
-    def __init__(self, taxonomy: Taxonomy, old: OldRows, point: np.ndarray | None) -> None:
+    def __init__(self, taxonomy: Taxonomy, old: OldRows, point: np.ndarray) -> None:
         super().__init__(taxonomy, old, point)
         self.priors = old.log_priors()
         self.fresh_priors: dict[int, float] = {}
 
-    def levels_below(self, tree: WorkingTree, parent: int) -> Levels:
+    def levels_below(self, tree: WorkingTree, parent: int, skip: int = -1) -> Levels:
         nodes = tree.children(parent)
-        return [(nodes, np.zeros(len(nodes), np.int64), np.ones(len(nodes), bool))]
+        return _one_level(nodes[nodes != skip])
 
     def added(self, tree: WorkingTree, node: int, parent: int, share: float | None) -> None:
         super().added(tree, node, parent, share)
@@ -233,7 +220,7 @@ class SiblingRows(HeadRows):
     def new_priors(self, edited: Edited, rank: np.ndarray, source: np.ndarray, target: np.ndarray) -> np.ndarray | None:
         if self.priors is None:
             return None
-        values = np.zeros(self.num_rows(edited.taxonomy))
+        values = np.zeros(edited.taxonomy.num_nodes - 1)
         values[target] = self.priors[source]
         for node, prior in self.fresh_priors.items():
             if rank[node] > 0:
@@ -247,23 +234,12 @@ class SiblingRows(HeadRows):
 class ClassRows(HeadRows):
     """One row per class: a new row competes with the classes below its parent; inner nodes have no rows."""
 
-    def rows_of(self, tax: Taxonomy, nodes: np.ndarray) -> np.ndarray:
-        rows: np.ndarray = tax.class_of[nodes]
-        return rows
+    def row_nodes(self, tax: Taxonomy) -> np.ndarray:
+        return tax.leaves
 
-    def nodes_of(self, tax: Taxonomy, rows: np.ndarray) -> np.ndarray:
-        nodes: np.ndarray = tax.leaves[rows]
-        return nodes
-
-    def num_rows(self, tax: Taxonomy) -> int:
-        return tax.num_leaves
-
-    def levels_below(self, tree: WorkingTree, parent: int) -> Levels:
+    def levels_below(self, tree: WorkingTree, parent: int, skip: int = -1) -> Levels:
         nodes = tree.leaves_below(parent)
-        return [(nodes, np.zeros(len(nodes), np.int64), np.ones(len(nodes), bool))]
-
-    def row(self, node: int) -> tuple[np.ndarray, float]:
-        return self.total(np.array([node]), np.ones(1))
+        return _one_level(nodes[nodes != skip])
 
     def added(self, tree: WorkingTree, node: int, parent: int, share: float | None) -> None:
         if tree.num_children(parent):
@@ -282,16 +258,12 @@ class ClassRows(HeadRows):
         else:
             self.start_as_class(tree, parent)
 
-    def copied(self, edited: Edited) -> tuple[np.ndarray, np.ndarray]:
-        stays = np.flatnonzero(edited.class_map >= 0)
-        return stays, edited.class_map[stays]
-
 
 class PathRows(HeadRows):
     """A class's logit is the sum of the rows on its path: a new row competes with those sums below its parent."""
 
-    def levels_below(self, tree: WorkingTree, parent: int) -> Levels:
-        return tree.levels(parent)
+    def levels_below(self, tree: WorkingTree, parent: int, skip: int = -1) -> Levels:
+        return tree.levels(parent, skip)
 
     def split(self, _tree: WorkingTree, _node: int, children: list[int], shares: tuple[float, ...] | None) -> None:
         for child, bias in zip(children, _log_shares(shares or (1.0,) * len(children)), strict=True):
@@ -312,7 +284,7 @@ class PathRows(HeadRows):
         if removed is None:
             self.start_as_class(tree, parent)
             return
-        weight, bias = self.total(np.array([parent]), np.ones(1))
+        weight, bias = self.row(parent)
         alone = np.array([removed]), np.zeros(1, np.int64), np.array([not tree.num_children(removed)])
         more, offset, _ = self.tangent([alone, *tree.levels(removed)])
         self.fresh[parent] = weight + more, bias + offset
@@ -333,14 +305,5 @@ def _log_shares(shares: tuple[float, ...]) -> list[float]:
     return [math.log(share / total) for share in shares]
 
 
-def _without(levels: Levels, node: int) -> Levels:
-    """Return the levels without a leaf of the first one."""
-    nodes, above, leaf = levels[0]
-    stays = nodes != node
-    first = nodes[stays], above[stays], leaf[stays]
-    if not stays.any():
-        return []
-    if len(levels) == 1:
-        return [first]
-    below, parents, is_leaf = levels[1]
-    return [first, (below, (np.cumsum(stays) - 1)[parents], is_leaf), *levels[2:]]
+def _one_level(nodes: np.ndarray) -> Levels:
+    return [(nodes, np.zeros(len(nodes), np.int64), np.ones(len(nodes), bool))] if len(nodes) else []

@@ -54,7 +54,7 @@ class EditListener:
 
 
 def apply_edits(
-    tree: WorkingTree, edits: Iterable[Edit], listener: EditListener | None = None
+    tree: WorkingTree, edits: Iterable[Edit], listener: EditListener | None
 ) -> tuple[list[str], dict[str, object]]:
     """Apply the edits that are possible; returns a problem for each of the others, and arguments that would help."""
     problems: list[str] = []

@@ -63,10 +63,12 @@ class WorkingTree:
         """Return the child with a name, or None."""
         return self._children[node].get(name)
 
-    def levels(self, node: int) -> Levels:
-        """Return the levels below a node."""
+    def levels(self, node: int, skip: int = -1) -> Levels:
+        """Return the levels below a node, without the leaf `skip`."""
         levels, above = [], [node]
-        while children := [(child, at) for at, n in enumerate(above) for child in self._children[n].values()]:
+        while children := [
+            (child, at) for at, n in enumerate(above) for child in self._children[n].values() if child != skip
+        ]:
             nodes, positions = np.array(children, np.int64).T
             above = nodes.tolist()
             levels.append((nodes, positions, np.array([not self._children[n] for n in above])))

@@ -1,6 +1,6 @@
 """JSON: nested mappings and lists, or the flat list of nodes that `save` writes and that stores everything.
 
-In the flat layout node 0 is the root and the rows of `nodes` are nodes 1, 2, …, so the numbers in the file are node ids.
+In the flat layout node 0 is the root and the rows of `nodes` are nodes 1, 2, …, so its numbers are node ids.
 """
 
 from __future__ import annotations
