@@ -62,7 +62,7 @@ class TfidfEncoder(Encoder):
         self.out_features = len(self.terms)
         self.register_buffer("text_counts", torch.zeros(len(self.terms), dtype=torch.int64))
         self.register_buffer("num_texts", torch.zeros((), dtype=torch.int64))
-        self._counter = _counter(options, vocabulary={term: column for column, term in enumerate(self.terms)})
+        self.counter = _counter(options, vocabulary={term: column for column, term in enumerate(self.terms)})
 
     @classmethod
     def fit(cls, texts: Sequence[str], options: EncoderOptions) -> Self:
@@ -93,7 +93,7 @@ class TfidfEncoder(Encoder):
         weigh = TfidfTransformer(sublinear_tf=True)
         counts_D = self.text_counts.cpu().numpy().astype(np.float64)
         weigh.idf_ = np.log((1 + float(self.num_texts)) / (1 + counts_D)) + 1
-        rows = weigh.transform(self._counter.transform(texts), copy=False)
+        rows = weigh.transform(self.counter.transform(texts), copy=False)
         rows.sort_indices()
         return Ragged(rows.indices.astype(np.int64), rows.indptr.astype(np.int64), rows.data.astype(np.float32))
 

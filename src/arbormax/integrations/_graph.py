@@ -6,8 +6,7 @@ B batch, T tokens, E word vector size, H hidden size, S directions, D features, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -18,15 +17,18 @@ from torch import Tensor, library, nn, while_loop
 
 from arbormax.data.ngrams import NGrams
 from arbormax.data.ragged import Ragged
-from arbormax.data.tokens import tokeniser, word_pattern
-from arbormax.data.vocabulary import PADDING, UNKNOWN
+from arbormax.data.tokens import word_pattern
+from arbormax.data.vocabulary import PADDING, UNKNOWN, save_words
 from arbormax.encoders import BagEncoder, LSTMEncoder, TfidfEncoder, TransformerEncoder
 from arbormax.errors import OptionError
 from arbormax.model import Model
 
 Format = Literal["onnx", "torch-export"]
 Arrays = dict[str, np.ndarray]
-OUTPUTS = ("leaf_log_probs", "node_log_probs")
+OUTPUTS = {
+    "leaf_log_probs": "(batch, classes) float32: log-probabilities of the classes, in the order of `classes`",
+    "node_log_probs": "(batch, nodes) float32: log-probabilities of the nodes of taxonomy.json, breadth first",
+}
 
 # The LSTM operator of ONNX, which reads each row up to its own length, in both directions; torch cannot run it.
 library.define("arbormax::onnx_lstm", "(Tensor x, Tensor w, Tensor r, Tensor b, Tensor lengths) -> Tensor")
@@ -35,6 +37,13 @@ library.define("arbormax::onnx_lstm", "(Tensor x, Tensor w, Tensor r, Tensor b, 
 @library.register_fake("arbormax::onnx_lstm")  # type: ignore[untyped-decorator]
 def _(x: Tensor, w: Tensor, r: Tensor, b: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG001
     return x.new_empty(w.shape[0], x.shape[1], r.shape[2])
+
+
+_SPLIT_TEXT = """\
+vocabulary = Path("vocabulary.txt").read_text("utf-8").split("\\n")
+if how["normalize"]:
+    text = unicodedata.normalize(how["normalize"], text).replace("’", "'")
+words = re.findall(how["pattern"], text.lower())"""
 
 
 class Graph(nn.Module, ABC):
@@ -49,6 +58,10 @@ class Graph(nn.Module, ABC):
         self.model_encoder = [model.encoder]  # in a list, because its weights are not part of the graph
         self.head = model.head
         self.register_buffer("leaves", torch.from_numpy(np.array(model.taxonomy.leaves)))
+
+    @property
+    def encoder(self) -> Any:
+        return self.model_encoder[0]
 
     @abstractmethod
     def features(self, *inputs: Tensor) -> Tensor:
@@ -80,28 +93,33 @@ class Graph(nn.Module, ABC):
         return logp_BN.index_select(1, self.leaves), logp_BN
 
 
-class BagGraph(Graph):
+class WordGraph(Graph):
+    """A model whose inputs are the ids of words in a vocabulary."""
+
+    def arrays(self, texts: Sequence[str]) -> Arrays:
+        return {"input_ids": self.encoder.encode(texts).pad(PADDING)}
+
+    def words(self) -> Sequence[str]:
+        return self.encoder.vocabulary.words[UNKNOWN + 1 :]
+
+
+class BagGraph(WordGraph):
     inputs: ClassVar[dict[str, str]] = {
         "input_ids": "(batch, length) int64: ids of the words and n-grams of each text, padded with 0"
     }
-    example = """\
-number = {term: i for i, term in enumerate(Path("vocabulary.txt").read_text("utf-8").split("\\n")) if i > 1}
-words = re.findall(how["pattern"], CLEANED)
+    example = (
+        _SPLIT_TEXT
+        + """
+number = {term: i for i, term in enumerate(vocabulary) if i > 1}
 terms = [" ".join(words[i : i + n]) for n in range(1, how["ngrams"] + 1) for i in range(len(words) - n + 1)]
 ids = [number.get(term, 1) for term in terms if term in number or " " not in term] or [0]
 inputs = {"input_ids": np.array([ids])}"""
+    )
     table: Tensor
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        assert isinstance(model.encoder, BagEncoder)
-        self.register_buffer("table", model.encoder.weight.detach())
-
-    @property
-    def encoder(self) -> BagEncoder:
-        encoder = self.model_encoder[0]
-        assert isinstance(encoder, BagEncoder)
-        return encoder
+        self.register_buffer("table", self.encoder.weight.detach())
 
     def features(self, *inputs: Tensor) -> Tensor:
         (ids_BT,) = inputs
@@ -109,29 +127,25 @@ inputs = {"input_ids": np.array([ids])}"""
         share_BT = inside_BT / inside_BT.sum(1, keepdim=True).clamp(min=1)
         return (share_BT.unsqueeze(1) @ F.embedding(ids_BT, self.table)).squeeze(1)
 
-    def arrays(self, texts: Sequence[str]) -> Arrays:
-        return {"input_ids": self.encoder.encode(texts).pad(PADDING)}
-
     def save(self, folder: Path) -> None:
         words = self.encoder.vocabulary.words
-        _write_lines(folder / "vocabulary.txt", [*words, *_ngram_texts(self.encoder.grams, words)])
+        save_words(folder / "vocabulary.txt", [*words, *_ngram_texts(self.encoder.grams, words)])
 
     def encoding(self) -> dict[str, Any]:
         return {**_describe_tokens(self.encoder.vocabulary.tokens), "ngrams": len(self.encoder.grams.keys) + 1}
 
-    def words(self) -> Sequence[str]:
-        return self.encoder.vocabulary.words[UNKNOWN + 1 :]
 
-
-class LSTMGraph(Graph):
+class LSTMGraph(WordGraph):
     inputs: ClassVar[dict[str, str]] = {
         "input_ids": "(batch, length) int64: ids of the words of each text, padded with 0"
     }
-    example = """\
-number = {word: i for i, word in enumerate(Path("vocabulary.txt").read_text("utf-8").split("\\n")) if i > 1}
-words = re.findall(how["pattern"], CLEANED)
+    example = (
+        _SPLIT_TEXT
+        + """
+number = {word: i for i, word in enumerate(vocabulary) if i > 1}
 ids = [number.get(word, 1) for word in words][: how["max_length"]] or [0]
 inputs = {"input_ids": np.array([ids])}"""
+    )
 
     table: Tensor
     weight_ih: Tensor
@@ -140,8 +154,7 @@ inputs = {"input_ids": np.array([ids])}"""
 
     def __init__(self, model: Model, format: Format) -> None:
         super().__init__(model)
-        encoder = model.encoder
-        assert isinstance(encoder, LSTMEncoder)
+        encoder: LSTMEncoder = self.encoder
         self.format = format
         own, kept = encoder.words.weight.detach(), encoder.words.kept
         self.register_buffer("table", torch.cat([own, kept]) if len(kept) else own)
@@ -155,12 +168,6 @@ inputs = {"input_ids": np.array([ids])}"""
             weights = [*(torch.stack(each) for each in parts[:2]), torch.stack(parts[2]) + torch.stack(parts[3])]
         for name, weight in zip(("weight_ih", "weight_hh", "gate_bias"), weights, strict=True):
             self.register_buffer(name, weight)
-
-    @property
-    def encoder(self) -> LSTMEncoder:
-        encoder = self.model_encoder[0]
-        assert isinstance(encoder, LSTMEncoder)
-        return encoder
 
     def features(self, *inputs: Tensor) -> Tensor:
         (ids_BT,) = inputs
@@ -198,18 +205,12 @@ inputs = {"input_ids": np.array([ids])}"""
         states = while_loop(has_next, advance, (step, start, start.clone()))  # type: ignore[no-untyped-call]
         return states[1]
 
-    def arrays(self, texts: Sequence[str]) -> Arrays:
-        return {"input_ids": self.encoder.encode(texts).pad(PADDING)}
-
     def save(self, folder: Path) -> None:
-        _write_lines(folder / "vocabulary.txt", self.encoder.vocabulary.words)
+        save_words(folder / "vocabulary.txt", self.encoder.vocabulary.words)
 
     def encoding(self) -> dict[str, Any]:
-        options: Any = self.encoder.options
-        return {**_describe_tokens(self.encoder.vocabulary.tokens), "max_length": options.max_length}
-
-    def words(self) -> Sequence[str]:
-        return self.encoder.vocabulary.words[UNKNOWN + 1 :]
+        tokens = _describe_tokens(self.encoder.vocabulary.tokens)
+        return {**tokens, "max_length": self.encoder.options.max_length}
 
 
 class TfidfGraph(Graph):
@@ -217,27 +218,21 @@ class TfidfGraph(Graph):
         "input_ids": "(batch, length) int64: ids of the distinct terms of each text, padded with 0",
         "counts": "(batch, length) float32: how often each term occurs in the text, 0 for padding",
     }
-    example = """\
-number = {term: i for i, term in enumerate(Path("vocabulary.txt").read_text("utf-8").split("\\n"))}
-words = re.findall(how["pattern"], CLEANED)
+    example = (
+        _SPLIT_TEXT
+        + """
+number = {term: i for i, term in enumerate(vocabulary)}
 terms = [" ".join(words[i : i + n]) for n in range(1, how["ngrams"] + 1) for i in range(len(words) - n + 1)]
 found = Counter(number[term] for term in terms if term in number) or {0: 0}
 inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.values())], "float32")}"""
+    )
     idf: Tensor
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        encoder = model.encoder
-        assert isinstance(encoder, TfidfEncoder)
-        counts_D = encoder.text_counts.double().cpu()
-        idf_D = torch.log((1 + encoder.num_texts.double().cpu()) / (1 + counts_D)) + 1
+        counts_D = self.encoder.text_counts.double()
+        idf_D = torch.log((1 + self.encoder.num_texts.double()) / (1 + counts_D)) + 1
         self.register_buffer("idf", idf_D.to(model.head.weight))
-
-    @property
-    def encoder(self) -> TfidfEncoder:
-        encoder = self.model_encoder[0]
-        assert isinstance(encoder, TfidfEncoder)
-        return encoder
 
     def features(self, *inputs: Tensor) -> Tensor:
         ids_BT, counts_BT = inputs
@@ -249,24 +244,15 @@ inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.v
         return features_BD.scatter_add(1, ids_BT, weights_BT)
 
     def arrays(self, texts: Sequence[str]) -> Arrays:
-        options: Any = self.encoder.options
-        number = {term: place for place, term in enumerate(self.encoder.terms)}
-        rows = []
-        for words in map(tokeniser(options.tokens), texts):
-            windows = (words[i : i + n] for n in range(1, options.ngrams + 1) for i in range(len(words) - n + 1))
-            rows.append(Counter(number[term] for term in map(" ".join, windows) if term in number))
-        counts = Ragged.from_lists([list(row.values()) for row in rows])
-        return {
-            "input_ids": Ragged.from_lists([list(row) for row in rows]).pad(0),
-            "counts": counts.pad(0).astype(np.float32),
-        }
+        found = self.encoder.counter.transform(texts)
+        ids, counts = (Ragged(part.astype(np.int64), found.indptr) for part in (found.indices, found.data))
+        return {"input_ids": ids.pad(0), "counts": counts.pad(0).astype(np.float32)}
 
     def save(self, folder: Path) -> None:
-        _write_lines(folder / "vocabulary.txt", self.encoder.terms)
+        save_words(folder / "vocabulary.txt", self.encoder.terms)
 
     def encoding(self) -> dict[str, Any]:
-        options: Any = self.encoder.options
-        return {**_describe_tokens(options.tokens), "ngrams": options.ngrams}
+        return {**_describe_tokens(self.encoder.options.tokens), "ngrams": self.encoder.options.ngrams}
 
     def words(self) -> Sequence[str]:
         return self.encoder.terms
@@ -278,6 +264,8 @@ class TransformerGraph(Graph):
         "attention_mask": "(batch, length) int64: 1 for tokens, 0 for padding",
     }
     example = """\
+from tokenizers import Tokenizer
+
 tokenizer = Tokenizer.from_file("transformer/tokenizer.json")
 tokenizer.enable_truncation(how["max_length"])
 ids = tokenizer.encode(text).ids or [how["padding"]]
@@ -285,11 +273,10 @@ inputs = {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)),
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        assert isinstance(model.encoder, TransformerEncoder)
-        self.encoder = model.encoder
+        self.network = model.encoder
 
     def features(self, *inputs: Tensor) -> Tensor:
-        return self.encoder(*inputs)  # type: ignore[no-any-return]
+        return self.network(*inputs)  # type: ignore[no-any-return]
 
     @property
     def longest(self) -> int | None:
@@ -309,17 +296,21 @@ inputs = {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)),
         return sorted(self.encoder.tokenizer.get_vocab())
 
 
+_GRAPHS: dict[type, type[Graph]] = {
+    BagEncoder: BagGraph,
+    TfidfEncoder: TfidfGraph,
+    TransformerEncoder: TransformerGraph,
+}
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 def build_graph(model: Model, format: Format) -> Graph:
     """The graph of a model with a built-in encoder."""
-    graphs: Mapping[type, Any] = {BagEncoder: BagGraph, TfidfEncoder: TfidfGraph, TransformerEncoder: TransformerGraph}
     if isinstance(model.encoder, LSTMEncoder):
-        return LSTMGraph(model, format).eval()
-    for encoder, graph in graphs.items():
+        return LSTMGraph(model, format)
+    for encoder, graph in _GRAPHS.items():
         if isinstance(model.encoder, encoder):
-            return graph(model).eval()  # type: ignore[no-any-return]
+            return graph(model)
     raise OptionError(
         f"the encoder {model.encoder.name!r} has no graph for export, only built-in encoders have; "
         "call torch.onnx.export on the model yourself"
@@ -345,7 +336,3 @@ def _ngram_texts(grams: NGrams, words: Sequence[str]) -> list[str]:
         first, last = np.divmod(keys, grams.num_words)
         names += [f"{names[i]} {words[j]}" for i, j in zip(first.tolist(), last.tolist(), strict=True)]
     return names[len(words) :]
-
-
-def _write_lines(path: Path, lines: Sequence[str]) -> None:
-    path.write_bytes("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass"))

@@ -30,7 +30,6 @@ from arbormax._version import __version__
 from arbormax.errors import ArbormaxError, MissingDependencyError, OptionError, did_you_mean
 from arbormax.integrations._graph import OUTPUTS, Arrays, Format, Graph, build_graph
 from arbormax.model import Model, load_model
-from arbormax.model.network import evaluating
 
 TOLERANCE = 1e-5
 INLINE_BYTES = 1 << 30  # larger weights have a file of their own, because protobuf is limited to 2 GiB
@@ -77,29 +76,25 @@ def export_model(
     folder, report = Path(folder), progress or (lambda *_: None)
     _check_target(folder, force)
     _check_packages(format, check)
-    loaded = _on_cpu(model if isinstance(model, Model) else load_model(model))
-    was_training, trainable = loaded.training, [p for p in loaded.parameters() if p.requires_grad]
-    try:
-        loaded.requires_grad_(False)  # is part of the graph
-        graph = build_graph(loaded, format)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".arbormax-", dir=folder.parent) as temporary:
-            new = Path(temporary) / "export"
-            new.mkdir()
-            report("tracing", 0, 3)
-            info = _write_description(graph, loaded, new, format)
-            program = _trace(graph)
-            report("writing", 1, 3)
-            _WRITERS[format](program, graph, new, info)
-            report("checking", 2, 3)
-            difference, texts = _compare_with_torch(loaded, graph, new, format) if check else (None, 0)
-            files = {str(p.relative_to(new).as_posix()): p.stat().st_size for p in new.rglob("*") if p.is_file()}
-            _replace_folder(new, folder, Path(temporary) / "old")
-            report("written", 3, 3)
-    finally:
-        loaded.train(was_training)
-        for parameter in trainable:
-            parameter.requires_grad_(True)
+    # tracing needs the CPU and float32, and makes requires_grad a part of the graph
+    loaded = copy.deepcopy(model) if isinstance(model, Model) else load_model(model)
+    graph = build_graph(loaded.cpu().float().eval().requires_grad_(False), format).eval()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".arbormax-", dir=folder.parent) as temporary:
+        new = Path(temporary) / "export"
+        new.mkdir()
+        report("tracing", 0, 3)
+        info = _write_description(graph, loaded, new, format)
+        program = _trace(graph)
+        report("writing", 1, 3)
+        (_write_onnx if format == "onnx" else _write_torch)(program, graph, new, info)
+        report("checking", 2, 3)
+        difference, texts = _compare_with_torch(loaded, graph, new, format) if check else (None, 0)
+        files = {str(p.relative_to(new).as_posix()): p.stat().st_size for p in new.rglob("*") if p.is_file()}
+        if folder.exists():
+            os.replace(folder, Path(temporary) / "old")
+        os.replace(new, folder)
+        report("written", 3, 3)
     return Exported(folder, format, dict(graph.inputs), dict(sorted(files.items())), difference, texts)
 
 
@@ -137,13 +132,6 @@ def _check_packages(format: Format, check: bool) -> None:
             raise MissingDependencyError("ONNX export", package, "onnx") from error
 
 
-def _on_cpu(model: Model) -> Model:
-    """The model if it is on the CPU in float32, as tracing needs it; otherwise a copy that is."""
-    if all(p.device.type == "cpu" and p.dtype == torch.float32 for p in model.parameters()):
-        return model
-    return copy.deepcopy(model).cpu().float()
-
-
 def _write_description(graph: Graph, model: Model, folder: Path, format: Format) -> dict[str, Any]:
     """Write everything except the graph, and return the content of export.json."""
     tax = model.taxonomy
@@ -157,7 +145,7 @@ def _write_description(graph: Graph, model: Model, folder: Path, format: Format)
         "head": model.config.head,
         "fingerprint": tax.fingerprint,
         "inputs": graph.inputs,
-        "outputs": dict(zip(OUTPUTS, ("(batch, classes)", "(batch, nodes)"), strict=True)),
+        "outputs": OUTPUTS,
         "encoding": graph.encoding(),
         "classes": tax.classes,
     }
@@ -223,12 +211,6 @@ def _write_onnx(program: ExportedProgram, graph: Graph, folder: Path, info: dict
     onnx.save(folder / _FILES["onnx"], external_data=weights > INLINE_BYTES)
 
 
-_WRITERS: dict[str, Callable[[ExportedProgram, Graph, Path, dict[str, Any]], None]] = {
-    "onnx": _write_onnx,
-    "torch-export": _write_torch,
-}
-
-
 def _onnx_lstm(x: Any, w: Any, r: Any, b: Any, lengths: Any) -> Any:
     from onnxscript import opset18
 
@@ -244,8 +226,7 @@ def _compare_with_torch(model: Model, graph: Graph, folder: Path, format: Format
     largest = 0.0
     for batch in (texts, *([text] for text in texts)):
         features = next(model.features(batch))
-        with evaluating(model):
-            expected = [model.head(features).numpy(), model.head.node_log_probs(features).numpy()]
+        expected = [model.head(features).numpy(), model.head.node_log_probs(features).numpy()]
         for name, actual, reference in zip(OUTPUTS, run(graph.arrays(batch)), expected, strict=True):
             assert actual.shape == reference.shape
             difference = np.abs(actual - reference)
@@ -281,99 +262,63 @@ def _torch_runner(path: Path) -> Run:
     return run
 
 
-def _replace_folder(new: Path, folder: Path, old: Path) -> None:
-    """Rename the new folder to its final name, after moving an existing one out of the way."""
-    if folder.exists():
-        os.replace(folder, old)
-    try:
-        os.replace(new, folder)
-    except OSError:
-        if old.exists():
-            os.replace(old, folder)
-        raise
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence the warnings of the exporters, which are addressed to their own developers."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "torch.export")]
-    levels = [logger.level for logger in loggers]
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(disabled)
 
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
+_CARD_TEXT = """\
+# {encoder} with a {head} softmax, for {runtime}
+
+Exported by arbormax {version}. `export.json` describes the inputs and outputs. To classify one text:
+
+```python
+import json
+import re
+import unicodedata
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import {runtime}
+
+about = json.loads(Path("export.json").read_text("utf-8"))
+how, classes = about["encoding"], about["classes"]
+text = "a text"
+{inputs}
+{run}
+print(classes[leaf_log_probs[0].argmax()])
+```
+"""
+_RUN: dict[Format, str] = {
+    "onnx": """\
+session = onnxruntime.InferenceSession("model.onnx")
+leaf_log_probs, node_log_probs = session.run(None, inputs)""",
+    "torch-export": """\
+module = torch.export.load("model.pt2").module()
+leaf_log_probs, node_log_probs = module(*map(torch.from_numpy, inputs.values()))""",
+}
+
+
 def export_card(graph: Graph, model: Model, format: Format) -> str:
     """A description of the export in Markdown, with an example."""
-    tax = model.taxonomy
-    rows = [f"| input | `{name}` | {about} |" for name, about in graph.inputs.items()]
-    rows += [
-        f"| output | `leaf_log_probs` | (batch, {tax.num_leaves}): log-probabilities of the classes, in the order of "
-        "`classes` in export.json |",
-        f"| output | `node_log_probs` | (batch, {tax.num_nodes}): log-probabilities of the nodes of taxonomy.json, "
-        "breadth first |",
-    ]
-    lines = [
-        f"# {model.config.encoder} with a {model.config.head} softmax, for {_RUNTIMES[format]}",
-        "",
-        f"Exported by arbormax {__version__}. Batch size and length are free. To classify one text:",
-        "",
-        "```python",
-        *_example(graph, format),
-        "```",
-        "",
-        "| | name | |",
-        "|---|---|---|",
-        *rows,
-    ]
-    return "\n".join(lines) + "\n"
-
-
-_RUNTIMES: dict[Format, str] = {"onnx": "onnxruntime", "torch-export": "torch.export"}
-
-
-def _example(graph: Graph, format: Format) -> list[str]:
-    how = graph.encoding()
-    cleaned = "text.lower()"
-    if how.get("normalize"):
-        cleaned = 'unicodedata.normalize("NFKC", text).replace("’", "\'").lower()'
-    body = graph.example.replace("CLEANED", cleaned)
-    imports = [f"import {name}" for name in ("json", "re", "unicodedata") if name == "json" or f"{name}." in body]
-    imports += ["from collections import Counter"] if "Counter(" in body else []
-    imports += ["from pathlib import Path"] if "Path(" in body or format != "onnx" else []
-    imports += ["", "import numpy as np"]
-    imports += ["import onnxruntime"] if format == "onnx" else ["import torch"]
-    imports += ["from tokenizers import Tokenizer"] if "Tokenizer." in body else []
-    if format == "onnx":
-        load = [
-            'session = onnxruntime.InferenceSession("model.onnx")',
-            "about = session.get_modelmeta().custom_metadata_map",
-            'how, classes = json.loads(about["arbormax.encoding"]), json.loads(about["arbormax.classes"])',
-        ]
-        run = ["leaf_log_probs, node_log_probs = session.run(None, inputs)"]
-    else:
-        load = [
-            'module = torch.export.load("model.pt2").module()',
-            'about = json.loads(Path("export.json").read_text("utf-8"))',
-            'how, classes = about["encoding"], about["classes"]',
-        ]
-        run = ["leaf_log_probs, node_log_probs = module(*map(torch.from_numpy, inputs.values()))"]
-    return [
-        *imports,
-        "",
-        *load,
-        'text = "a text"',
-        *body.splitlines(),
-        *run,
-        "print(classes[leaf_log_probs[0].argmax()])",
-    ]
+    return _CARD_TEXT.format(
+        encoder=model.config.encoder,
+        head=model.config.head,
+        runtime="onnxruntime" if format == "onnx" else "torch",
+        version=__version__,
+        inputs=graph.example,
+        run=_RUN[format],
+    )

@@ -1,12 +1,13 @@
 """Predictions for Parquet files with Ray Data: many workers, and the rows of a single process in the same order.
 
-Ray Data distributes spans of rows over the workers and restarts workers that die. This process writes their tables.
+Ray Data distributes spans of rows over the workers and restarts workers that die. This process writes their rows.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import pickle
 import signal
 import socket
 import sys
@@ -17,39 +18,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob, has_magic
 from importlib import import_module
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from arbormax._files import atomic_write
 from arbormax.data.tables import iter_rows
-from arbormax.data.tables.writing import ROW_GROUP, import_arrow, infer_schema, to_arrow
+from arbormax.data.tables.writing import import_arrow, open_writer
 from arbormax.errors import InputError, MissingDependencyError, OptionError, TableError
 from arbormax.model import Model, load_model
 from arbormax.model.folder import read_record
 from arbormax.model.predict import Decoding
-from arbormax.model.rows import ROWS, BadRows, column_prefix, predict_rows
+from arbormax.model.rows import ROWS, BadRows, predict_rows
 
 SPAN = 4 * ROWS  # rows that a worker predicts at a time
 ATTEMPTS = 4  # workers that may die on one span
-PROBLEMS = "__problems__"  # the column that describes rows that cannot be read
-
-
-@dataclass(frozen=True)
-class Job:
-    """The arguments of every worker."""
-
-    model: str
-    text: str
-    decoding: Decoding
-    keep: bool
-    batch_size: int
-    device: str
-    threads: int
-    modules: tuple[str, ...]
-    folder: str  # the working folder, which relative paths and the user's modules refer to
-    has_files: bool  # whether rows name their file
-    schema: Any
 
 
 def predict_parquet(
@@ -81,7 +63,7 @@ def predict_parquet(
         raise OptionError(f"expected a number of at least 1, found {workers}", argument="workers")
     if device not in ("auto", "cpu", "cuda"):
         raise OptionError(f"expected cpu, cuda or auto, found {device}; Ray assigns GPUs to workers", argument="device")
-    ray, decoding, report = _import_ray(), decoding or Decoding(), progress or (lambda *_: None)
+    ray, report = _import_ray(), progress or (lambda *_: None)
     read_record(Path(model))
     files = list(dict.fromkeys(chain.from_iterable(_list_files(Path(source)) for source in sources)))
     counts = _count_rows(files, text, keep)
@@ -89,39 +71,34 @@ def predict_parquet(
     if not total:
         raise InputError(f"{', '.join(map(str, sources))}: found no texts")
     _check_out(Path(out), sources, files)
-    has_several = len(sources) > 1 or not Path(sources[0]).is_file()
+    spans = [
+        {"file": file, "first": first, "stop": min(first + SPAN, count)}
+        for file, count in zip(files, counts, strict=True)
+        for first in range(0, count, SPAN)
+    ]
+    written = done = 0
     report("starting Ray", 0, total)
-    with atomic_write(out) as stream, _session(ray, workers) as is_own:
+    with open_writer(Path(out), "parquet") as write, _session(ray, workers) as is_own:
         concurrency, resources, device = _resources(ray, device, workers, is_own)
-        job = Job(
-            model=str(Path(model).resolve()),
-            text=text,
-            decoding=decoding,
-            keep=keep,
-            batch_size=batch_size,
-            device=device,
-            threads=int(os.environ.get("OMP_NUM_THREADS") or resources["num_cpus"]),
-            modules=tuple(modules),
-            folder=str(Path.cwd()),
-            has_files=has_several and not keep,
-            schema=_schema(files, text, keep, decoding, has_several),
-        )
-        spans = [
-            {"file": file, "first": first, "stop": min(first + SPAN, count)}
-            for file, count in zip(files, counts, strict=True)
-            for first in range(0, count, SPAN)
-        ]
-        written = done = 0
+        worker = {
+            "model": str(Path(model).resolve()),
+            "text": text,
+            "decoding": decoding or Decoding(),
+            "options": {"batch_size": batch_size, "keep": keep},
+            "device": device,
+            "threads": int(os.environ.get("OMP_NUM_THREADS") or resources["num_cpus"]),
+            "modules": tuple(modules),
+            "folder": str(Path.cwd()),
+            "has_files": not keep and (len(sources) > 1 or not Path(sources[0]).is_file()),
+        }
         report("predicting", 0, total)
-        with import_arrow()[1].ParquetWriter(stream, job.schema) as writer:
-            for table in _tables(ray, job, spans, min(concurrency, len(spans)), resources):
-                for problems in table[PROBLEMS].drop_null().to_pylist():
-                    on_bad_rows(problems)
-                    done += len(problems)
-                rows = table.filter(table[PROBLEMS].is_null()).select(job.schema.names)
-                writer.write_table(rows)
-                written, done = written + rows.num_rows, done + rows.num_rows
-                report("predicting", done, total)
+        for rows, problems in _predict_spans(ray, worker, spans, min(concurrency, len(spans)), resources):
+            if problems:
+                on_bad_rows(problems)
+            for row in rows:
+                write(row)
+            written, done = written + len(rows), done + len(rows) + len(problems)
+            report("predicting", done, total)
         if not written:
             raise InputError(f"{', '.join(map(str, sources))}: found no texts")
     return written
@@ -138,58 +115,67 @@ class Attempts:
         return self.counts[file, first]
 
 
+@dataclass
 class Worker:
     """Predicts the rows of spans; the model is loaded once."""
 
-    def __init__(self, job: Job, attempts: Any) -> None:
+    model: str
+    text: str
+    decoding: Decoding
+    options: dict[str, Any]  # of `predict_rows`
+    device: str
+    threads: int
+    modules: tuple[str, ...]
+    folder: str  # the working folder, which relative paths and the user's modules refer to
+    has_files: bool  # whether rows name their file
+    attempts: Any
+
+    def __post_init__(self) -> None:
         import torch
 
-        torch.set_num_threads(job.threads)
-        if job.folder not in sys.path:
-            sys.path.append(job.folder)
-        for name in job.modules:
+        torch.set_num_threads(self.threads)
+        if self.folder not in sys.path:
+            sys.path.append(self.folder)
+        for name in self.modules:
             import_module(name)
-        self.job, self.attempts = job, attempts
-        self.model: Model = load_model(job.model, job.device)
+        self.loaded: Model = load_model(self.model, self.device)
 
-    def __call__(self, batch: dict[str, Any]) -> Iterator[Any]:
-        """One table for each ROWS rows of the span, with a description of the rows that cannot be read."""
-        job = self.job
+    def __call__(self, batch: dict[str, Any]) -> Iterator[dict[str, list[bytes]]]:
+        """For each ROWS rows of the span: the predicted rows, and descriptions of the rows that cannot be read."""
         file, first, stop = (batch[name].tolist()[0] for name in ("file", "first", "stop"))
         if import_module("ray").get(self.attempts.start.remote(file, first)) > ATTEMPTS:
             raise InputError(
                 f"rows {first + 1:,} to {stop:,} of {file}: {ATTEMPTS} workers died; is there enough memory?"
             )
-        pa, _ = import_arrow()
-        schema = job.schema.append(pa.field(PROBLEMS, pa.list_(pa.string())))
-        how: dict[str, Any] = {"format": "parquet", "records": job.keep, "on_bad_rows": "skip"}
-        batches = iter_rows(Path(job.folder, file), [job.text], ROWS, required=[job.text], span=(first, stop), **how)
-        for part in batches:
-            options: dict[str, Any] = {"batch_size": job.batch_size, "keep": job.keep}
-            found = predict_rows(self.model, [part], job.text, job.decoding, on_bad_rows=lambda _: None, **options)
-            rows = [{"file": file, **row} if job.has_files else row for row in found]
-            where = f"{file}: " if job.has_files else ""
-            problems = [{PROBLEMS: [where + problem for problem in part.problems]}] if part.problems else []
-            yield to_arrow([*problems, *rows], schema)
+        how: dict[str, Any] = {"format": "parquet", "records": self.options["keep"], "on_bad_rows": "skip"}
+        place = Path(self.folder, file)
+        for part in iter_rows(place, [self.text], ROWS, required=[self.text], span=(first, stop), **how):
+            problems = [f"{file}: {problem}" if self.has_files else problem for problem in part.problems]
+            found = predict_rows(
+                self.loaded, [part], self.text, self.decoding, on_bad_rows=lambda _: None, **self.options
+            )
+            rows = [{"file": file, **row} if self.has_files else row for row in found]
+            yield {"part": [pickle.dumps((rows, problems))]}
 
 
-def _tables(
-    ray: Any, job: Job, spans: list[dict[str, Any]], workers: int, resources: dict[str, float]
-) -> Iterator[Any]:
-    """The tables of the workers, in the order of the spans."""
+def _predict_spans(
+    ray: Any, worker: dict[str, Any], spans: list[dict[str, Any]], workers: int, resources: dict[str, float]
+) -> Iterator[tuple[list[dict[str, Any]], list[str]]]:
+    """What the workers find, in the order of the spans."""
     data = import_module("ray.data")
     dataset = data.from_items(spans, override_num_blocks=len(spans)).map_batches(
         Worker,
         batch_size=1,
         compute=data.ActorPoolStrategy(size=workers),
-        fn_constructor_args=(job, ray.remote(num_cpus=0, max_restarts=-1)(Attempts).remote()),
+        fn_constructor_kwargs={**worker, "attempts": ray.remote(num_cpus=0, max_restarts=-1)(Attempts).remote()},
         **resources,
     )
     dataset.context.execution_options.preserve_order = True
     dataset.context.enable_progress_bars = False
     dataset.context.print_on_execution_start = False
     try:
-        yield from dataset.iter_batches(batch_size=None, batch_format="pyarrow")
+        for row in dataset.iter_rows():
+            yield pickle.loads(row["part"])  # noqa: S301 - from our own workers
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error
 
@@ -229,21 +215,6 @@ def _count_rows(files: Sequence[str], text: str, keep: bool) -> list[int]:
     return [pq.read_metadata(file).num_rows for file in files]
 
 
-def _schema(files: Sequence[str], text: str, keep: bool, decoding: Decoding, has_several: bool) -> Any:
-    """The schema of the output, from the first rows as a single process derives it."""
-    pa, _ = import_arrow()
-    own: list[dict[str, Any]] = [{"file": files[0], "line": 1} if has_several else {"line": 1}]
-    if keep:
-        options: dict[str, Any] = {"required": [text], "records": True, "on_bad_rows": "skip", "format": "parquet"}
-        batches = chain.from_iterable(iter_rows(file, [text], ROWS, **options) for file in files)
-        own = list(islice(chain.from_iterable(batch.rows for batch in batches), ROW_GROUP))
-    row: dict[str, Any] = {"label": "a", "path": ["a"], "probabilities": [1.0]}
-    if decoding.top_k:
-        row["top"] = [{"label": "a", "probability": 1.0}]
-    prefix = column_prefix(own) if keep else ""
-    return pa.schema([*infer_schema(own), *infer_schema([{prefix + name: value for name, value in row.items()}])])
-
-
 def _check_out(out: Path, sources: Sequence[Path | str], files: Sequence[str]) -> None:
     if any(out.exists() and out.samefile(file) for file in files):
         raise OptionError(f"{out} is one of the inputs", argument="out")
@@ -274,7 +245,8 @@ def _session(ray: Any, workers: int | None) -> Iterator[bool]:
     if is_own:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-        options = {"address": "local", "include_dashboard": False, "num_cpus": max(_num_cpus(), workers or 1)}
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        options = {"address": "local", "include_dashboard": False, "num_cpus": max(cores, workers or 1)}
     else:
         _check_address(address)
     logging.getLogger("ray").setLevel(logging.CRITICAL)
@@ -326,10 +298,6 @@ def _no_stderr() -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-
-
-def _num_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _resources(ray: Any, device: str, workers: int | None, is_own: bool) -> tuple[int, dict[str, float], str]:
