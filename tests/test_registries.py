@@ -114,12 +114,20 @@ def test_the_shell_completes_the_names_of_toys(option, name):
     assert result.stdout.split() == [name]
 
 
+def test_help_lists_encoders_of_texts_only(program):
+    (line,) = [line for line in program("train", "--help").splitlines() if "--encoder " in line]
+    assert "transformer" in line
+    assert "features" not in line
+
+
 def test_the_command_line_trains_measures_and_predicts_with_the_toys(program, texts, trained):
     found = json.loads((trained / "metrics.json").read_text())
     assert 0 <= found["test"]["toy_measure"] <= 1
     assert "toy_measure" in json.loads(program("evaluate", trained, texts, "--json"))
     row = json.loads(program("predict", trained, "--message", "owlish", "--decoder", "toy-decoder", "--json"))
     assert len(row["path"]) == 1
+    words = ["predict", trained, "--message", "owlish", "--decoder", "toy-decoder", "--json"]
+    assert json.loads(program(*words, "--decoder-option", "depth=0"))["path"] == []
 
 
 def test_the_schema_of_the_service_lists_the_toys():

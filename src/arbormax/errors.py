@@ -54,18 +54,14 @@ class ArbormaxError(Exception):
         if len(self.parts) > 1:
             return "\n".join(part.render(name, assign) for part in self.parts)
         prefix = f"{name(self.argument)}: " if self.argument else ""
-        hint = self.hint(assign)
-        first, *details = self.message.split("\n")
-        return "\n".join([f"{prefix}{first}{'; ' if hint else ''}{hint}", *details])
-
-    def hint(self, assign: Callable[[str, object], str] = "{}={!r}".format) -> str:
-        """The arguments of the fix as `try header=False`, or an empty string."""
         choices = [
             assign(argument, value)
             for argument, values in self.fix.items()
             for value in (values if isinstance(values, tuple) else (values,))
         ]
-        return f"try {' or '.join(choices)}" if choices else ""
+        hint = f"; try {' or '.join(choices)}" if choices else ""
+        first, *details = self.message.split("\n")
+        return "\n".join([f"{prefix}{first}{hint}", *details])
 
 
 class _ListedError(ArbormaxError, ValueError):

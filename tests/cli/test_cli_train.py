@@ -186,8 +186,8 @@ def test_an_import_that_fails_is_an_error(refused, texts, tmp_path, monkeypatch)
 def test_a_wrong_option_is_an_error_in_one_line(refused, texts, tmp_path, options, message):
     # several complaints of one setting may be a list
     lines = None if message is None else 1
-    message = refused("train", texts / "train.csv", "--out", tmp_path / "m", *options, lines=lines)
-    assert message is None or message in message
+    printed = refused("train", texts / "train.csv", "--out", tmp_path / "m", *options, lines=lines)
+    assert message is None or message in printed
     assert not (tmp_path / "m" / "config.json").exists()
 
 

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbormax.cli import output
-from arbormax.cli.options import Decoder, Device, Imports, Json, import_modules, resolve_device
-from arbormax.cli.predict import Tau
+from arbormax.cli.options import (
+    Decoder,
+    DecoderOption,
+    Device,
+    Imports,
+    Json,
+    Tau,
+    import_modules,
+    parse_options,
+    resolve_device,
+)
 from arbormax.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,6 +36,7 @@ def explain(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to explain.")],
     decoder: Decoder = None,
     tau: Tau = None,
+    decoder_option: DecoderOption = None,
     siblings: Annotated[int, typer.Option(min=1, help="Number of children to show at each step.")] = 5,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write an SVG picture.")] = None,
     device: Device = "auto",
@@ -44,7 +54,7 @@ def explain(
     from arbormax.model.explain import explain as explain_text
     from arbormax.model.predict import Decoding
 
-    decoding = Decoding.choose(decoder, tau)
+    decoding = Decoding.choose(decoder, tau, options=parse_options(decoder_option, "decoder_option"))
     found = explain_text(load_model(model, resolve_device(device)), text, decoding=decoding, siblings=siblings)
     if svg is not None:
         from arbormax.cli.trees import write_drawing

@@ -67,7 +67,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class NameOption(OptionInfo):
-    """An option whose value is a name in a registry, such as `"arbormax.heads:HEADS"`.
+    """An option whose value is one of the names of a registry or a function, such as `"arbormax.heads:HEADS"`.
 
     Help and completion list the names that are registered when they are shown. The library checks the value, because
     a module of `--import` may register more names.
@@ -80,9 +80,10 @@ class NameOption(OptionInfo):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names in the registry; the keys, if it is a mapping."""
+        """The names; the keys, if it is a mapping."""
         module, _, attribute = self.registry.partition(":")
-        return tuple(getattr(import_module(module), attribute))
+        found = getattr(import_module(module), attribute)
+        return tuple(found() if callable(found) else found)
 
     def _get_help(self) -> str:
         return f"{self.text}: {', '.join(self.names)}."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union, get_args
 import typer
 
 from arbormax.cli.groups import NameOption, OptionGroup
-from arbormax.errors import OptionError, did_you_mean
+from arbormax.errors import OptionError
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -39,9 +38,18 @@ Imports = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one.")]
 Decoder = Annotated[str | None, NameOption("arbormax.decode:DECODERS", "How to choose the predicted node")]
+Tau = Annotated[
+    float | None,
+    typer.Option(help="Stop at the deepest node with a probability above this value; selects --decoder threshold."),
+]
+DecoderOption = Annotated[
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="Another option of the decoder; repeatable.")
+]
 
-_REGISTRIES = {"encoder": "arbormax.encoders:ENCODERS", "head": "arbormax.heads:HEADS"}
-_SENTENCES = {"encoder": "Encoder of the texts", "head": "Classifier head"}
+_NAMES = {
+    "encoder": ("arbormax.encoders.registry:text_encoders", "Encoder of the texts"),
+    "head": ("arbormax.heads:HEADS", "Classifier head"),
+}
 
 
 @dataclass(frozen=True)
@@ -142,24 +150,23 @@ def setting_parameters() -> list[inspect.Parameter]:
         if name == "encoder_options":  # --option
             continue
         kind, choices = _option_type(setting.annotation)
-        text = f"{setting.description}{_list_choices(choices, setting.description)}"
+        text = str(setting.description)
+        if missing := [choice for choice in choices if choice not in text]:
+            text += f": {', '.join(missing)}"
         text += "; 0 disables it" * _can_disable(setting)
         default = setting.default
-        about: dict[str, Any] = {"rich_help_panel": MODEL if name in _REGISTRIES else TRAINING}
+        about: dict[str, Any] = {"rich_help_panel": MODEL if name in _NAMES else TRAINING}
         about["show_default"] = False if default is None or default is False else str(default)
+        # a Boolean setting is a flag without a negation
+        flags = [f"--{name.replace('_', '-')}"] if kind is bool else []
         option: Any = (
-            NameOption(_REGISTRIES[name], _SENTENCES[name], **about)
-            if name in _REGISTRIES
-            else typer.Option(*_flag(name, kind), help=f"{text[0].upper()}{text[1:]}.", **about)
+            NameOption(*_NAMES[name], **about)
+            if name in _NAMES
+            else typer.Option(*flags, help=f"{text[0].upper()}{text[1:]}.", **about)
         )
         annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
     return parameters
-
-
-def _flag(name: str, kind: type) -> tuple[str, ...]:
-    """The declaration of an option: a Boolean setting is a flag without a negation."""
-    return (f"--{name.replace('_', '-')}",) if kind is bool else ()
 
 
 def _option_type(annotation: Any) -> tuple[Any, tuple[str, ...]]:
@@ -167,12 +174,6 @@ def _option_type(annotation: Any) -> tuple[Any, tuple[str, ...]]:
     members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     choices = tuple(str(choice) for kind in members if get_origin(kind) is Literal for choice in get_args(kind))
     return next((kind for kind in (bool, int, float) if kind in members), str), choices
-
-
-def _list_choices(choices: tuple[str, ...], description: str | None) -> str:
-    """The choices that the description does not mention."""
-    missing = [choice for choice in choices if choice not in (description or "")]
-    return f": {', '.join(missing)}" if missing else ""
 
 
 def _can_disable(setting: FieldInfo) -> bool:
@@ -192,25 +193,10 @@ class MachineOptions(OptionGroup):
     )
 
     def hardware(self) -> Hardware:
-        """The hardware, validated as far as possible without using it."""
-        from pytorch_lightning.accelerators import AcceleratorRegistry
-
+        """The hardware as the library describes it."""
         from arbormax.training import Hardware
 
-        known = ("auto", "gpu", *AcceleratorRegistry.available_accelerators())
-        if self.accelerator not in known:
-            hint = did_you_mean(self.accelerator, known)
-            raise OptionError(
-                f"expected one of {', '.join(known)}, found {self.accelerator!r}{hint}", argument="accelerator"
-            )
-        count = self.devices.strip()
-        if count.isdigit() and int(count):
-            return Hardware(self.accelerator, int(count))
-        if count == "0" or not re.fullmatch(r"auto|-1|\d+(,\d+)*,?", count):
-            raise OptionError(
-                f"expected a number from 1, a list such as 0,1, or auto; found {self.devices!r}", argument="devices"
-            )
-        return Hardware(self.accelerator, count)
+        return Hardware(self.accelerator, self.devices)
 
 
 # Arguments of the library that are options of another name, or a flag for one value.
@@ -260,13 +246,13 @@ def _option_name(parameter: Any) -> str:
     return str(max(parameter.opts, key=len))
 
 
-def parse_options(given: list[str] | None) -> dict[str, Any]:
+def parse_options(given: list[str] | None, argument: str = "option") -> dict[str, Any]:
     """The `KEY=VALUE` pairs as a dictionary; a value that is not JSON is text."""
     options: dict[str, Any] = {}
     for pair in given or ():
         name, sign, value = pair.partition("=")
         if not sign or not name.strip():
-            raise OptionError(f"expected KEY=VALUE, such as dropout=0.3, found {pair!r}", argument="option")
+            raise OptionError(f"expected KEY=VALUE, such as dropout=0.3, found {pair!r}", argument=argument)
         try:
             options[name.strip()] = json.loads(value)
         except json.JSONDecodeError:

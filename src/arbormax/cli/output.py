@@ -14,6 +14,7 @@ from arbormax._files import to_plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.progress import Progress
 
     from arbormax.taxonomy import Taxonomy
 
@@ -86,14 +87,9 @@ def taxonomy_size(tax: Taxonomy) -> dict[str, Any]:
 
 
 @contextmanager
-def progress_bar(description: str, total: int | None = None, unit: str = "texts") -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr if that is a terminal; yields the function that advances it."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    count = "{task.completed:,.0f}" + ("/{task.total:,.0f}" if total is not None else "") + f" {unit}"
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(count), TimeElapsedColumn())
-    last = (TimeRemainingColumn(),) if total is not None else ()
-    with Progress(*columns, *last, console=console(stderr=True), transient=True, disable=not is_terminal()) as progress:
+def progress_bar(description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr; yields the function that advances it."""
+    with _progress() as progress:
         task = progress.add_task(description, total=total)
         yield lambda count: progress.advance(task, count)
 
@@ -101,9 +97,14 @@ def progress_bar(description: str, total: int | None = None, unit: str = "texts"
 @contextmanager
 def stage_progress(description: str) -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar on stderr; yields a callback that takes (stage, done, total)."""
+    with _progress() as progress:
+        task = progress.add_task(description, total=None)
+        yield lambda stage, done, total: progress.update(task, description=stage, completed=done, total=total)
+
+
+def _progress() -> Progress:
+    """Progress bars that are shown only on a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console(stderr=True), transient=True, disable=not is_terminal()) as progress:
-        task = progress.add_task(description, total=None)
-        yield lambda stage, done, total: progress.update(task, description=stage, completed=done, total=total)
+    return Progress(*columns, console=console(stderr=True), transient=True, disable=not is_terminal())

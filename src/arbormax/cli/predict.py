@@ -11,7 +11,18 @@ import typer
 from arbormax.cli import output
 from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import warn_skipped
-from arbormax.cli.options import Decoder, Device, Imports, InputOptions, Json, import_modules, resolve_device
+from arbormax.cli.options import (
+    Decoder,
+    DecoderOption,
+    Device,
+    Imports,
+    InputOptions,
+    Json,
+    Tau,
+    import_modules,
+    parse_options,
+    resolve_device,
+)
 from arbormax.data.tables.writing import open_writer, resolve_format
 from arbormax.errors import InputError, OptionError, did_you_mean
 
@@ -19,10 +30,6 @@ if TYPE_CHECKING:
     from arbormax.model.predict import Decoding, Prediction
 
 ENGINES = ("local", "ray")
-Tau = Annotated[
-    float | None,
-    typer.Option(help="Stop at the deepest node with a probability above this value; selects --decoder threshold."),
-]
 
 
 @expand_options
@@ -50,6 +57,7 @@ def predict(
     top_k: Annotated[int, typer.Option(min=0, help="Number of most probable classes to list.")] = 0,
     decoder: Decoder = None,
     tau: Tau = None,
+    decoder_option: DecoderOption = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 256,
     engine: Annotated[
         str, typer.Option(help="local, or ray for many workers on this machine or a cluster, Parquet to Parquet.")
@@ -70,7 +78,7 @@ def predict(
     import_modules(imports)
     from arbormax.model.predict import Decoding
 
-    decoding = Decoding.choose(decoder, tau, top_k)
+    decoding = Decoding.choose(decoder, tau, top_k, parse_options(decoder_option, "decoder_option"))
     if engine not in ENGINES:
         near = did_you_mean(engine, ENGINES)
         raise OptionError(f"expected one of {', '.join(ENGINES)}, found {engine!r}{near}", argument="engine")
@@ -78,8 +86,10 @@ def predict(
         if json or message is not None:
             option = "--json" if json else "--message"
             raise OptionError(f"{option} cannot be combined with --engine ray, which reads and writes Parquet")
-        options: dict[str, Any] = {"keep": keep, "batch_size": batch_size, "device": device, "workers": workers}
-        _predict_with_ray(model, files or [], table, _parquet_path(out, output_format), decoding, imports, options)
+        if out is None or resolve_format(out, output_format) != "parquet":
+            raise OptionError("--engine ray writes Parquet: give --out FILE.parquet")
+        options = {"keep": keep, "batch_size": batch_size, "device": device, "workers": workers}
+        _predict_with_ray(model, files or [], table, out, decoding, modules=imports or (), **options)
         return
     if workers is not None:
         raise OptionError("requires --engine ray", argument="workers")
@@ -126,13 +136,7 @@ def _predict_one(model: Path, text: str, decoding: Decoding, device: str, json: 
 
 
 def _predict_with_ray(
-    model: Path,
-    files: list[str],
-    table: InputOptions,
-    out: Path,
-    decoding: Decoding,
-    imports: list[str] | None,
-    options: dict[str, Any],
+    model: Path, files: list[str], table: InputOptions, out: Path, decoding: Decoding, **options: Any
 ) -> None:
     if not files or "-" in files:
         raise OptionError("--engine ray reads Parquet: give files, folders or patterns such as 'corpus/*.parquet'")
@@ -148,23 +152,9 @@ def _predict_with_ray(
     bad_rows = BadRows(source_name(files[0]) if len(files) == 1 else f"{len(files)} inputs", table.skip_bad_rows)
     with output.stage_progress("predicting") as progress:
         count = predict_parquet(
-            model,
-            files,
-            out,
-            decoding,
-            text=table.text,
-            modules=imports or (),
-            on_bad_rows=bad_rows,
-            progress=progress,
-            **options,
+            model, files, out, decoding, text=table.text, on_bad_rows=bad_rows, progress=progress, **options
         )
     _print_written(out, count, bad_rows)
-
-
-def _parquet_path(out: Path | None, output_format: str | None) -> Path:
-    if out is None or resolve_format(out, output_format) != "parquet":
-        raise OptionError("--engine ray writes Parquet: give --out FILE.parquet")
-    return out
 
 
 def _check_source(files: list[str] | None, out: Path | None) -> str:

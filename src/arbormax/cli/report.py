@@ -41,6 +41,6 @@ def report(
     """
     from arbormax.report.html import write_report
 
-    with output.progress_bar("writing the report", unit="runs"):
+    with output.progress_bar("writing the report"):
         written = write_report(runs, out, title=title, max_nodes=max_nodes)
     output.print_result(f"Report written to {written} ({written.stat().st_size / 1e6:.1f} MB).")

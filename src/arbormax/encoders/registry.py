@@ -24,3 +24,8 @@ def register(kind: type[E]) -> type[E]:
     """Add an encoder class under its `name`; also usable as a class decorator."""
     ENCODERS.add(kind.name, kind, next(iter((kind.__doc__ or "").strip().splitlines()), ""))
     return kind
+
+
+def text_encoders() -> list[str]:
+    """The names of the encoders of texts; `takes_texts` of the class would need torch."""
+    return [name for name in ENCODERS if name != "features"]

@@ -86,10 +86,16 @@ class Decoding:
             raise OptionError(f"expected a whole number of at least 0, found {self.top_k!r}", argument="top_k")
 
     @classmethod
-    def choose(cls, decoder: str | None = None, tau: float | None = None, top_k: int = 0) -> Decoding:
+    def choose(
+        cls,
+        decoder: str | None = None,
+        tau: float | None = None,
+        top_k: int = 0,
+        options: Mapping[str, Any] | None = None,
+    ) -> Decoding:
         """The decoding for optional arguments: without a decoder `leaf`, or `threshold` if `tau` is given."""
         name = decoder or ("leaf" if tau is None else "threshold")
-        return cls(name, {} if tau is None else {"tau": tau}, top_k)
+        return cls(name, {**({} if tau is None else {"tau": tau}), **(options or {})}, top_k)
 
     @property
     def function(self) -> Decoder:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
+from pytorch_lightning.accelerators import AcceleratorRegistry
 
 from arbormax.errors import OptionError, did_you_mean
 
@@ -32,6 +33,12 @@ class Hardware:
             near = did_you_mean(str(self.strategy), STRATEGIES)
             raise OptionError(
                 f"expected one of {', '.join(STRATEGIES)}, found {self.strategy!r}{near}", argument="strategy"
+            )
+        known = ("auto", "gpu", *AcceleratorRegistry.available_accelerators())
+        if self.accelerator not in known:
+            near = did_you_mean(str(self.accelerator), known)
+            raise OptionError(
+                f"expected one of {', '.join(known)}, found {self.accelerator!r}{near}", argument="accelerator"
             )
         if self.num_nodes < 1:
             raise OptionError(f"expected at least one machine, found {self.num_nodes}", argument="num_nodes")
