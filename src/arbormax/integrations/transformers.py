@@ -32,7 +32,12 @@ __all__ = ["from_pretrained", "replace_head", "trainer_loss"]
 
 TYPE = "arbormax"  # the model type in config.json
 VERSION = 1
-_KINDS = ("SequenceClassification", "ImageClassification", "AudioClassification", "VideoClassification")
+_MODELS: dict[Any, Any] = {  # config classes to model classes, for each Auto class
+    transformers.AutoModelForSequenceClassification: transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    transformers.AutoModelForImageClassification: transformers.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
+    transformers.AutoModelForAudioClassification: transformers.MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING,
+    transformers.AutoModelForVideoClassification: transformers.MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING,
+}
 _HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
 
 
@@ -225,14 +230,10 @@ def _config_class(plain: Any) -> Any:
     if issubclass(plain, _TreeConfig):
         return plain
     tree_class = type(plain.__name__, (_TreeConfig, plain), {"__module__": plain.__module__, "plain": plain})
-    for kind in _KINDS:
-        mapping = getattr(transformers, f"MODEL_FOR_{_upper(kind)}_MAPPING")
-        if plain in mapping:
-            models = mapping[plain]
-            first = models[0] if isinstance(models, tuple) else models
-            getattr(transformers, f"AutoModelFor{kind}").register(
-                tree_class, _model_class(first, tree_class), exist_ok=True
-            )
+    for auto, models in _MODELS.items():
+        if plain in models:
+            first = models[plain][0] if isinstance(models[plain], tuple) else models[plain]
+            auto.register(tree_class, _model_class(first, tree_class), exist_ok=True)
     return tree_class
 
 
@@ -240,10 +241,6 @@ def _config_class(plain: Any) -> Any:
 def _model_class(plain: Any, config_class: Any) -> Any:
     own = {"__module__": plain.__module__, "plain": plain, "config_class": config_class}
     return type(plain.__name__, (_TreeModel, plain), own)
-
-
-def _upper(kind: str) -> str:
-    return kind.replace("Classification", "_Classification").upper()
 
 
 def _empty_config(plain: type) -> Any:
@@ -273,14 +270,13 @@ def _check_model(model: transformers.PreTrainedModel, tax: Taxonomy) -> None:
             f"from_pretrained(..., num_labels={tax.num_leaves}, ignore_mismatched_sizes=True)"
         )
     place = {label: number for number, label in enumerate(tax.classes)}
-    moved = [label for number, label in config.id2label.items() if place.get(label, int(number)) != int(number)]
-    if moved:
-        label = moved[0]
-        old = next(number for number, found in config.id2label.items() if found == label)
-        raise InputError(
-            f"the labels of {name} and the classes of the taxonomy are in different orders: {label!r} is label {old} "
-            f"and class {place[label]}; build the taxonomy with classes=[...] in the order of model.config.id2label"
-        )
+    for number, label in config.id2label.items():
+        if place.get(label, int(number)) != int(number):
+            raise InputError(
+                f"the labels of {name} and the classes of the taxonomy are in different orders: {label!r} is label "
+                f"{number} and class {place[label]}; build the taxonomy with classes=[...] in the order of "
+                "model.config.id2label"
+            )
 
 
 def _classifier(model: transformers.PreTrainedModel) -> str | None:
@@ -300,10 +296,9 @@ def _architecture(config: Any) -> type:
         found = getattr(transformers, name, None)
         if isinstance(found, type):
             return found
-    for kind in _KINDS:
-        mapping = getattr(transformers, f"MODEL_FOR_{_upper(kind)}_MAPPING")
-        if config.plain in mapping and mapping[config.plain].__name__ in names:
-            return cast(type, mapping[config.plain])
+    for models in _MODELS.values():
+        if config.plain in models and models[config.plain].__name__ in names:
+            return cast(type, models[config.plain])
     raise InputError(
         f"transformers has no model class {', '.join(names) or '(config.json names none)'}; register your own class "
         "first: AutoModelForSequenceClassification.register(config_class, model_class)"
