@@ -100,7 +100,7 @@ class WordGraph(Graph):
         return {"input_ids": self.encoder.encode(texts).pad(PADDING)}
 
     def words(self) -> Sequence[str]:
-        return self.encoder.vocabulary.words[UNKNOWN + 1 :]
+        return self.encoder.vocabulary.words[UNKNOWN + 1 :]  # type: ignore[no-any-return]
 
 
 class BagGraph(WordGraph):
@@ -255,7 +255,7 @@ inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.v
         return {**_describe_tokens(self.encoder.options.tokens), "ngrams": self.encoder.options.ngrams}
 
     def words(self) -> Sequence[str]:
-        return self.encoder.terms
+        return self.encoder.terms  # type: ignore[no-any-return]
 
 
 class TransformerGraph(Graph):
