@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from multiprocessing.queues import SimpleQueue
-from multiprocessing.synchronize import Lock
+from multiprocessing.sharedctypes import Synchronized
 from typing import Any
 
 import uvicorn
@@ -31,10 +31,14 @@ _BACKLOG = 2048  # connections that wait until they are accepted
 _WORKER_SECONDS = 15  # Uvicorn replaces a worker that does not react for this long
 
 
+def _ignore(_: str) -> None:
+    """The default of `started`; workers cannot receive a lambda."""
+
+
 def run(
     app: Callable[..., Any],
     settings: Settings,
-    started: Callable[[str], None] = lambda _: None,
+    started: Callable[[str], None] = _ignore,
     *,
     factory: bool = False,
     workers: int = 1,
@@ -45,9 +49,9 @@ def run(
     Args:
         app: the application, or with `factory=True` a function that creates it.
         settings: the settings of the application.
-        started: called once with the URL, as soon as an application is created; picklable with several workers.
-        factory: whether `app` is a function without arguments; with several workers it must be one, and picklable.
-        workers: number of processes; each creates its own application.
+        started: called once with the URL, when all workers have created their application; the last one calls it.
+        factory: whether `app` is a function without arguments; with several workers it must be one.
+        workers: number of processes; each creates its own application, so `app` and `started` must be picklable.
         log_config: logging configuration of Uvicorn and of this package, as `logging.config.dictConfig` takes it.
     """
     if workers > 1 and not factory:
@@ -60,7 +64,7 @@ def run(
             return
         context = multiprocessing.get_context("spawn")
         errors: SimpleQueue[str] = context.SimpleQueue()
-        create = partial(_create_worker_app, app, on_start, context.Lock(), errors)
+        create = partial(_create_worker_app, app, on_start, context.Value("i", workers), errors)
         config = create_config(create, settings, factory=True, workers=workers, log_config=log_config)
         _run_workers(config, listener)
     if not errors.empty():
@@ -133,7 +137,7 @@ class _Workers(Multiprocess):
 
 
 def _create_worker_app(
-    factory: Callable[[], ASGIApp], started: Callable[[], None], first: Lock, errors: SimpleQueue[str]
+    factory: Callable[[], ASGIApp], started: Callable[[], None], loading: Synchronized[int], errors: SimpleQueue[str]
 ) -> ASGIApp:
     """Create the application of a worker; an error stops the whole service."""
     threading.Thread(target=_stop_with_parent, daemon=True).start()
@@ -142,8 +146,10 @@ def _create_worker_app(
     except ArbormaxError as error:
         errors.put(str(error))
         os._exit(STARTUP_FAILURE)  # a process that unloads torch is alive without answering, and its parent would wait
-    if first.acquire(block=False):  # never released: only one worker reports the start
-        started()
+    with loading.get_lock():
+        loading.value -= 1
+        if loading.value == 0:  # negative for the replacement of a worker
+            started()
     return app
 
 
