@@ -22,9 +22,9 @@ _REUTERS = (
 )
 
 
-def _trec(split: Split, name: str, sha256: str, rows_sha256: str) -> RemoteTable:
+def _trec(split: Split, name: str, rows_sha256: str) -> RemoteTable:
     urls = tuple(host + name for host in _TREC_HOSTS)
-    return RemoteTable(name, urls, _TREC_HOSTS[0], 1 << 20, sha256, rows_sha256, split, "iso-8859-1", " ")
+    return RemoteTable(name, urls, _TREC_HOSTS[0], 1 << 20, None, rows_sha256, split, "iso-8859-1", " ")
 
 
 def _cachopo(dataset: str, train_sha256: str, test_sha256: str, mirror: str | None = None) -> tuple[RemoteTable, ...]:
@@ -43,18 +43,8 @@ TREC = TextFiles(
     "Li and Roth (2002), TREC question classification, University of Illinois",
     partial(tree, "trec"),
     (
-        _trec(
-            "train",
-            "train_5500.label",
-            "9e4c8bdcaffb96ed61041bd64b564183d52793a8e91d84fc3a8646885f466ec3",
-            "4428b0118135b9122ac9671f66fe7fd45c61b08beacb591ddbdc2a1a09ea5834",
-        ),
-        _trec(
-            "test",
-            "TREC_10.label",
-            "033f22c028c2bbba9ca682f68ffe204dc1aa6e1cf35dd6207f2d4ca67f0d0e8e",
-            "362f949499f30ea9c006498007971397ad6c9a46c75d598ce7b5729673785de3",
-        ),
+        _trec("train", "train_5500.label", "4428b0118135b9122ac9671f66fe7fd45c61b08beacb591ddbdc2a1a09ea5834"),
+        _trec("test", "TREC_10.label", "362f949499f30ea9c006498007971397ad6c9a46c75d598ce7b5729673785de3"),
     ),
 )
 NEWSGROUPS = TextFiles(

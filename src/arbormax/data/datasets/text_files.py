@@ -22,11 +22,11 @@ _BLANKS = " \t\r\f\v"  # str.rstrip() would also remove the no-break space of IS
 class RemoteTable(RemoteFile):
     """A published file with a label and a text per line.
 
-    A file is accepted if its bytes have the SHA-256 `sha256`, or if its rows, written as a table of label, tab and
-    text, have `rows_sha256`. Published copies differ in blanks at line ends, which the latter ignores.
+    A file is accepted if its rows, written as a table of label, tab and text, have the SHA-256 `rows_sha256`. Published
+    copies differ in blanks at line ends, which this ignores.
     """
 
-    rows_sha256: str | None = None
+    rows_sha256: str = ""
     split: Split = "train"
     encoding: str = "utf-8"
     separator: str = "\t"
@@ -36,9 +36,6 @@ class RemoteTable(RemoteFile):
         return self.name, f"{self.split}.tsv"
 
     def find_mismatch(self, path: Path) -> str | None:
-        problem = super().find_mismatch(path) if self.sha256 else ""
-        if problem is None or self.rows_sha256 is None:
-            return problem
         try:
             found = rows_digest(self.read_rows(path))
         except InputError as error:
@@ -80,7 +77,6 @@ class TextFiles(DatasetSource):
     def taxonomy(self, folder: Path) -> Taxonomy:
         if callable(self.tree):
             return self.tree()
-        self._require(self._missing(folder, ()))
         return Taxonomy.load(folder / self.name / self.tree)
 
     def status(self, folder: Path) -> Status:
@@ -112,9 +108,8 @@ class TextFiles(DatasetSource):
     def _require(self, missing: tuple[str, ...]) -> None:
         if missing:
             listed = "".join(f"\n  - {path}" for path in missing)
-            how = f"`arbormax data fetch {self.name}` downloads them, or copy" if self.remote_files else "copy"
             raise MissingDataError(
-                f"files of the dataset {self.name} are missing:{listed}\n{how} the files there; "
+                f"files of the dataset {self.name} are missing:{listed}\nTo get them: {self.hint}; "
                 "ARBORMAX_DATA or root= names another folder"
             )
 

@@ -76,7 +76,7 @@ def _to_text(value: Any, may_be_path: bool) -> str | tuple[str, ...] | Flaw:
             return Flaw("not UTF-8 text")
     if isinstance(value, (list, tuple)) and may_be_path:
         names = [_to_text(name, False) for name in value]
-        if any(isinstance(name, Flaw) or not name or name.isspace() for name in names):
+        if any(isinstance(name, Flaw) or not str(name).strip() for name in names):
             return Flaw(f"not a path of names, {value!r}")
         return tuple(map(str, names))
     if isinstance(value, (list, tuple, dict)):

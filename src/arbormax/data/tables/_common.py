@@ -144,6 +144,8 @@ def find_columns(names: tuple[str, ...], plan: Plan) -> list[int]:
         if isinstance(column, int):
             if not 0 <= column < len(names):
                 problems.append(f"no column {column}: positions range from 0 to {len(names) - 1}")
+            elif plan.format == "parquet" and names.count(names[column]) > 1:  # rows are read by name
+                problems.append(f"the column {names[column]!r} exists {names.count(names[column])} times")
             places.append(column)
         elif names.count(column) > 1:
             problems.append(f"the column {column!r} exists {names.count(column)} times; select it by position")
