@@ -8,11 +8,10 @@ from itertools import pairwise
 import numpy as np
 
 from arbormax.errors import did_you_mean
-from arbormax.taxonomy.labels import Label, join_path, path_of_label
+from arbormax.taxonomy.labels import Label, join_path, listing, path_of_label
 from arbormax.taxonomy.tree import Taxonomy
 
 REMOVED = -2  # the parent of a removed node
-_LISTED = 8
 
 Levels = list[tuple[np.ndarray, np.ndarray, np.ndarray]]  # nodes, positions of their parents one level up, leaves
 
@@ -88,9 +87,11 @@ class WorkingTree:
     def is_at_or_above(self, node: int, other: int) -> bool:
         return node == 0 or any(step == node for step in self.ancestors(other))
 
+    def path(self, node: int) -> list[str]:
+        return [self.names[step] for step in self.ancestors(node)][::-1]
+
     def quoted_path(self, node: int) -> str:
-        steps = [self.names[step] for step in self.ancestors(node)]
-        return repr(join_path(steps[::-1])) if node else "the root"
+        return repr(join_path(self.path(node))) if node else "the root"
 
     # Labels
 
@@ -105,23 +106,19 @@ class WorkingTree:
             return node
         named, path = self._meant(label), path_of_label(label)
         node, hint = self._walk(path)
-        is_top_class = node is not None and path == [label] and not self._children[node]  # its path is its name
-        best = named[0] if len(named) == 1 else node if is_top_class else None
-        if best is not None:
-            if node is not None and best != node and len(path) > 1:
+        if node is not None and path == [label] and not self._children[node]:
+            return node  # a class at the top level, whose path is its name
+        if len(named) == 1:
+            if node not in (None, named[0]) and len(path) > 1:
                 raise EditError(f"{label!r} is the name of one node and the path of another; give a tuple of names")
-            return best
+            return named[0]
         if named:
-            paths = [repr("/" + self.names[n]) if self.parents[n] == 0 else self.quoted_path(n) for n in named]
-            more = ", …" if len(paths) > _LISTED else ""
-            raise EditError(f"{label!r} names several nodes; use a path: {', '.join(paths[:_LISTED])}{more}")
-        if node is not None:
-            return node
-        if label == self.names[0]:
-            return 0
-        raise EditError(
-            f"the taxonomy has no node {label!r}{hint if len(path) > 1 else did_you_mean(label, self._named)}"
-        )
+            paths = ["/" + self.names[n] if self.parents[n] == 0 else join_path(self.path(n)) for n in named]
+            raise EditError(f"{label!r} names several nodes; use a path: {listing(paths)}")
+        if node is None and label != self.names[0]:
+            hint = hint if len(path) > 1 else did_you_mean(label, self._named)
+            raise EditError(f"the taxonomy has no node {label!r}{hint}")
+        return node or 0
 
     def _meant(self, name: str) -> list[int]:
         """Return the nodes that a name may mean, as in `LabelIndex`."""

@@ -46,16 +46,27 @@ def read_csv(
     if not rows:
         return
     shape = _shape(rows[0], layout, header, delimiter, draft)
-    width = 0
+    width = 2 if shape.layout == "edges" else 0 if header is False else len(rows[0][1])
     if header is not False:
-        width = len(rows[0][1])
         rows = rows[1:]
+    draft.problems += [
+        f"{len(cells)} cells, but {width} columns (line {line}); quote a name that contains the delimiter"
+        for line, cells in rows
+        if width and len(cells) > width
+    ]
+    rows = [(line, cells) for line, cells in rows if not width or len(cells) <= width]
+
+    def place(number: int) -> str:
+        return f"line {rows[number][0]}"
+
     if shape.layout == "edges":
-        _read_edges(rows, shape, draft, root)
+        # an empty cell is None: as a parent the root, as a child a defect
+        edges = (tuple([*cells, "", ""][column] or None for column in shape.order) for _, cells in rows)
+        add_edges(draft, edges, place, root)
         return
     if root is not None:
         raise OptionError("only for a file of edges; paths begin below the root", argument="root")
-    _read_paths(rows, shape, width, draft)
+    add_paths(draft, (cells[0] if shape.one_column else cells for _, cells in rows), place)
 
 
 def read_tsv(text: str, draft: Draft, *, delimiter: str = "\t", **options: Any) -> None:
@@ -117,36 +128,6 @@ def _known_header(cells: list[str]) -> _Shape | None:
     if numbers[0] in (0, 1) and numbers == list(range(numbers[0], numbers[0] + len(numbers))):
         return _Shape("paths")
     return None
-
-
-def _read_edges(rows: list[tuple[int, list[str]]], shape: _Shape, draft: Draft, root: str | None) -> None:
-    edges: list[tuple[str | None, str | None]] = []
-    places: list[int] = []
-    for line, cells in rows:
-        if len(cells) > 2:
-            draft.problems.append(_too_many(line, cells, 2))
-            continue
-        # an empty cell is None: as a parent the root, as a child a defect
-        parent, child = ([*cells, "", ""][column] or None for column in shape.order)
-        edges.append((parent, child))
-        places.append(line)
-    add_edges(draft, edges, lambda number: f"line {places[number]}", root)
-
-
-def _read_paths(rows: list[tuple[int, list[str]]], shape: _Shape, width: int, draft: Draft) -> None:
-    paths: list[list[str] | str] = []
-    places: list[int] = []
-    for line, cells in rows:
-        if width and len(cells) > width:
-            draft.problems.append(_too_many(line, cells, width))
-            continue
-        paths.append(cells[0] if shape.one_column else cells)
-        places.append(line)
-    add_paths(draft, paths, lambda number: f"line {places[number]}")
-
-
-def _too_many(line: int, cells: list[str], width: int) -> str:
-    return f"{len(cells)} cells, but {width} columns (line {line}); quote a name that contains the delimiter"
 
 
 def write_csv(tax: Taxonomy, delimiter: str = ",") -> Iterator[str]:

@@ -15,29 +15,29 @@ def decode(data: bytes, encoding: str, draft: Draft) -> str:
             f"Python has no encoding {encoding!r}; use 'utf-8' or 'latin-1'", argument="encoding"
         ) from None
     except UnicodeDecodeError as error:
-        draft.problems += _undecodable(data, encoding) or [
-            _bad_byte(data.count(b"\n", 0, error.start) + 1, data[error.start], encoding)
+        is_wide = encoding.lower().startswith(("utf-16", "utf-32", "utf_16", "utf_32"))
+        # a newline has several bytes in a wide encoding, so that lines cannot be decoded one by one
+        bad = [] if is_wide else _bad_lines(data, encoding)
+        bad = bad or [(data.count(b"\n", 0, error.start) + 1, data[error.start])]
+        name = "UTF-8" if encoding.lower().replace("_", "-").startswith("utf-8") else encoding
+        draft.problems += [
+            f"line {line} contains the byte 0x{byte:02x}, which is not valid {name}; save the file as UTF-8"
+            for line, byte in bad
         ]
         draft.fix["encoding"] = "latin-1"
         draft.fail_on_problems()
         raise  # not reached: there is at least one problem
 
 
-def _undecodable(data: bytes, encoding: str) -> list[str]:
-    problems = []
+def _bad_lines(data: bytes, encoding: str) -> list[tuple[int, int]]:
+    """Return the number and the first bad byte of every line that cannot be decoded."""
+    bad = []
     for number, line in enumerate(data.split(b"\n"), start=1):
         try:
             line.decode(encoding)
         except UnicodeDecodeError as error:
-            problems.append(_bad_byte(number, line[error.start], encoding))
-            if encoding.lower().startswith(("utf-16", "utf-32", "utf_16", "utf_32")):
-                return []  # a newline has several bytes there, so lines cannot be decoded one by one
-    return problems
-
-
-def _bad_byte(line: int, byte: int, encoding: str) -> str:
-    name = "UTF-8" if encoding.lower().replace("_", "-").startswith("utf-8") else encoding
-    return f"line {line} contains the byte 0x{byte:02x}, which is not valid {name}; save the file as UTF-8"
+            bad.append((number, line[error.start]))
+    return bad
 
 
 def lines(text: str) -> list[str]:
