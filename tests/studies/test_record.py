@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 import zlib
 from collections import Counter
 
@@ -195,3 +197,8 @@ def test_a_record_of_wrong_types_raises_an_error(tmp_path):
     with pytest.raises(ModelFolderError, match="schema"):
         Record.read(tmp_path)
     assert Record.read(tmp_path / "none") == Record()
+
+
+def test_evaluation_and_its_record_do_not_load_lightning():
+    code = "import sys, arbormax.studies.record; assert 'pytorch_lightning' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -71,7 +71,15 @@ def build_details(
     true, pred = np.tile(true_n, runs), predicted_Sn.ravel()
     meet = tax.lca(true, pred)
     wrong = np.flatnonzero(true != pred)
-    pairs, confusions = _confusions(true, pred, meet, wrong, tax)
+    cost = tax.height[meet[wrong]]
+    pairs = _count_pairs(true[wrong], pred[wrong], cost, tax)
+    true_branch, branch = (_branches(nodes[wrong], meet[wrong], tax) for nodes in (true, pred))
+    forks = _count_pairs(true_branch, branch, cost, tax)
+    confusions: dict[str, Any] = {
+        "pairs": pairs[:MAX_PAIRS].tolist(),
+        "all_pairs": len(pairs),
+        "all_mistakes": len(wrong),
+    }
     if texts and isinstance(examples.inputs, list):  # the rows of a feature matrix cannot be quoted
         confusions["examples"] = _quotes(examples.inputs, true, pred, pairs[:QUOTED_PAIRS], wrong, confidence)
     return {
@@ -91,9 +99,9 @@ def build_details(
             "predicted": _at_or_below(pred, tax).tolist(),
             "correct": _at_or_below(meet, tax).tolist(),
         },
-        "severity": np.bincount(tax.height[meet[wrong]], minlength=tax.depth + 1)[1:].tolist(),
+        "severity": np.bincount(cost, minlength=tax.depth + 1)[1:].tolist(),
         "confusions": confusions,
-        "forks": _forks(true, pred, meet, wrong, tax),
+        "forks": {"pairs": forks[:MAX_PAIRS].tolist(), "all_pairs": len(forks)},
     }
 
 
@@ -107,35 +115,17 @@ def _at_or_below(nodes: np.ndarray, tax: Taxonomy) -> np.ndarray:
     return tax.sum_up(np.bincount(nodes, minlength=tax.num_nodes))
 
 
-def _confusions(
-    true: np.ndarray, pred: np.ndarray, meet: np.ndarray, wrong: np.ndarray, tax: Taxonomy
-) -> tuple[np.ndarray, dict[str, Any]]:
-    """(P, 3) the costliest pairs of true node, predicted node and count; and their JSON, with the totals of all pairs.
-
-    A mistake costs the height of the lowest common ancestor.
-    """
-    rows = _count_pairs(true[wrong], pred[wrong], tax.height[meet[wrong]], tax.num_nodes)
-    listed = rows[:MAX_PAIRS]
-    return listed, {"pairs": listed.tolist(), "all_pairs": len(rows), "all_mistakes": len(wrong)}
+def _branches(nodes: np.ndarray, meet: np.ndarray, tax: Taxonomy) -> np.ndarray:
+    """The child of `meet` at or above each node; `meet` itself, which has no branch, remains."""
+    branch = tax.ancestor_at(nodes, tax.node_depth[meet] + 1)
+    return np.where(branch < 0, nodes, branch)
 
 
-def _forks(true: np.ndarray, pred: np.ndarray, meet: np.ndarray, wrong: np.ndarray, tax: Taxonomy) -> dict[str, Any]:
-    """The mistakes by the children of the lowest common ancestor: the true branch, the branch taken, and the count."""
-    below = tax.node_depth[meet[wrong]] + 1
-
-    def branch(nodes: np.ndarray) -> np.ndarray:
-        at = tax.ancestor_at(nodes, below)
-        return np.where(at < 0, nodes, at)  # the lowest common ancestor itself has no branch
-
-    rows = _count_pairs(branch(true[wrong]), branch(pred[wrong]), tax.height[meet[wrong]], tax.num_nodes)
-    return {"pairs": rows[:MAX_PAIRS].tolist(), "all_pairs": len(rows)}
-
-
-def _count_pairs(first: np.ndarray, second: np.ndarray, cost: np.ndarray, nodes: int) -> np.ndarray:
-    """(P, 3) distinct pairs with their counts, those with the largest total cost first."""
-    keys, place, counts = np.unique(first * nodes + second, return_index=True, return_counts=True)
+def _count_pairs(first: np.ndarray, second: np.ndarray, cost: np.ndarray, tax: Taxonomy) -> np.ndarray:
+    """(P, 3) distinct pairs of nodes with their counts, those with the largest total cost first."""
+    keys, place, counts = np.unique(first * tax.num_nodes + second, return_index=True, return_counts=True)
     order = np.lexsort((keys, -counts, -counts * cost[place]))
-    return np.stack([keys // nodes, keys % nodes, counts], axis=1)[order]
+    return np.stack([keys // tax.num_nodes, keys % tax.num_nodes, counts], axis=1)[order]
 
 
 def _quotes(
@@ -153,14 +143,10 @@ def _quotes(
         if confidence is not None:
             items = items[np.argsort(-confidence[items], kind="stable")]
         chosen = list(dict.fromkeys((items % len(texts)).tolist()))[:QUOTES]
-        quotes.append(
-            [
-                {"text": shorten(texts[item])}
-                if confidence is None
-                else {"text": shorten(texts[item]), "probability": round(float(confidence[item]), 4)}
-                for item in chosen
-            ]
-        )
+        quotes.append([{"text": shorten(texts[item])} for item in chosen])
+        if confidence is not None:
+            for quote, item in zip(quotes[-1], chosen, strict=True):
+                quote["probability"] = round(float(confidence[item]), 4)
     return quotes
 
 
