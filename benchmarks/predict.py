@@ -50,8 +50,8 @@ def train(folder: Path, epochs: int) -> None:
     from arbormax.training import fit
 
     examples, tax = icd10cm()
-    settings = {"batch_size": 128, "learning_rate": 0.03, "schedule": "constant", "validation": 0, "sparse_head": True}
-    config = TrainConfig.make(encoder="bag", encoder_options={"dropout": 0.0}, epochs=epochs, **settings)
+    settings = {"batch_size": 256, "learning_rate": 0.01, "validation": 0, "sparse_head": True}
+    config = TrainConfig.make(encoder="bag", epochs=epochs, **settings)
     run = fit(config, tax, examples)
     save_model(run.model, folder)
     print(f"trained {epochs} epochs in {run.seconds:.0f} s: {tax.num_leaves:,} classes, {tax.num_nodes:,} nodes")
@@ -106,10 +106,10 @@ def measure(way: str, folder: Path, count: int, decoder: str, threads: int) -> N
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path)
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--texts", type=int, default=2048)
     parser.add_argument("--decoder", default="leaf", choices=("leaf", "threshold"))
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--way", choices=(*WAYS, "train"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.way == "train":
