@@ -16,7 +16,7 @@ def large() -> Taxonomy:
 
 
 @given(tax=taxonomies(max_nodes=40), seed=st.integers(0, 2**16), scale=st.sampled_from([0.0, 1.0, 20.0]))
-def test_the_best_leaves_are_those_of_all_leaves_sorted(tax, seed, scale):
+def test_the_best_leaves_equal_the_first_of_all_leaves_sorted(tax, seed, scale):
     torch.manual_seed(seed)
     head = am.HierarchicalSoftmax(3, tax, init="torch").double()
     with torch.no_grad():
@@ -26,8 +26,8 @@ def test_the_best_leaves_are_those_of_all_leaves_sorted(tax, seed, scale):
         patch.setattr(best, "_SHARE", float("inf"))
         patch.setattr(best, "_CELLS", 1)  # an item at a time
         for k in {1, min(3, tax.num_leaves), tax.num_leaves}:
-            logp, classes, is_left = best_leaves(h, head.weight, head.bias, tax, k)
-            assert not is_left.any()
+            logp, classes, is_open = best_leaves(h, head.weight, head.bias, tax, k)
+            assert not is_open.any()
             expected_logp, expected = TreeHead.topk(head, h, k)
             torch.testing.assert_close(logp, expected_logp)
             clear = (expected_logp.diff(dim=1).abs() > 1e-9).all(1)
@@ -37,31 +37,31 @@ def test_the_best_leaves_are_those_of_all_leaves_sorted(tax, seed, scale):
 def test_ties_are_in_class_order():
     tax = large()
     head = am.HierarchicalSoftmax(3, tax, init="zeros")
-    with torch.no_grad():  # one subtree stands out, its leaves are alike
+    with torch.no_grad():  # one subtree is more probable, and its leaves are equally probable
         head.weight[0], head.weight[17] = 9.0, 9.0
     logp, classes = head.topk(torch.ones(2, 3), 4)
     assert torch.equal(classes, torch.arange(4).expand(2, 4))
     assert (logp == logp[0, 0]).all()
 
 
-def test_a_trained_head_is_searched_and_an_even_one_is_scored_completely(monkeypatch):
+def test_a_confident_head_is_searched_and_all_leaves_of_a_uniform_one_are_scored(monkeypatch):
     tax = large()
     head = am.HierarchicalSoftmax(8, tax, init="torch")
     h = torch.randn(5, 8)
-    even = head.topk(h, 5)
+    uniform = head.topk(h, 5)
     with torch.no_grad():
         head.weight.mul_(50)
     assert not best_leaves(h, head.weight, head.bias, tax, 5)[2].any()
-    sure = TreeHead.topk(head, h, 5)
+    expected = TreeHead.topk(head, h, 5)
     monkeypatch.setattr(type(head), "forward", None)  # scores all leaves
     logp, classes = head.topk(h, 5)
-    torch.testing.assert_close(logp, sure[0], rtol=1e-4, atol=1e-4)
-    assert torch.equal(classes, sure[1])
-    assert torch.equal(head.predict(h), sure[1][:, 0])
-    assert even[0].shape == (5, 5)
+    torch.testing.assert_close(logp, expected[0], rtol=1e-4, atol=1e-4)
+    assert torch.equal(classes, expected[1])
+    assert torch.equal(head.predict(h), expected[1][:, 0])
+    assert uniform[0].shape == (5, 5)
 
 
-def test_shapes_gradients_and_odd_input():
+def test_shapes_and_invalid_arguments():
     tax = large()
     head = am.HierarchicalSoftmax(8, tax)
     logp, classes = head.topk(torch.randn(2, 3, 8), 2)
@@ -83,7 +83,7 @@ def test_shapes_gradients_and_odd_input():
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_nan_weights_still_give_a_class(value):
+def test_nan_weights_give_a_class(value):
     tax = large()
     head, h = am.HierarchicalSoftmax(8, tax), torch.randn(3, 8)
     with torch.no_grad():
@@ -94,21 +94,30 @@ def test_nan_weights_still_give_a_class(value):
 
 def test_a_failed_search_ends_before_it_scores_too_much(monkeypatch):
     tax = large()
-    head, looked = am.HierarchicalSoftmax(8, tax, init="zeros"), []
+    head, scores = am.HierarchicalSoftmax(8, tax, init="zeros"), []
     scored = best.path_torch.group_log_probs
     monkeypatch.setattr(
-        best.path_torch, "group_log_probs", lambda *given: looked.append(int(given[-1].sum())) or scored(*given)
+        best.path_torch, "group_log_probs", lambda *given: scores.append(int(given[-1].sum())) or scored(*given)
     )
     assert best_leaves(torch.randn(3, 8), head.weight, head.bias, tax, 1)[2].tolist() == [True] * 3
-    assert sum(looked) <= best._SHARE * 3 * tax.num_nodes
+    assert sum(scores) <= best._SHARE * 3 * tax.num_nodes
 
 
 def test_the_kernel_searches_more_items_together(monkeypatch):
-    head, h = am.HierarchicalSoftmax(3, large()), torch.randn(2, 3)
-    monkeypatch.setattr(best.kernels, "search_kernel", lambda *_: None)
-    few = best.search_size(h, head.weight, head.taxonomy, 5)
-    monkeypatch.setattr(best.kernels, "search_kernel", lambda *_: best)
-    assert few == 256 < best.search_size(h, head.weight, head.taxonomy, 5)
+    head, h = am.HierarchicalSoftmax(3, large()), torch.randn(300, 3)
+    sizes = []
+
+    class Kernel:
+        @staticmethod
+        def best_leaves(h, *_):
+            sizes.append(len(h))
+            return torch.zeros(len(h), 5), torch.zeros(len(h), 5), torch.zeros(len(h), dtype=torch.bool)
+
+    for kernel in (None, Kernel):
+        monkeypatch.setattr(best.kernels, "search_kernel", lambda *_, kernel=kernel: kernel)
+        monkeypatch.setattr(best, "_search", lambda h, *_: sizes.append(len(h)))
+        best_leaves(h, head.weight, head.bias, head.taxonomy, 5)
+    assert sizes == [256, 44, 300]
 
 
 def test_a_tie_that_is_found_late_is_in_class_order(monkeypatch):

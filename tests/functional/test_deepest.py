@@ -1,4 +1,4 @@
-"""The deepest nodes that are sure enough, found without a look at most of the tree."""
+"""The search for the deepest nodes above a threshold, which scores a small part of the tree."""
 
 from itertools import pairwise
 
@@ -27,8 +27,8 @@ def large() -> Taxonomy:
     return balanced(17)
 
 
-def sharp(tax: Taxonomy, width: int = 8, seed: int = 0) -> am.HierarchicalSoftmax:
-    """A head as if trained: sure of most of its answers."""
+def confident(tax: Taxonomy, width: int = 8, seed: int = 0) -> am.HierarchicalSoftmax:
+    """Return a head with large weights, which is as confident as a trained one."""
     torch.manual_seed(seed)
     head = am.HierarchicalSoftmax(width, tax, init="torch")
     with torch.no_grad():
@@ -41,7 +41,7 @@ def dense(head: am.HierarchicalSoftmax, h: torch.Tensor, tau: float) -> torch.Te
 
 
 def clear(head: am.HierarchicalSoftmax, h: torch.Tensor, tau: float, margin: float) -> torch.Tensor:
-    """Items on whose answer rounding has no say: no node is at tau, and no level has two that are best."""
+    """Return the items whose result does not depend on rounding: no node is near tau, and no level has a tie."""
     logp = head.node_log_probs(h)
     near = ((logp.exp() - tau).abs() < margin * tau)[:, 1:].any(1)
     tops, _ = level_best(logp, head.taxonomy)
@@ -75,23 +75,24 @@ def test_the_nodes_are_those_of_the_threshold_decoder(tax, seed, scale, tau, bia
         patch.setattr(best, "_SHARE", float("inf"))
         for cells in (best._CELLS, 1):  # all items together, and one at a time
             patch.setattr(best, "_CELLS", cells)
-            found = deepest_nodes(h, head.weight, head.bias, tax, tau)
-            # the products of the two ways are summed in another order, so that near ties may go either way
+            found, is_open = deepest_nodes(h, head.weight, head.bias, tax, tau)
+            assert not is_open.any()
+            # the search and the dense product sum in different orders, so near ties may differ
             assert torch.equal(found[sure], expected[sure])
 
 
 @pytest.mark.parametrize("tau", TAUS)
-def test_ties_go_to_the_lower_node_and_what_is_at_tau_does_not_pass(tau):
+def test_ties_go_to_the_lower_node_and_a_probability_of_tau_does_not_pass(tau):
     tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "w"]}, classes=["z", "w", "x", "y"])
     head = am.HierarchicalSoftmax(3, tax, init="zeros")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(best, "_SHARE", float("inf"))
-        found = deepest_nodes(torch.ones(2, 3), head.weight, head.bias, tax, tau)
+        found, _ = deepest_nodes(torch.ones(2, 3), head.weight, head.bias, tax, tau)
     assert torch.equal(found, dense(head, torch.ones(2, 3), tau))
     assert found[0] == (tax.find("x") if tau < 0.25 else tax.find("a") if tau < 0.5 else 0)
 
 
-def test_a_possible_node_is_one_above_minus_infinity():
+def test_a_node_of_probability_zero_does_not_pass():
     tax = Taxonomy.from_nested({"a": {"b": ["x", "y"]}, "c": []})
     head = am.HierarchicalSoftmax(1, tax, init="zeros")
     with torch.no_grad():
@@ -99,12 +100,12 @@ def test_a_possible_node_is_one_above_minus_infinity():
     h = torch.ones(1, 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(best, "_SHARE", float("inf"))
-        assert deepest_nodes(h, head.weight, head.bias, tax, 0.0) == dense(head, h, 0.0) == tax.find("c")
+        assert deepest_nodes(h, head.weight, head.bias, tax, 0.0)[0] == dense(head, h, 0.0) == tax.find("c")
 
 
 @pytest.mark.parametrize("tau", [0.01, 0.2, 0.5, 0.9])
-def test_a_large_tree_is_answered_without_all_its_scores(large, tau, monkeypatch):
-    head, h = sharp(large), torch.randn(300, 8)
+def test_a_large_tree_is_searched_without_scoring_all_nodes(large, tau, monkeypatch):
+    head, h = confident(large), torch.randn(300, 8)
     expected, sure = dense(head, h, tau), clear(head, h, tau, 1e-4)
     assert sure.sum() > 250
     assert tau < 0.1 or len(set(large.node_depth[expected].tolist())) > 1
@@ -114,28 +115,28 @@ def test_a_large_tree_is_answered_without_all_its_scores(large, tau, monkeypatch
 
 
 @pytest.mark.parametrize("tau", [0.0, 1e-9, 5e-324])
-def test_a_tau_that_nearly_everything_passes_has_all_nodes_scored(large, tau):
+def test_all_nodes_are_scored_if_nearly_all_pass(large, tau):
     head, h = am.HierarchicalSoftmax(8, large), torch.randn(5, 8)
-    assert deepest_nodes(h, head.weight, head.bias, large, tau) is None
+    assert deepest_nodes(h, head.weight, head.bias, large, tau)[1].all()
     assert torch.equal(head.predict_nodes(h, tau), dense(head, h, tau))
 
 
 def test_a_failed_search_ends_before_it_scores_too_much(large, monkeypatch):
-    head, looked = am.HierarchicalSoftmax(8, large), []
+    head, scores = am.HierarchicalSoftmax(8, large), []
     scored = best.path_torch.group_log_probs
     monkeypatch.setattr(
-        best.path_torch, "group_log_probs", lambda *given: looked.append(int(given[-1].sum())) or scored(*given)
+        best.path_torch, "group_log_probs", lambda *given: scores.append(int(given[-1].sum())) or scored(*given)
     )
-    assert deepest_nodes(torch.randn(3, 8), head.weight, head.bias, large, 1e-9) is None
-    assert 0 < sum(looked) <= best._SHARE * 3 * large.num_nodes
-    looked.clear()
-    assert head.predict_nodes(torch.randn(3, 8), 0.5).tolist() == [0, 0, 0]  # an even head is sure of nothing
-    assert sum(looked) == 3 * 17
+    assert deepest_nodes(torch.randn(3, 8), head.weight, head.bias, large, 1e-9)[1].all()
+    assert 0 < sum(scores) <= best._SHARE * 3 * large.num_nodes
+    scores.clear()
+    assert head.predict_nodes(torch.randn(3, 8), 0.5).tolist() == [0, 0, 0]  # no node of a uniform head passes
+    assert sum(scores) == 3 * 17
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 def test_nan_features_give_the_root_and_do_not_affect_other_items(large, value, monkeypatch):
-    head, h = sharp(large), torch.randn(6, 8)
+    head, h = confident(large), torch.randn(6, 8)
     expected = dense(head, h, 0.3)
     h[2, 3] = value
     expected[2] = 0
@@ -146,7 +147,7 @@ def test_nan_features_give_the_root_and_do_not_affect_other_items(large, value, 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_nan_weights_give_the_result_of_the_decoder(large, value):
-    head, h = sharp(large), torch.randn(3, 8)
+    head, h = confident(large), torch.randn(3, 8)
     with torch.no_grad():
         head.bias[3] = value
     assert torch.equal(head.predict_nodes(h, 0.3), dense(head, h, 0.3))
@@ -155,14 +156,14 @@ def test_nan_weights_give_the_result_of_the_decoder(large, value):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_other_precisions(large, dtype, monkeypatch):
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)  # its bfloat16 products do not run on every CPU
-    head, h = sharp(large).to(dtype), torch.randn(100, 8).to(dtype)
+    head, h = confident(large).to(dtype), torch.randn(100, 8).to(dtype)
     sure = clear(head, h, 0.5, 0.1)
     assert sure.sum() > 20
     assert torch.equal(head.predict_nodes(h, 0.5)[sure], dense(head, h, 0.5)[sure])
 
 
 class Largest(TorchDispatchMode):
-    """Remembers the size of the largest tensor made, views of these parameters left out."""
+    """Records the size of the largest new tensor, except views of the given parameters."""
 
     def __init__(self, *parameters):
         super().__init__()
@@ -170,20 +171,20 @@ class Largest(TorchDispatchMode):
         self.size = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        made = function(*args, **(kwargs or {}))
-        for tensor in made if isinstance(made, tuple | list) else [made]:
+        results = function(*args, **(kwargs or {}))
+        for tensor in results if isinstance(results, tuple | list) else [results]:
             if not isinstance(tensor, torch.Tensor):
                 continue
             if tensor.layout is torch.sparse_csr:
                 self.size = max(self.size, tensor._nnz())
             elif tensor.untyped_storage().data_ptr() not in self.known:
                 self.size = max(self.size, tensor.numel())
-        return made
+        return results
 
 
-def test_no_tensor_of_the_size_of_the_tree_is_made_for_a_million_classes():
+def test_a_search_in_a_million_classes_creates_no_tensor_of_the_size_of_the_tree():
     tax = balanced(100)
-    head, h = sharp(tax, width=8), torch.randn(64, 8)
+    head, h = confident(tax, width=8), torch.randn(64, 8)
     for tau in (0.5, 0.1):
         with Largest(head.weight) as largest:
             nodes = head.predict_nodes(h, tau)
@@ -195,4 +196,4 @@ def test_no_tensor_of_the_size_of_the_tree_is_made_for_a_million_classes():
     assert torch.equal(classes[:4], head(h[:4]).argmax(-1))
     with Largest(head.weight) as largest:
         dense(head, h[:2], 0.5)
-    assert largest.size >= 2 * tax.num_nodes  # the measure sees what it is there for
+    assert largest.size >= 2 * tax.num_nodes  # the dense computation does create one

@@ -7,8 +7,6 @@ children, k leaves.
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import torch
 from torch import Tensor
 
@@ -45,20 +43,6 @@ def top_classes(logp: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return logp[..., :k], classes[..., :k]
 
 
-def search_size(h: Tensor, rows: Tensor, tax: Taxonomy, k: int) -> int:
-    """Return the number of items for one call of `best_leaves`."""
-    return _TORCH_ITEMS if _search_kernel(h, rows, tree_index(tax, h.device), k) is None else _KERNEL_ITEMS
-
-
-def _search_kernel(h: Tensor, rows: Tensor, index: TreeIndex, k: int) -> ModuleType | None:
-    return kernels.search_kernel(h, rows, _search_tree(index), k)
-
-
-def _search_tree(index: TreeIndex) -> SearchTree:
-    nodes = (index.first_child, index.num_children, index.class_of)
-    return SearchTree(*nodes, index.depth, index.max_children, index.levels[0])
-
-
 def best_leaves(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """Search for the k most probable leaves of each item, without gradients.
 
@@ -74,41 +58,42 @@ def best_leaves(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, k: 
         no result, because their probabilities are NaN or so even that scoring all leaves is faster.
     """
     index = tree_index(tax, h.device)
-    kernel = _search_kernel(h, rows, index, k)
+    tree = SearchTree(
+        index.first_child, index.num_children, index.class_of, index.depth, index.max_children, index.levels[0]
+    )
+    kernel = kernels.search_kernel(h, rows, tree, k)
+    items = _KERNEL_ITEMS if kernel else _torch_items(k * index.path_width)
+    results = []
     with torch.no_grad():
-        if kernel is not None:
-            most_nodes = max(64, int(_SHARE * tax.num_parents))
-            result: tuple[Tensor, Tensor, Tensor] = kernel.best_leaves(
-                h, rows, bias, _search_tree(index), k, most_nodes
-            )
-            return result
-        found = _search_in_parts(h, rows, bias, index, k)
-        is_open = torch.full((len(h),), found is None, device=h.device)
-        if found is not None:
-            return *found, is_open
-        wide = torch.promote_types(torch.promote_types(h.dtype, rows.dtype), torch.float32)
-        return h.new_empty((len(h), k), dtype=wide), h.new_empty((len(h), k), dtype=torch.int64), is_open
+        for part in torch.split(h, items):
+            if kernel:
+                most_nodes = max(64, int(_SHARE * tax.num_parents))
+                results.append(kernel.best_leaves(part, rows, bias, tree, k, most_nodes))
+            else:
+                found = _search(part, rows, bias, index, k)
+                is_open = torch.full((len(part),), found is None, device=h.device)
+                results.append((*(found or _no_leaves(part, rows, index, k)), is_open))
+    logp, classes, is_open = map(torch.cat, zip(*results, strict=True))
+    return logp, classes, is_open
 
 
-def _search_in_parts(
-    h: Tensor, rows: Tensor, bias: Tensor | None, index: TreeIndex, k: int
-) -> tuple[Tensor, Tensor] | None:
-    parts = []
-    for part in torch.split(h, max(1, int(_CELLS // (k * index.path_width)))):
-        found = _search(part, rows, bias, index, k)
-        if found is None:
-            return None
-        parts.append(found)
-    return torch.cat([logp for logp, _ in parts]), torch.cat([classes for _, classes in parts])
+def _torch_items(cells: float) -> int:
+    """Return the number of items that torch searches together if an item takes this many cells."""
+    return max(1, int(min(_TORCH_ITEMS, _CELLS // cells)))
+
+
+def _no_leaves(h: Tensor, rows: Tensor, index: TreeIndex, k: int) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities of minus infinity, and no class."""
+    wide = torch.promote_types(torch.promote_types(h.dtype, rows.dtype), torch.float32)
+    logp = torch.full((len(h), k), -torch.inf, dtype=wide, device=h.device)
+    return logp, torch.full((len(h), k), index.num_leaves, device=h.device)
 
 
 def _search(h: Tensor, rows: Tensor, bias: Tensor | None, index: TreeIndex, k: int) -> tuple[Tensor, Tensor] | None:
     items, device = len(h), h.device
-    wide = torch.promote_types(torch.promote_types(h.dtype, rows.dtype), torch.float32)
-    best = torch.full((items, k), -torch.inf, dtype=wide, device=device)
-    classes = torch.full((items, k), index.num_leaves, device=device)
+    best, classes = _no_leaves(h, rows, index, k)
     item_F = torch.arange(items, device=device)
-    node_F, logp_F = torch.zeros_like(item_F), torch.zeros(items, dtype=wide, device=device)
+    node_F, logp_F = torch.zeros_like(item_F), torch.zeros(items, dtype=best.dtype, device=device)
     scored, rounds, width = 0, 0, k
     while len(item_F):
         # The best few nodes of each item are expanded, and more of them once the leaves have been reached.
@@ -142,28 +127,31 @@ def _search(h: Tensor, rows: Tensor, bias: Tensor | None, index: TreeIndex, k: i
     return best, classes
 
 
-def deepest_nodes(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, tau: float) -> Tensor | None:
+def deepest_nodes(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, tau: float) -> tuple[Tensor, Tensor]:
     """Search for the deepest node with P > tau of each item; ties go to the more probable, then to the lower node id.
 
     The arguments are those of `best_leaves`. Nodes below one that does not pass are not scored, so a NaN among their
     weights has no effect.
 
     Returns:
-        (B,) node ids; None if so many nodes pass that scoring all nodes is faster, or if a score is NaN.
+        (B,) node ids, and (B,) which items have no result, because so many nodes pass that scoring all nodes is faster,
+        or because a score is NaN.
     """
     index = tree_index(tax, h.device)
     nodes_B = torch.zeros(len(h), dtype=torch.int64, device=h.device)
+    is_open = torch.zeros_like(nodes_B, dtype=torch.bool)
+    # At most 1 / tau nodes of a level pass.
+    widest = min(_SHARE * index.num_nodes, index.path_width / tau if tau else torch.inf)
     with torch.no_grad():
         # Features that are not finite give no probability but the root's.
         finite = h.isfinite().all(1).nonzero().squeeze(1)
-        # At most 1 / tau nodes of a level pass.
-        widest = min(_SHARE * index.num_nodes, index.path_width / tau if tau else torch.inf)
-        for items in torch.split(finite, max(1, int(_CELLS // widest))):
+        for items in torch.split(finite, _torch_items(widest)):
             found = _descend(h[items], rows, bias, index, tau)
             if found is None:
-                return None
-            nodes_B[items] = found
-    return nodes_B
+                is_open[items] = True
+            else:
+                nodes_B[items] = found
+    return nodes_B, is_open
 
 
 def _descend(h: Tensor, rows: Tensor, bias: Tensor | None, index: TreeIndex, tau: float) -> Tensor | None:

@@ -18,8 +18,6 @@ from arbormax.taxonomy import Taxonomy
 
 STOP = -100  # the position of a step past the end of a path, which cross entropy ignores
 _TABLE_CELLS = 1 << 19  # up to this size the windows of all nodes are stored; in larger trees they are computed
-_PATH_RATIO = 32  # leaf paths are stored if they are at most this many times longer than the tree
-_MATRIX_CELLS = 1 << 14  # up to this size, sums along the paths are a matrix product
 _SLAB_CELLS = 1 << 12  # this much padding is cheaper than one more round of kernels
 
 
@@ -74,8 +72,6 @@ class TreeIndex:
     path_width: float  # the number of siblings on all steps of a path, mean over the classes
     levels: tuple[int, ...]  # the number of nodes at depth 1, 2, …
     lifts: tuple[Tensor, ...]  # for depth 2, 3, …: the position of each node's parent in the level above
-    leaf_paths: tuple[Tensor, Tensor] | None  # the columns on the paths of all classes, and where each path begins
-    path_matrix: Tensor | None  # (C, M) float32, 1 on the path of each class, in a small tree
     siblings: Buckets  # all groups, over columns
     siblings_back: Tensor | None  # (M,) the position of each column in bucket order
     folds: tuple[Fold, ...]  # for depth K - 1 up to 1
@@ -151,8 +147,6 @@ def tree_index(tax: Taxonomy, device: torch.device) -> TreeIndex:
         path_width=float((tax.num_children * tax.leaf_counts).sum() / tax.num_leaves),
         levels=tuple(level_sizes.tolist()),
         lifts=tuple(tensor(tax.parent[starts[d] : starts[d + 1]] - starts[d - 1]) for d in range(2, tax.depth + 1)),
-        leaf_paths=_leaf_paths(tax, tensor),
-        path_matrix=tensor(_path_matrix(tax)) if tax.num_leaves * tax.num_nodes <= _MATRIX_CELLS else None,
         siblings=Buckets(None if in_order else tensor(order), shapes),
         siblings_back=None if in_order else tensor(np.argsort(order)),
         folds=folds,
@@ -176,34 +170,6 @@ def _bucket_order(sizes: np.ndarray) -> tuple[np.ndarray, tuple[tuple[int, int],
     starts = (np.cumsum(sizes) - sizes)[groups]
     order = np.repeat(starts - np.cumsum(sizes[groups]) + sizes[groups], sizes[groups]) + np.arange(sizes.sum())
     return order, tuple(zip(counts.tolist(), widths.tolist(), strict=True))
-
-
-def _leaf_paths(tax: Taxonomy, tensor: Callable[[np.ndarray], Tensor]) -> tuple[Tensor, Tensor] | None:
-    lengths = tax.node_depth[tax.leaves]
-    if lengths.sum() > _PATH_RATIO * tax.num_nodes:
-        return None
-    starts = np.cumsum(lengths) - lengths
-    columns = np.empty(lengths.sum(), np.int64)
-    nodes, at = tax.leaves, starts + lengths
-    while len(nodes):
-        at = at - 1
-        columns[at] = nodes - 1
-        nodes = tax.parent[nodes]
-        nodes, at = nodes[nodes > 0], at[nodes > 0]
-    return tensor(columns), tensor(starts)
-
-
-def _path_matrix(tax: Taxonomy) -> np.ndarray:
-    matrix, rows, nodes = (
-        np.zeros((tax.num_leaves, tax.num_nodes - 1), np.float32),
-        np.arange(tax.num_leaves),
-        tax.leaves,
-    )
-    while len(nodes):
-        matrix[rows, nodes - 1] = 1.0
-        nodes = tax.parent[nodes]
-        rows, nodes = rows[nodes > 0], nodes[nodes > 0]
-    return matrix
 
 
 def _folds(tax: Taxonomy, tensor: Callable[[np.ndarray], Tensor]) -> tuple[tuple[Fold, ...], Tensor]:

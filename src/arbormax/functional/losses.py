@@ -79,23 +79,25 @@ def hierarchical_cross_entropy(
         if offset_M is not None:
             steps_BX = steps_BX + offset_M[windows.columns]
         steps_BKS = (steps_BX + windows.padding).view(*windows.position.shape, windows.width)
-        losses.append(_window_losses(steps_BKS, windows, index, options).sum(1))
-    loss_B = losses[0] if len(losses) == 1 else torch.stack(losses).sum(0)
-    return options.reduce(loss_B, targets, batch, index)
+        losses.append(_window_loss(steps_BKS, windows, index, options))
+    loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum(0)
+    return options.reduce(loss, targets, batch, index)
 
 
-def _window_losses(steps_BKS: Tensor, windows: Windows, index: TreeIndex, options: LossOptions) -> Tensor:
-    """Return the (B, K) losses of the steps of one window, 0 past the end of a path."""
+def _window_loss(steps_BKS: Tensor, windows: Windows, index: TreeIndex, options: LossOptions) -> Tensor:
+    """Return the losses of the steps of one window: (B,) sums over the steps, or one sum where that is enough."""
     if not options.changes_steps:
-        loss = F.cross_entropy(steps_BKS.flatten(0, 1), windows.position.flatten(), ignore_index=STOP, reduction="none")
-        return loss.view(windows.position.shape)
+        reduction = "none" if options.reduction == "none" or options.weight is not None else "sum"
+        steps, position = steps_BKS.flatten(0, 1), windows.position.flatten()
+        loss = F.cross_entropy(steps, position, ignore_index=STOP, reduction=reduction)
+        return loss if reduction == "sum" else loss.view(windows.position.shape).sum(1)
     logp_BKS, nodes_BK = steps_BKS.log_softmax(-1), windows.nodes
     logp_BK = logp_BKS.gather(-1, windows.position.clamp(min=0).unsqueeze(-1)).squeeze(-1)
     mean_BK = None
     if options.label_smoothing:
         padded_BKS = windows.padding.view(logp_BKS.shape) < 0
         mean_BK = logp_BKS.masked_fill(padded_BKS, 0.0).sum(-1) / index.group_size[nodes_BK]
-    return options.step_losses(logp_BK, mean_BK, nodes_BK).masked_fill(windows.position < 0, 0.0)
+    return options.step_losses(logp_BK, mean_BK, nodes_BK).masked_fill(windows.position < 0, 0.0).sum(1)
 
 
 def flat_cross_entropy(

@@ -99,16 +99,21 @@ class LossOptions:
             loss_BK = loss_BK * self.node_weights[nodes_BK]
         return loss_BK
 
-    def reduce(self, loss_B: Tensor, targets: Targets, batch: torch.Size, index: TreeIndex) -> Tensor:
-        """Return the weighted and reduced losses; the loss of an ignored item must be 0."""
+    def reduce(self, loss: Tensor, targets: Targets, batch: torch.Size, index: TreeIndex) -> Tensor:
+        """Return the weighted and reduced losses.
+
+        `loss` is (B,), 0 for ignored items; or the sum of all losses, if they are neither weighted nor returned.
+        """
         weight_B = self._item_weights(targets, index)
         if weight_B is not None:
-            loss_B = loss_B * weight_B
+            loss = loss * weight_B
         if self.reduction == "none":
-            return loss_B.reshape(batch)
+            return loss.reshape(batch)
+        if loss.dim():
+            loss = loss.sum()
         if self.reduction == "sum":
-            return loss_B.sum()
-        return loss_B.sum() / ((~targets.ignored).sum() if weight_B is None else weight_B.sum())
+            return loss
+        return loss / ((~targets.ignored).sum() if weight_B is None else weight_B.sum())
 
     def _item_weights(self, targets: Targets, index: TreeIndex) -> Tensor | None:
         if self.weight is None:

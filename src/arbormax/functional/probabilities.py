@@ -7,7 +7,6 @@ gathering whole rows is fast. In arguments and results the nodes are the last di
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from arbormax.functional.checks import check_width
@@ -83,23 +82,6 @@ def shared_leaf_logits(logits: Tensor, tax: Taxonomy) -> Tensor:
     check_width(logits, tax.num_nodes - 1, "one column per non-root node")
     index = tree_index(tax, logits.device)
     return _batch_first(path_sums(_nodes_first(logits), index).index_select(0, index.leaves - 1), logits)
-
-
-def small_paths(rows_MD: Tensor, index: TreeIndex) -> Tensor | None:
-    """Return the (C, M) matrix with 1 on the path of each class if a product with it is the fastest sum along paths."""
-    is_plain = rows_MD.is_cpu and rows_MD.dtype is torch.float32
-    # autocast would round the sums
-    return index.path_matrix if is_plain and not torch.is_autocast_enabled("cpu") else None
-
-
-def leaf_rows(rows_MD: Tensor, index: TreeIndex) -> Tensor:
-    """Return the (C, D) sums of the rows on the path of each class."""
-    wide = rows_MD.to(torch.promote_types(rows_MD.dtype, torch.float32))
-    if index.leaf_paths is None:
-        rows_CD = path_sums(wide, index).index_select(0, index.leaves - 1)
-    else:
-        rows_CD = F.embedding_bag(index.leaf_paths[0], wide, index.leaf_paths[1], mode="sum")
-    return rows_CD.to(rows_MD.dtype)
 
 
 def path_sums(values_MX: Tensor, index: TreeIndex) -> Tensor:

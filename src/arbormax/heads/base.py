@@ -250,7 +250,7 @@ class SoftmaxOverLeaves(TreeHead):
         """Return the negative log-probability of the targets: see `arbormax.functional.flat_cross_entropy`."""
         refuse_sibling_options(self, gamma=gamma, node_weights=node_weights, tau=tau)
         return flat_cross_entropy(
-            self._training_logits(h),
+            self.leaf_logits(h),
             target,
             self.taxonomy,
             reduction=reduction,
@@ -259,9 +259,6 @@ class SoftmaxOverLeaves(TreeHead):
             weight=weight,
             label_smoothing=label_smoothing,
         )
-
-    def _training_logits(self, h: Tensor) -> Tensor:
-        return self.leaf_logits(h)
 
 
 def check_taxonomy(tax: Taxonomy) -> Taxonomy:

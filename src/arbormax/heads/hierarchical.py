@@ -10,7 +10,7 @@ from torch import Tensor
 
 from arbormax.errors import OptionError
 from arbormax.functional import leaf_log_probs, node_log_probs, sibling_log_priors
-from arbormax.functional.best import best_leaves, deepest_nodes, search_size
+from arbormax.functional.best import best_leaves, deepest_nodes
 from arbormax.functional.checks import Reduction, TargetKind, check_choice, is_transformed
 from arbormax.functional.index import tree_index
 from arbormax.functional.linear import linear
@@ -23,7 +23,6 @@ from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import SiblingRows
 
 _CLASSES_PER_RESULT = 50  # with fewer classes for each of the k results, a search leaves out too little
-_SEARCH_ITEMS = 256  # items whose deepest nodes are searched together
 _SCORES = 1 << 26  # numbers of a (B, N) matrix in memory at one time
 
 
@@ -155,19 +154,11 @@ class HierarchicalSoftmax(TreeHead):
         if k * _CLASSES_PER_RESULT > self.out_features or not self._can_search(h):
             return super().topk(h, k)
         features = h.reshape(-1, self.in_features)
-        with torch.no_grad():
-            size = search_size(features, self.weight, self.taxonomy, k)
-            parts = [self._search_classes(part, k) for part in torch.split(features, size)]
-        logp, classes = (torch.cat(tensors).view(*h.shape[:-1], k) for tensors in zip(*parts, strict=True))
-        return logp, classes
-
-    def _search_classes(self, features: Tensor, k: int) -> tuple[Tensor, Tensor]:
         logp, classes, is_open = best_leaves(features, self.weight, self.bias, self.taxonomy, k)
-        if bool(is_open.any()):
-            size = max(1, _SCORES // self.taxonomy.num_nodes)
-            for part in torch.split(is_open.nonzero().squeeze(1), size):
-                logp[part], classes[part] = super().topk(features[part], k)
-        return logp, classes
+        with torch.no_grad():
+            for items in self._split(is_open):
+                logp[items], classes[items] = super().topk(features[items], k)
+        return logp.view(*h.shape[:-1], k), classes.view(*h.shape[:-1], k)
 
     def predict(self, h: Tensor) -> Tensor:
         self._check_features(h)
@@ -183,17 +174,16 @@ class HierarchicalSoftmax(TreeHead):
         if not self._can_search(h):
             return super().predict_nodes(h, tau)
         features = h.reshape(-1, self.in_features)
-        nodes = [self._search_nodes(part, tau) for part in torch.split(features, _SEARCH_ITEMS)]
-        return torch.cat(nodes).view(h.shape[:-1])
-
-    def _search_nodes(self, features: Tensor, tau: float) -> Tensor:
-        nodes = deepest_nodes(features, self.weight, self.bias, self.taxonomy, tau)
-        if nodes is not None:
-            return nodes
-        size = max(1, _SCORES // self.taxonomy.num_nodes)
+        nodes, is_open = deepest_nodes(features, self.weight, self.bias, self.taxonomy, tau)
         with torch.no_grad():
-            parts = [super(HierarchicalSoftmax, self).predict_nodes(part, tau) for part in torch.split(features, size)]
-        return torch.cat(parts)
+            for items in self._split(is_open):
+                nodes[items] = super().predict_nodes(features[items], tau)
+        return nodes.view(h.shape[:-1])
+
+    def _split(self, chosen_B: Tensor) -> tuple[Tensor, ...]:
+        """Return the chosen items in parts whose scores of all nodes fit in memory; no part if none is chosen."""
+        items = chosen_B.nonzero().squeeze(1)
+        return torch.split(items, max(1, _SCORES // self.taxonomy.num_nodes)) if len(items) else ()
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
@@ -217,16 +207,8 @@ class HierarchicalSoftmax(TreeHead):
         return is_eager and is_dense and prefers_search(tree_index(self.taxonomy, h.device))
 
     def _logits(self, h: Tensor) -> Tensor:
-        """Return (..., M) logits that are contiguous along the batch, as the probabilities are computed."""
         self._check_features(h)
-        if h.layout != torch.strided:
-            return linear(h, self.weight, self.bias)
-        features_DB = h.reshape(-1, h.shape[-1]).t()
-        if self.bias is None:
-            logits_MB = self.weight @ features_DB
-        else:
-            logits_MB = torch.addmm(self.bias.unsqueeze(1), self.weight, features_DB)
-        return logits_MB.t().reshape(*h.shape[:-1], logits_MB.shape[0])
+        return linear(h, self.weight, self.bias)
 
     def _check_priors(self) -> None:
         # Checked once, because the result has to come back from the device.

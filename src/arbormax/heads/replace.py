@@ -61,11 +61,9 @@ def replace_head(
     new.train(old.training)
     if old is model:
         return new
-    for parent in model.modules():  # every module that contains the layer
-        # named_children would list a layer that occurs twice only once
-        for child_name, child in list(parent._modules.items()):  # noqa: SLF001
-            if child is old:
-                setattr(parent, child_name, new)
+    places = [path for path, module in model.named_modules(remove_duplicate=False) if module is old]
+    for path in places:
+        model.set_submodule(path, new)
     return model
 
 

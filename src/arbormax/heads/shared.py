@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from arbormax.functional import shared_leaf_logits
-from arbormax.functional.index import tree_index
 from arbormax.functional.linear import linear
-from arbormax.functional.probabilities import leaf_rows, small_paths
 from arbormax.heads.base import SoftmaxOverLeaves
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import PathRows
@@ -29,12 +26,3 @@ class SharedSoftmax(SoftmaxOverLeaves):
     def leaf_logits(self, h: Tensor) -> Tensor:
         self._check_features(h)
         return shared_leaf_logits(linear(h, self.weight, self.bias), self.taxonomy)
-
-    def _training_logits(self, h: Tensor) -> Tensor:
-        # The rows are summed before the product: one pass over the weights, not one over the logits of each item.
-        self._check_features(h)
-        index = tree_index(self.taxonomy, self.weight.device)
-        if (matrix_CM := small_paths(self.weight, index)) is not None and h.layout is torch.strided:
-            return linear(h, self.weight, self.bias) @ matrix_CM.t()
-        bias = None if self.bias is None else leaf_rows(self.bias.unsqueeze(1), index).squeeze(1)
-        return linear(h, leaf_rows(self.weight, index), bias)

@@ -55,7 +55,7 @@ def find_steps(node_B: Tensor, tree: PathTree) -> tuple[Tensor, Tensor, Tensor]:
 
 def stored_shapes(items: int, tree: PathTree, sparse: bool, cells: int) -> tuple[tuple[int, ...], int]:  # noqa: ARG001
     """Return the shape of what `log_probs` stores for `gradients`, and the size of its plan."""
-    return (cells,), 3 * items * tree.levels + 2 * cells
+    return (cells,), 2 * items * tree.levels + 2 * cells
 
 
 plan_type = torch.int64
@@ -89,7 +89,7 @@ def log_probs(
     own = (cells.sizes.cumsum(0) - cells.sizes + place_BK.reshape(-1)).masked_fill(~is_step, 0)
     own_logp = logp_Z.index_select(0, own).masked_fill_(~is_step, 0.0) if len(logp_Z) else none
     shape = start_BK.shape
-    plan = torch.cat([start_BK.flatten(), size_BK.flatten(), place_BK.flatten(), cells.step, cells.row])
+    plan = torch.cat([size_BK.flatten(), place_BK.flatten(), cells.step, cells.row])
     return own_logp.view(shape), mean_logp.view(shape), logp_Z, plan
 
 
@@ -127,7 +127,7 @@ def gradients(
     """Return the gradients, from those of the two results of `log_probs`."""
     own_grad_BK, mean_grad_BK = grads_2BK.unbind()
     steps, wide = own_grad_BK.numel(), logp_Z.dtype
-    start, size, place, step_Z, row_Z = torch.split(plan, [steps, steps, steps, len(logp_Z), len(logp_Z)])
+    size, place, step_Z, row_Z = torch.split(plan, [steps, steps, len(logp_Z), len(logp_Z)])
     own_grad, mean_grad = own_grad_BK.reshape(-1).to(wide), mean_grad_BK.reshape(-1).to(wide)
     share = mean_grad / size.clamp(min=1)
     first = size.cumsum(0) - size  # the first cell of each step
@@ -135,8 +135,9 @@ def gradients(
     is_step = size > 0
     grad_Z.index_add_(0, (first + place)[is_step], own_grad[is_step])
 
-    rows_R, counts_R, order_Z, step_Z_sorted = _sort_by_row(start, size, first, is_step)
-    item_Z = step_Z_sorted // own_grad_BK.shape[1]
+    sorted_rows_Z, order_Z = row_Z.sort(stable=True)
+    rows_R, counts_R = torch.unique_consecutive(sorted_rows_Z, return_counts=True)
+    item_Z = step_Z.index_select(0, order_Z) // own_grad_BK.shape[1]
     sorted_Z = grad_Z.index_select(0, order_Z)
     grad_RD = _weighted_sums(h_BD.to(wide), item_Z, counts_R.cumsum(0) - counts_R, sorted_Z)
     grad_R = torch.segment_reduce(sorted_Z, "sum", lengths=counts_R, unsafe=True)
@@ -152,27 +153,6 @@ def gradients(
         return Gradients(grad_BD, rows_R, grad_RD, grad_R)
     grad_MD = torch.zeros_like(weight_MD).index_copy_(0, rows_R, grad_RD)
     return Gradients(grad_BD, None, grad_MD, weight_MD.new_zeros(len(weight_MD)).index_copy_(0, rows_R, grad_R))
-
-
-def _sort_by_row(start: Tensor, size: Tensor, first: Tensor, is_step: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the rows in use, sorted, the number of cells of each, and the cells row by row with their steps.
-
-    Steps are sorted, not cells: the steps of one sibling group are adjacent then, and its cells are a small table.
-    """
-    steps = is_step.nonzero().squeeze(1)
-    starts, order = start.index_select(0, steps).sort(stable=True)
-    steps = steps.index_select(0, order)
-    start_G, count_G = torch.unique_consecutive(starts, return_counts=True)
-    before_G = count_G.cumsum(0) - count_G
-    size_G = size.index_select(0, steps.index_select(0, before_G))
-    group_R = torch.repeat_interleave(size_G)
-    rows_R = torch.arange(len(group_R), device=start.device) + (start_G - size_G.cumsum(0) + size_G)[group_R]
-    counts_R = count_G.index_select(0, group_R)
-    row_Z = torch.repeat_interleave(counts_R)  # index among the rows in use
-    which_Z = torch.arange(len(row_Z), device=start.device) - (counts_R.cumsum(0) - counts_R).index_select(0, row_Z)
-    step_Z = steps.index_select(0, which_Z + before_G.index_select(0, group_R).index_select(0, row_Z))
-    column_R = rows_R - start_G.index_select(0, group_R)
-    return rows_R, counts_R, first.index_select(0, step_Z) + column_R.index_select(0, row_Z), step_Z
 
 
 def _logits(h_BD: Tensor, weight_MD: Tensor, added: tuple[Tensor | None, ...], cells: Cells) -> Tensor:
