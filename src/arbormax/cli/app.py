@@ -9,7 +9,20 @@ import typer
 
 from arbormax._version import __version__
 from arbormax.cli import output
+from arbormax.cli.data import data
+from arbormax.cli.demo import demo
 from arbormax.cli.errors import Program
+from arbormax.cli.evaluate import evaluate
+from arbormax.cli.explain import explain
+from arbormax.cli.export import export
+from arbormax.cli.predict import predict
+from arbormax.cli.report import report
+from arbormax.cli.reproduce import CONTEXT, reproduce
+from arbormax.cli.search import search
+from arbormax.cli.serve import serve
+from arbormax.cli.studies import compare, crossval
+from arbormax.cli.taxonomy import taxonomy
+from arbormax.cli.train import train
 
 app = typer.Typer(
     cls=Program,
@@ -55,26 +68,8 @@ def arbormax(
         print(ctx.get_help())
 
 
-def _add_commands() -> None:
-    from arbormax.cli.data import data
-    from arbormax.cli.demo import demo
-    from arbormax.cli.evaluate import evaluate
-    from arbormax.cli.explain import explain
-    from arbormax.cli.export import export
-    from arbormax.cli.predict import predict
-    from arbormax.cli.report import report
-    from arbormax.cli.reproduce import CONTEXT, reproduce
-    from arbormax.cli.search import search
-    from arbormax.cli.serve import serve
-    from arbormax.cli.studies import compare, crossval
-    from arbormax.cli.taxonomy import taxonomy
-    from arbormax.cli.train import train
-
-    for command in (demo, train, evaluate, predict, compare, crossval, search, explain, export, report, serve):
-        app.command()(command)
-    app.command(context_settings=CONTEXT)(reproduce)
-    app.add_typer(taxonomy, name="taxonomy")
-    app.add_typer(data, name="data")
-
-
-_add_commands()
+for command in (demo, train, evaluate, predict, compare, crossval, search, explain, export, report, serve):
+    app.command()(command)
+app.command(context_settings=CONTEXT)(reproduce)
+app.add_typer(taxonomy, name="taxonomy")
+app.add_typer(data, name="data")

@@ -14,7 +14,6 @@ from arbormax.cli.inputs import check_no_table_options, is_dataset, read_file
 from arbormax.cli.options import (
     Device,
     Imports,
-    InputOptions,
     Json,
     LabelOptions,
     import_modules,
@@ -35,8 +34,7 @@ def evaluate(
     data: Annotated[
         str, typer.Argument(metavar="DATA", help="A dataset, of which the test texts are used, or a file.")
     ],
-    table: InputOptions,
-    labels: LabelOptions,
+    table: LabelOptions,
     split: Annotated[str, typer.Option(help="Part of a dataset: test or train.")] = "test",
     out: Annotated[
         Path | None,
@@ -70,7 +68,7 @@ def evaluate(
             "HierarchicalClassifier.load(folder).evaluate(X, y)",
             argument="model",
         )
-    examples = _read(data, split, table, labels, loaded.taxonomy)
+    examples = _read(data, split, table, loaded.taxonomy)
     with output.progress_bar("evaluating", len(examples)) as advance:
         record, found = evaluation(
             loaded,
@@ -95,15 +93,15 @@ def evaluate(
             output.print_status(f"written: {path}")
 
 
-def _read(data: str, split: str, table: InputOptions, labels: LabelOptions, tree: Taxonomy) -> Examples:
+def _read(data: str, split: str, table: LabelOptions, tree: Taxonomy) -> Examples:
     if split not in ("test", "train"):
         raise OptionError(f"expected test or train, found {split!r}", argument="split")
     with output.progress_bar(f"reading {data}"):
         if not is_dataset(data):
             if split != "test":
                 raise OptionError(f"only a dataset has splits, and {data} is a file", argument="split")
-            return read_file(Path(data), table, labels, tree)[0]
-        check_no_table_options(data, table, labels)
+            return read_file(Path(data), table, tree)[0]
+        check_no_table_options(data, table)
         from arbormax.data import load
         from arbormax.data.labelled import map_examples
 

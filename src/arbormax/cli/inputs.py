@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arbormax.cli import output
-from arbormax.cli.options import InputOptions, LabelOptions
+from arbormax.cli.options import LabelOptions
 from arbormax.errors import OptionError
 
 if TYPE_CHECKING:
@@ -26,29 +26,26 @@ def is_dataset(data: str) -> bool:
 
 def read_labelled(
     data: str,
-    table: InputOptions,
-    labels: LabelOptions,
+    table: LabelOptions,
     taxonomy: Path | None = None,
     valid: Path | None = None,
     test: Path | None = None,
 ) -> LabelledData:
     """The dataset of this name, or the labelled texts of a file."""
     if is_dataset(data) and valid is None and test is None:
-        check_no_table_options(data, table, labels)
+        check_no_table_options(data, table)
     with output.progress_bar(f"reading {data}"):
-        return _reader(table, labels).read(data, taxonomy, valid, test)
+        return _reader(table).read(data, taxonomy, valid, test)
 
 
-def read_file(
-    path: Path, table: InputOptions, labels: LabelOptions, taxonomy: Taxonomy | None
-) -> tuple[Examples, Taxonomy]:
+def read_file(path: Path, table: LabelOptions, taxonomy: Taxonomy | None) -> tuple[Examples, Taxonomy]:
     """The labelled texts of one file, and their taxonomy."""
-    return _reader(table, labels).read_file(path, taxonomy)
+    return _reader(table).read_file(path, taxonomy)
 
 
-def check_no_table_options(data: str, table: InputOptions, labels: LabelOptions) -> None:
+def check_no_table_options(data: str, table: LabelOptions) -> None:
     """Raise an error for options of files together with a dataset."""
-    if (table, labels) != (InputOptions(), LabelOptions()):
+    if table != LabelOptions():
         raise OptionError(f"{data} is a dataset; options such as --text and --delimiter apply to files")
 
 
@@ -60,13 +57,13 @@ def warn_skipped(name: str, problems: list[str], total: int | None = None) -> No
     output.print_status(f"arbormax: {name}: {rows}: {'; '.join(problems[:3])}{more}", style="yellow")
 
 
-def _reader(table: InputOptions, labels: LabelOptions) -> LabelledReader:
+def _reader(table: LabelOptions) -> LabelledReader:
     from arbormax.data.labelled import LabelledReader
 
     return LabelledReader(
         table.text,
-        labels.label,
-        labels.separator,
+        table.label,
+        table.separator,
         on_bad_rows="skip" if table.skip_bad_rows else "error",
         on_skipped=warn_skipped,
         **table.reader(),

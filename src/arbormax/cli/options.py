@@ -86,8 +86,8 @@ class InputOptions(OptionGroup):
 
 
 @dataclass(frozen=True)
-class LabelOptions(OptionGroup):
-    """How to read the labels of a table."""
+class LabelOptions(InputOptions):
+    """How to read a table of labelled texts."""
 
     label: Annotated[
         str, typer.Option(metavar="COLUMN", help="Column of the labels: a name, or a position from 0.", **_FILE)

@@ -12,7 +12,7 @@ import typer
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import read_labelled
-from arbormax.cli.options import InputOptions, Json, LabelOptions, MachineOptions, ModelOptions, setting_parameters
+from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions, setting_parameters
 from arbormax.cli.studies import Data, Tree
 from arbormax.errors import InputError
 
@@ -27,8 +27,7 @@ def search(
     ctx: typer.Context,
     data: Data,
     model: ModelOptions,
-    table: InputOptions,
-    labels: LabelOptions,
+    table: LabelOptions,
     machine: MachineOptions,
     taxonomy: Tree = None,
     trials: Annotated[int, typer.Option(min=1, help="Number of complete trials.")] = 20,
@@ -48,7 +47,7 @@ def search(
     Example: `arbormax search reviews.csv --trials 30 --storage sqlite:///search.db`
     """
     config, hardware = model.config(), machine.hardware()
-    texts = read_labelled(data, table, labels, taxonomy)
+    texts = read_labelled(data, table, taxonomy)
     from arbormax.studies.search import search as run
     from arbormax.studies.search_space import SearchSpace
 
@@ -82,7 +81,7 @@ def search(
         f"{result.complete} complete, {result.pruned} pruned, {result.failed} failed. The best macro-F1 is optimistic: "
         "it is measured on the texts that selected the settings."
     )
-    output.print_result(f"Next: {_train_command(data, result.config, model.preset, taxonomy, table, labels)}")
+    output.print_result(f"Next: {_train_command(data, result.config, model.preset, taxonomy, table)}")
 
 
 def _fixed_settings(model: ModelOptions) -> dict[str, Any]:
@@ -110,7 +109,7 @@ def _format_settings(params: dict[str, Any]) -> str:
 
 
 def _train_command(
-    data: str, config: TrainConfig, preset: str | None, taxonomy: Path | None, table: InputOptions, labels: LabelOptions
+    data: str, config: TrainConfig, preset: str | None, taxonomy: Path | None, table: LabelOptions
 ) -> str:
     """The command that trains with these settings on the same data."""
     words = ["arbormax", "train", data, *(["--preset", preset] if preset else [])]
@@ -127,7 +126,7 @@ def _train_command(
             words += [_flag(name), str(config.learning_rate)]
     for name, value in config.encoder_options.items():
         words += ["-o", f"{name}={value if isinstance(value, str) else json_format.dumps(value)}"]
-    return shlex.join([*words, *table.words(), *labels.words()])
+    return shlex.join([*words, *table.words()])
 
 
 def _flag(name: str) -> str:

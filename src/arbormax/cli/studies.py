@@ -10,7 +10,7 @@ import typer
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import is_dataset, read_labelled
-from arbormax.cli.options import InputOptions, Json, LabelOptions, MachineOptions, ModelOptions
+from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions
 from arbormax.cli.report import NoTexts
 from arbormax.errors import OptionError
 from arbormax.metrics.registry import COSTS, shown_measures
@@ -38,8 +38,7 @@ def crossval(
     ctx: typer.Context,
     data: Data,
     model: ModelOptions,
-    table: InputOptions,
-    labels: LabelOptions,
+    table: LabelOptions,
     machine: MachineOptions,
     taxonomy: Tree = None,
     folds: Folds = 4,
@@ -52,7 +51,7 @@ def crossval(
     Example: `arbormax crossval reviews.csv --encoder bilstm --folds 5`
     """
     config, hardware = model.config(), machine.hardware()
-    texts = read_labelled(data, table, labels, taxonomy)
+    texts = read_labelled(data, table, taxonomy)
     from arbormax.studies.crossval import crossval as run
     from arbormax.studies.result_folder import write_results
 
@@ -96,8 +95,7 @@ def compare(
     ctx: typer.Context,
     data: Data,
     model: ModelOptions,
-    table: InputOptions,
-    labels: LabelOptions,
+    table: LabelOptions,
     machine: MachineOptions,
     taxonomy: Tree = None,
     test: Annotated[
@@ -132,7 +130,7 @@ def compare(
     if on_test and test is not None:
         raise OptionError("cannot be combined with --test", argument="on_test")
     selected, numbers = None if heads is None else _split(heads), _parse_seeds(seeds)
-    texts = read_labelled(data, table, labels, taxonomy, test=test)
+    texts = read_labelled(data, table, taxonomy, test=test)
     from arbormax.studies.compare import compare as run
     from arbormax.studies.record import comparison
     from arbormax.studies.result_folder import write_results

@@ -13,7 +13,7 @@ from arbormax.cli import output
 from arbormax.cli.edit import EditOptions, edit_file, edit_model, print_edited
 from arbormax.cli.errors import BAD_INPUT
 from arbormax.cli.groups import NameOption, OptionGroup, expand_options
-from arbormax.cli.options import FILE, Imports, InputOptions, Json, LabelOptions, Spelling, import_modules
+from arbormax.cli.options import FILE, Imports, Json, LabelOptions, Spelling, import_modules
 from arbormax.errors import InputError, OptionError, TaxonomyError, did_you_mean
 
 if TYPE_CHECKING:
@@ -258,6 +258,6 @@ def _count_examples(tax: Taxonomy, data: str, text: str, label: str) -> np.ndarr
             )
         nodes = np.concatenate([part.nodes for part in (dataset.train, dataset.test) if part is not None])
     else:
-        examples, _ = read_file(Path(data), InputOptions(text=text), LabelOptions(label=label), tax)
+        examples, _ = read_file(Path(data), LabelOptions(text=text, label=label), tax)
         nodes = examples.nodes
     return tax.sum_up(np.bincount(nodes, minlength=tax.num_nodes))

@@ -17,7 +17,7 @@ import typer
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import read_labelled
-from arbormax.cli.options import MACHINE, InputOptions, Json, LabelOptions, MachineOptions, ModelOptions
+from arbormax.cli.options import MACHINE, Json, LabelOptions, MachineOptions, ModelOptions
 from arbormax.cli.report import NoTexts
 from arbormax.metrics.registry import shown_measures
 
@@ -31,8 +31,7 @@ def train(
     ctx: typer.Context,
     data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset (`arbormax data list`) or a file.")],
     model: ModelOptions,
-    table: InputOptions,
-    labels: LabelOptions,
+    table: LabelOptions,
     machine: MachineOptions,
     taxonomy: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The taxonomy; by default inferred from the labels.")
@@ -72,7 +71,7 @@ def train(
             if json and is_first:
                 output.print_json({"model": str(folder), "finished": True})
             return
-        texts = read_labelled(data, table, labels, taxonomy, valid, test)
+        texts = read_labelled(data, table, taxonomy, valid, test)
         if resume and not has_checkpoint(folder):
             output.print_status(f"Nothing to resume in {folder}; training from the beginning.")
         again = errors.command_line(ctx, without=("--overwrite",), extra=("--resume",))
@@ -101,7 +100,7 @@ def train(
         return
     output.print_result(_describe_data(texts))
     _print_summary(trained)
-    _print_next_commands(folder, data, test, texts, table, labels)
+    _print_next_commands(folder, data, test, texts, table)
 
 
 @contextmanager
@@ -156,13 +155,11 @@ def _print_summary(trained: TrainedModel) -> None:
     output.print_result(f"The model is in {trained.folder}")
 
 
-def _print_next_commands(
-    folder: Path, data: str, test: Path | None, texts: LabelledData, table: InputOptions, labels: LabelOptions
-) -> None:
+def _print_next_commands(folder: Path, data: str, test: Path | None, texts: LabelledData, table: LabelOptions) -> None:
     model = shlex.quote(str(folder))
     output.print_result(f"Next: arbormax predict {model} --message 'your text'")
     if texts.test is None:
         return
-    words = shlex.join([str(test or data), *table.words(), *labels.words()])
+    words = shlex.join([str(test or data), *table.words()])
     output.print_result(f"      arbormax evaluate {model} {words}")
     output.print_result(f"      arbormax report {model}")

@@ -115,11 +115,8 @@ def _check_target(folder: Path, force: bool) -> None:
 
 
 def _is_export(folder: Path) -> bool:
-    try:
-        info = json.loads((folder / _INFO).read_text("utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(info, dict) and info.get("format") == _KIND
+    info = folder / _INFO
+    return info.is_file() and f'"format": "{_KIND}"' in info.read_text("utf-8", "replace")
 
 
 def _check_packages(format: Format, check: bool) -> None:
