@@ -324,3 +324,11 @@ def test_labels_are_read_for_testing_as_they_were_for_training(run, tmp_path, se
     outcome = run("evaluate", tmp_path / "m", tmp_path / "x.csv", "--json")
     assert outcome.code == 0, outcome.err
     assert json.loads(outcome.out)["items"] == len(lines)
+
+
+def test_options_that_differ_from_their_default_are_words_of_a_command():
+    from arbormax.cli.options import InputOptions
+
+    words = InputOptions(text="body", no_header=True, quoting=False).words()
+    assert words == ["--text", "body", "--no-header", "--no-quoting"]
+    assert InputOptions().words() == []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from arbormax._registry import Registry
 from arbormax.encoders import ENCODERS
 from arbormax.errors import ArbormaxError, OptionError, did_you_mean
 from arbormax.heads import HEADS
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=BaseModel)
 
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "paper": {
+PRESETS: Registry[Mapping[str, Any]] = Registry("preset")
+PRESETS.add(
+    "paper",
+    {
         "encoder": "bilstm",
         "encoder_options": {"hidden": 150, "dropout": 0.5, "tokens": "whitespace"},
         "learning_rate": 1e-3,
@@ -32,7 +35,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "batch_size": 10,
         "clip": 5.0,
     },
-}
+    "the settings of the paper",
+)
 
 _MIN_STEPS = 20  # steps of an epoch that a default batch size leaves on small data
 
@@ -118,10 +122,7 @@ class TrainConfig(BaseModel):
     @classmethod
     def make(cls, preset: str | None = None, **given: Any) -> Self:
         """The given settings over those of a preset; one error reports all wrong settings."""
-        if preset is not None and preset not in PRESETS:
-            hint = did_you_mean(str(preset), PRESETS)
-            raise OptionError(f"unknown preset {preset!r}{hint} (available: {', '.join(PRESETS)})", argument="preset")
-        base = dict(PRESETS[preset]) if preset else {}
+        base = {} if preset is None else dict(PRESETS[preset])
         if given.get("encoder", "") is None:
             del given["encoder"]
         if "encoder_options" in base and given.get("encoder", base.get("encoder")) in (None, base.get("encoder")):

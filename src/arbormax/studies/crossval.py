@@ -18,7 +18,8 @@ from arbormax import metrics
 from arbormax._files import to_plain
 from arbormax.data.examples import Examples
 from arbormax.data.folds import assign_folds
-from arbormax.errors import OptionError, did_you_mean
+from arbormax.errors import OptionError
+from arbormax.functional.checks import check_choice
 from arbormax.model.settings import TrainConfig
 from arbormax.studies.evaluate import evaluate
 from arbormax.studies.result_folder import Measured, ResultFolder
@@ -75,9 +76,7 @@ def crossval(
 
     With `folder`, each finished fold is saved there, and a restarted call runs only the missing folds.
     """
-    if epochs_from not in (known := get_args(EpochsFrom)):
-        hint = did_you_mean(str(epochs_from), known)
-        raise OptionError(f"expected 'inner' or 'fold', found {epochs_from!r}{hint}", argument="epochs_from")
+    check_choice("epochs_from", epochs_from, get_args(EpochsFrom))
     config = config.resolved(len(examples))
     check_examples(examples, taxonomy, "train")
     if epochs_from == "fold" and config.validation == 0:
@@ -130,11 +129,7 @@ def train_and_measure(
     run = fit(config, taxonomy, train, valid, hardware=hardware, folder=folder, resume=folder is not None)
     use_cuda = hardware.accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
     found = evaluate(run.model.to("cuda" if use_cuda else "cpu"), test)
-    training = {
-        **run.to_record(),
-        "parameters": run.model.num_parameters,
-        "curve": [{"epoch": number, **epoch} for number, epoch in enumerate(run.curve, start=1)],
-    }
+    training = {**run.to_record(), "parameters": run.model.num_parameters}
     return Measured({**found.metrics, **training}, found.predicted)
 
 

@@ -8,10 +8,10 @@ from typing import Literal, get_args
 import torch
 from pytorch_lightning.accelerators import AcceleratorRegistry
 
-from arbormax.errors import OptionError, did_you_mean
+from arbormax.errors import OptionError
+from arbormax.functional.checks import check_choice
 
 StrategyName = Literal["auto", "ddp", "ddp_spawn"]
-STRATEGIES: tuple[str, ...] = get_args(StrategyName)
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,9 @@ class Hardware:
     num_nodes: int = 1
 
     def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            near = did_you_mean(str(self.strategy), STRATEGIES)
-            raise OptionError(
-                f"expected one of {', '.join(STRATEGIES)}, found {self.strategy!r}{near}", argument="strategy"
-            )
+        check_choice("strategy", self.strategy, get_args(StrategyName))
         known = ("auto", "gpu", *AcceleratorRegistry.available_accelerators())
-        if self.accelerator not in known:
-            near = did_you_mean(str(self.accelerator), known)
-            raise OptionError(
-                f"expected one of {', '.join(known)}, found {self.accelerator!r}{near}", argument="accelerator"
-            )
+        check_choice("accelerator", self.accelerator, known)
         if self.num_nodes < 1:
             raise OptionError(f"expected at least one machine, found {self.num_nodes}", argument="num_nodes")
         if self.strategy == "ddp_spawn" and self.num_nodes > 1:
