@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from arbormax.data import _archives
 from arbormax.data.vectors import WordVectors
 from arbormax.errors import InputError
 
@@ -196,3 +197,14 @@ def test_coverage_counts_distinct_and_running_words(tmp_path: Path):
     coverage = vectors.coverage({"the": 1500, "owl": 400, "bat": 100})
     assert coverage == "GloVe 3d: 66.7 % of 3 distinct words, 95.0 % of 2,000 running words"
     assert "0 distinct words" in vectors.coverage({})
+
+
+def test_an_archive_that_would_unpack_to_an_unreasonable_size_is_refused(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(_archives, "_ALWAYS_ALLOWED", 1000)
+    with zipfile.ZipFile(tmp_path / "v.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("v.txt", "a" + " 0" * 1_000_000)
+    with pytest.raises(InputError, match="would unpack"):
+        WordVectors.load(tmp_path / "v.zip")
+    np.savez_compressed(tmp_path / "v.npz", words=np.array(b"a"), vectors=np.zeros((1, 1_000_000)))
+    with pytest.raises(InputError, match="would unpack"):
+        WordVectors.load(tmp_path / "v.npz")

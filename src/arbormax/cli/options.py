@@ -109,6 +109,9 @@ class ModelOptions(OptionGroup):
         list[str] | None,
         typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the encoder.", rich_help_panel=MODEL),
     ] = None
+    vectors: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Pretrained word vectors.", rich_help_panel=MODEL)
+    ] = None
     imports: Imports = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # the fields of TrainConfig that were given
 
@@ -128,6 +131,8 @@ class ModelOptions(OptionGroup):
         from arbormax.model.settings import TrainConfig
 
         options = parse_options(self.option)
+        if self.vectors is not None:
+            options["vectors"] = str(self.vectors)
         given = {**self.settings, **({"encoder_options": options} if options else {})}
         disabled = {name: None for name in given if given[name] == 0 and _can_disable(TrainConfig.model_fields[name])}
         config = TrainConfig.make(self.preset, **{name: given[name] for name in given if name not in disabled})
@@ -196,7 +201,7 @@ class MachineOptions(OptionGroup):
 
 # Arguments of the library that are options of another name, or a flag for one value.
 _OTHER_NAMES = {"format": "input_format", "output_format": "format", "sep": "separator", "encoder_options": "option"}
-_FLAGS = {("on_bad_rows", "skip"): "skip_bad_rows", ("header", "False"): "no_header"}
+_FLAGS = {("on_bad_rows", "skip"): "skip_bad_rows"}
 
 
 class Spelling:
@@ -218,7 +223,9 @@ class Spelling:
 
     def assign(self, argument: str, value: object) -> str:
         """The option that gives an argument a value."""
-        if flag := self._parameters.get(_FLAGS.get((argument, str(value)), "")):
+        if flag := self._parameters.get(_FLAGS.get((argument, value), "") if isinstance(value, str) else ""):
+            return _option_name(flag)
+        if value is False and (flag := self._parameters.get(f"no_{argument}")):
             return _option_name(flag)
         parameter = self._find(argument)
         if parameter is None:

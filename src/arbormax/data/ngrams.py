@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from arbormax.data._archives import check_archive
 from arbormax.data.ragged import Ragged
 from arbormax.data.vocabulary import UNKNOWN
 from arbormax.errors import InputError
@@ -70,7 +71,10 @@ class NGrams:
 
     @classmethod
     def load(cls, path: Path) -> NGrams:
-        try:  # numpy leaves a broken archive open, so the file is opened here
+        try:
+            with zipfile.ZipFile(path) as archive:
+                check_archive(archive, path, archive.namelist())
+            # numpy leaves a broken archive open, so the file is opened here
             with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 keys = tuple(archive[f"keys{i}"].astype(np.int64) for i in range(len(archive.files) - 1))
                 return cls(int(archive["num_words"]), keys)

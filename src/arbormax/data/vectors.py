@@ -19,6 +19,7 @@ from typing import IO
 
 import numpy as np
 
+from arbormax.data._archives import check_archive
 from arbormax.errors import InputError
 
 
@@ -132,11 +133,14 @@ def _read_zip(path: Path, dim: int | None) -> tuple[list[str], np.ndarray, str]:
         chosen = [name for name in names if len(names) == 1 or f".{dim}d." in name]
         if len(chosen) != 1:
             raise InputError(f"{path} contains {', '.join(names) or 'no text file'}: select one with dim=")
+        check_archive(archive, path, chosen)
         with archive.open(chosen[0]) as stream:
             return *_read_text(stream, f"{path}, {chosen[0]}"), Path(chosen[0]).stem
 
 
 def _read_npz(path: Path) -> tuple[list[str], np.ndarray]:
+    with zipfile.ZipFile(path) as archive:
+        check_archive(archive, path, archive.namelist())
     try:
         # numpy leaves a broken archive open, so the file is opened here
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
