@@ -1,4 +1,4 @@
-"""A picture of time against accuracy, as an SVG without any library."""
+"""A plot of time against accuracy, written as SVG without a library."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

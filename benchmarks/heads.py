@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--features", type=int, default=300)
     parser.add_argument("--threads", type=int, action="append", help="default: 1 and 2")
-    parser.add_argument("--repeats", type=int, help="instead of each tree's own number")
+    parser.add_argument("--repeats", type=int, help="repeats, instead of the number of each tree")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "heads.csv")
     args = parser.parse_args()
     rows = []

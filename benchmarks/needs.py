@@ -19,7 +19,7 @@ NODE = 160  # bytes of a node of a `Taxonomy` with a short name, in the memory o
 
 
 def distinct(groups: int, batch: int) -> float:
-    """The expected number of different groups that a batch meets, each item in any of them: G(1 - (1 - 1/G)^B)."""
+    """Return the expected number of distinct groups of B items in G equally likely groups: G(1 - (1 - 1/G)^B)."""
     if groups == 1:
         return float(batch > 0)
     return -groups * math.expm1(batch * math.log1p(-1 / groups))  # G is large: 1 - 1/G would be rounded
@@ -27,7 +27,7 @@ def distinct(groups: int, batch: int) -> float:
 
 @dataclass(frozen=True)
 class Needs:
-    """Of one tree: every inner node has `branching` children, down to `depth`."""
+    """The requirements of one tree, in which every inner node has `branching` children, down to `depth`."""
 
     branching: int
     depth: int
@@ -44,15 +44,15 @@ class Needs:
 
     @property
     def rows(self) -> int:
-        """One for every node but the root."""
+        """The number of rows, one per non-root node."""
         return self.rows_of(1, self.depth)
 
     def rows_of(self, first: int, last: int) -> int:
-        """Rows of these levels."""
+        """Return the number of rows of these levels."""
         return sum(self.branching**level for level in range(first, last + 1))
 
     def touched(self, first: int, last: int) -> float:
-        """Rows of these levels that are on some path of a batch, or beside it; expected."""
+        """Return the expected number of rows of these levels in the sibling groups on the paths of a batch."""
         groups = sum(distinct(self.branching ** (level - 1), self.batch) for level in range(first, last + 1))
         return groups * self.branching
 
@@ -75,21 +75,21 @@ class Needs:
 
     @property
     def sparse_gradient(self) -> float:
-        return self.touched(1, self.depth) * (self.row + 8)  # and which row it is
+        return self.touched(1, self.depth) * (self.row + 8)  # and the index of the row
 
     @property
     def index(self) -> int:
-        """Bytes of the tree's index tensors on each device: so many 64-bit numbers for a node."""
+        """Bytes of the index tensors of the tree on each device, in 64-bit numbers."""
         return 8 * (14 + self.depth) * (self.rows + 1)
 
     @property
     def cells(self) -> int:
-        """Siblings on all paths: the dot products of a batch."""
+        """The number of dot products of a batch: one for each sibling on each path."""
         return self.batch * self.depth * self.branching
 
     @property
     def flops(self) -> int:
-        """Logits, computed again going back, and two gradients."""
+        """The flops of the logits, which are computed twice, and of two gradients."""
         return 8 * self.cells * self.features
 
     def moved(self, touched: float, updated: float, items: float) -> float:
@@ -113,19 +113,19 @@ class Needs:
 
     @property
     def cut(self) -> int:
-        """The level whose nodes are dealt out with all that is below them: the first with one for each device."""
+        """The level whose subtrees are distributed: the first with at least one node for each device."""
         levels = range(1, self.depth)
         return next((level for level in levels if self.branching**level >= self.devices), max(levels, default=0))
 
     @property
     def share(self) -> float:
-        """Of all subtrees, those of the device that has the most."""
+        """The share of subtrees on the device that has the most."""
         subtrees = self.branching**self.cut
         return float(math.ceil(subtrees / self.devices) / subtrees)
 
     @property
     def shard_rows(self) -> int:
-        """The replicated top and whole subtrees."""
+        """The number of rows on a device: the replicated top and its subtrees."""
         return self.rows_of(1, self.cut) + round(self.share * self.rows_of(self.cut + 1, self.depth))
 
     @property
@@ -139,7 +139,9 @@ class Needs:
 
     @property
     def shard_step(self) -> float:
-        items = self.batch / self.devices + self.batch * self.share  # its own for the top, and those of its subtrees
+        items = (
+            self.batch / self.devices + self.batch * self.share
+        )  # its own items for the top, and the items of its subtrees
         return self.moved(self.shard_touched, self.shard_touched, items)
 
     @property
@@ -217,15 +219,27 @@ def lines(all_needs: Sequence[Needs], bandwidth: float, link: float) -> list[tup
 
 def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--branching", type=_whole, nargs="+", default=[100, 216, 464], help="children; a column each")
+    parser.add_argument(
+        "--branching",
+        type=_whole,
+        nargs="+",
+        default=[100, 216, 464],
+        help="children of every inner node; one column each",
+    )
     parser.add_argument("--depth", type=_whole, default=3)
     parser.add_argument("--features", type=_whole, default=256)
     parser.add_argument("--batch", type=_whole, default=4096, help="items of a step, on all devices together")
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of weights, gradients and state")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default="fp32", help="precision of weights, gradients and state"
+    )
     parser.add_argument("--optimiser", choices=OPTIMISERS, default="sparse-adam")
-    parser.add_argument("--devices", type=_whole, default=1, help="that whole subtrees are dealt out to")
-    parser.add_argument("--bandwidth", type=_rate, default=4.8e12, help="of a device's memory, bytes a second")
-    parser.add_argument("--link", type=_rate, default=4.5e11, help="from a device to the others, bytes a second")
+    parser.add_argument("--devices", type=_whole, default=1, help="number of devices that share the subtrees")
+    parser.add_argument(
+        "--bandwidth", type=_rate, default=4.8e12, help="bandwidth of the memory of a device, bytes per second"
+    )
+    parser.add_argument(
+        "--link", type=_rate, default=4.5e11, help="bandwidth from a device to the others, bytes per second"
+    )
     args = parser.parse_args(given)
     all_needs = [
         Needs(

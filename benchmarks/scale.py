@@ -190,10 +190,12 @@ def main() -> None:
     parser.add_argument("--tree", choices=TREES, action="append", help="only this tree; may be given more than once")
     parser.add_argument("--features", type=int, default=300)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--crossing", action="store_true", help="compare the two ways on small trees, and stop")
-    parser.add_argument("--steps", type=int, default=120, help="of training before the search for the best leaves")
+    parser.add_argument(
+        "--crossing", action="store_true", help="only compare losses by paths with dense losses on small trees"
+    )
+    parser.add_argument("--steps", type=int, default=120, help="training steps before the search for the best leaves")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--part", choices=GPU_PARTS, action="append", help="of the GPU's; default: all")
+    parser.add_argument("--part", choices=GPU_PARTS, action="append", help="part of the GPU benchmark; default: all")
     parser.add_argument("--out", type=Path, help="CSV file for the rows")
     args = parser.parse_args()
     results = Path(__file__).parent / "results"

@@ -103,7 +103,7 @@ CONTENDERS: dict[str, Build] = {
     "Liger": _liger,
     "AdaptiveLogSoftmaxWithLoss": _adaptive,
 }
-CAPTURED = ("HierarchicalSoftmax", FLAT)  # forward and backward as one CUDA graph, so that the host costs nothing
+CAPTURED = ("HierarchicalSoftmax", FLAT)  # forward and backward as one CUDA graph, which excludes the time of the host
 OPTIMISERS = {
     FLAT: lambda parameters: torch.optim.AdamW(parameters, fused=True),
     "HierarchicalSoftmax": lambda parameters: torch.optim.AdamW(parameters, fused=True),
@@ -113,7 +113,7 @@ _NEEDS = {"cut-cross-entropy": "cut_cross_entropy", "Liger": "liger_kernel"}
 
 
 def captured(run: Callable[[], None], parameters: list[Tensor]) -> Callable[[], None]:
-    """The same step as a CUDA graph that is replayed."""
+    """Return a function that replays the step as a CUDA graph."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -128,8 +128,8 @@ def captured(run: Callable[[], None], parameters: list[Tensor]) -> Callable[[], 
     return graph.replay
 
 
-def rows_of(tree: str, tax: am.Taxonomy, names: Sequence[str]) -> list[dict[str, Any]]:
-    """A row for each contender, more with its optimiser's step, as a captured graph, with a group that most share."""
+def measure_contenders(tree: str, tax: am.Taxonomy, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows of all contenders: plain, with the optimiser, as a CUDA graph, and with a shared group."""
     rows = []
     torch.manual_seed(0)
     for name in names:
@@ -137,14 +137,14 @@ def rows_of(tree: str, tax: am.Taxonomy, names: Sequence[str]) -> list[dict[str,
         if package is not None and find_spec(package) is None:
             print(f"{name}: not installed")
             continue
-        rows += _rows_of_one(tree, tax, name)
-        torch.compiler.reset()  # a compiled step keeps its memory, which would count for the next
+        rows += _measure_contender(tree, tax, name)
+        torch.compiler.reset()  # free the memory of a compiled step before the next measurement
         gc.collect()
         torch.cuda.empty_cache()
     return rows
 
 
-def _rows_of_one(tree: str, tax: am.Taxonomy, name: str) -> list[dict[str, Any]]:
+def _measure_contender(tree: str, tax: am.Taxonomy, name: str) -> list[dict[str, Any]]:
     h = torch.randn(BATCH, FEATURES, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     y = torch.randint(tax.num_leaves, (BATCH,), device="cuda")
     rows: list[dict[str, Any]] = []
@@ -168,7 +168,7 @@ def _rows_of_one(tree: str, tax: am.Taxonomy, name: str) -> list[dict[str, Any]]
         if name == "HierarchicalSoftmax":
             y[: BATCH * 3 // 5] %= tax.num_leaves // int(tax.num_children[0])
             add(f"{name}, captured, 60 % in one chapter", captured(run, [h, *module.parameters()]))
-    except Exception as error:  # a peer that cannot is a row that says so
+    except Exception as error:  # an alternative that fails gets a row with its error
         print(f"{tree:8}{name:45}{type(error).__name__}: {str(error)[:200]}", flush=True)
         rows.append({"contender": name, "median_ms": "", "peak_gib": "", "note": type(error).__name__})
     return [{"tree": tree, "classes": tax.num_leaves, **row} for row in rows]
@@ -176,14 +176,14 @@ def _rows_of_one(tree: str, tax: am.Taxonomy, name: str) -> list[dict[str, Any]]
 
 def errors(tax: am.Taxonomy, dtype: torch.dtype, seeds: int = 9) -> dict[str, list[float]]:
     """‖found − exact‖ / ‖exact‖ of the items' losses, and of the gradients of features, rows and bias: median draws."""
-    draws = [_errors_of_draw(tax, dtype, seed) for seed in range(seeds)]
+    draws = [_draw_errors(tax, dtype, seed) for seed in range(seeds)]
     return {
         impl: [statistics.median(found) for found in zip(*(draw[impl] for draw in draws), strict=True)]
         for impl in ("torch", "triton")
     }
 
 
-def _errors_of_draw(
+def _draw_errors(
     tax: am.Taxonomy, dtype: torch.dtype, seed: int, batch: int = 512, features: int = FEATURES
 ) -> dict[str, list[float]]:
     torch.manual_seed(seed)
@@ -204,13 +204,13 @@ def _errors_of_draw(
 
 
 def profile(tax: am.Taxonomy, sparse: bool = False) -> None:
-    """Where the device's time goes in a step."""
+    """Print the time of each kernel in a step."""
     h = torch.randn(BATCH, FEATURES, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     y = torch.randint(tax.num_leaves, (BATCH,), device="cuda")
-    profile_of(step(h, *_ours(sparse)(tax, h, y)))
+    print_profile(step(h, *_ours(sparse)(tax, h, y)))
 
 
-def profile_of(run: Callable[[], None], lines: int = 12) -> None:
+def print_profile(run: Callable[[], None], lines: int = 12) -> None:
     for _ in range(3):
         run()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
@@ -223,7 +223,7 @@ def profile_of(run: Callable[[], None], lines: int = 12) -> None:
 
 
 def tune(tax: am.Taxonomy) -> None:
-    """A captured step with other warps, stages and widths of the kernels."""
+    """Time a captured step with other warps, stages and widths of the kernels."""
     from arbormax.kernels import path_triton as kernels
 
     h = torch.randn(BATCH, FEATURES, device="cuda", dtype=torch.bfloat16, requires_grad=True)
@@ -237,13 +237,13 @@ def tune(tax: am.Taxonomy) -> None:
                     run = step(h, module, loss)
                     whole = median_ms(captured(run, [h, *module.parameters()]), 100.0)
                     print(f"{width:4} columns, {warps} warps, {stages} stages: {whole:.3f} ms", flush=True)
-                    profile_of(run, 2)
+                    print_profile(run, 2)
                 except Exception as error:
                     print(f"{width:4} columns, {warps} warps, {stages} stages: {type(error).__name__}", flush=True)
 
 
 def crossing() -> None:
-    """Time of the loss by paths over that of the dense loss, on trees of growing size, eager and captured."""
+    """Print the time of the loss by paths relative to the dense loss, on trees of increasing size."""
     print("rows  on a path  batch  dense ms  paths / dense  with sparse gradients  captured: dense ms  paths / dense")
     for branching, depth in ((8, 2), (8, 3), (32, 2), (11, 3), (16, 3), (70, 2), (20, 3), (22, 3), (32, 3), (46, 3)):
         tax = trees.balanced(branching, depth)
@@ -270,8 +270,10 @@ def _both_ways(tax: am.Taxonomy, batch: int) -> tuple[list[Tensor], list[Callabl
     ]
 
 
-def best_of(tax: am.Taxonomy, head: am.HierarchicalSoftmax, h: Tensor, y: Tensor, name: str) -> list[dict[str, Any]]:
-    """Five best leaves by search and by scoring all leaves."""
+def time_best_leaves(
+    tax: am.Taxonomy, head: am.HierarchicalSoftmax, h: Tensor, y: Tensor, name: str
+) -> list[dict[str, Any]]:
+    """Time the five best leaves by search and by scoring all leaves."""
     with torch.no_grad():
         searched, scored = head.topk(h, 5), TreeHead.topk(head, h, 5)
         torch.testing.assert_close(searched[0], scored[0], rtol=1e-3, atol=1e-3)
@@ -293,7 +295,7 @@ def best_of(tax: am.Taxonomy, head: am.HierarchicalSoftmax, h: Tensor, y: Tensor
 
 
 def trained(tax: am.Taxonomy, features: int, steps: int) -> list[dict[str, Any]]:
-    """Five best leaves of an untrained and of a trained head."""
+    """Time the five best leaves of an untrained and a trained head."""
     torch.manual_seed(0)
     task = Task(tax, features, classes=20_000)
     head = am.HierarchicalSoftmax(features, tax, sparse=True, device="cuda")
@@ -306,12 +308,12 @@ def trained(tax: am.Taxonomy, features: int, steps: int) -> list[dict[str, Any]]
             head.loss(h, y).backward()
             optimiser.step()
         h, y = (part.to("cuda") for part in task.draw(256))
-        rows += best_of(tax, head, h, y, name)
+        rows += time_best_leaves(tax, head, h, y, name)
     return rows
 
 
 def ten_million() -> list[dict[str, Any]]:
-    """A step with a sparse optimiser on a tree of ten million classes."""
+    """Time a step with a sparse optimiser on a tree of ten million classes."""
     tax = trees.balanced(216, 3)
     h = torch.randn(BATCH, 256, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     y = torch.randint(tax.num_leaves, (BATCH,), device="cuda")
@@ -376,7 +378,7 @@ def run(out: Path, parts: Sequence[str]) -> None:
                 for impl, found in errors(tax, dtype).items():
                     print(f"{dtype} {impl:7}" + "".join(f"{error:10.1e}" for error in found))
         if "steps" in parts:
-            _write(out, rows_of(name, tax, list(CONTENDERS)), circumstance)
+            _write(out, measure_contenders(name, tax, list(CONTENDERS)), circumstance)
         if "profile" in parts:
             profile(tax)
         if "tune" in parts and name == "100^3":

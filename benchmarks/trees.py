@@ -13,7 +13,7 @@ def r52() -> Taxonomy:
 
 
 def balanced(branching: int, depth: int) -> Taxonomy:
-    """Every inner node has the same number of children."""
+    """Return a tree in which every inner node has the same number of children."""
     inner = sum(branching**level for level in range(depth))
     return Taxonomy.from_parents(np.append(-1, np.repeat(np.arange(inner), branching)))
 

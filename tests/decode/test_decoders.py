@@ -47,7 +47,7 @@ def test_threshold_is_the_deepest_node_above_tau_by_brute_force(scored, dtype, t
 
 @examples
 @given(scored_trees(max_rows=4), st.sampled_from(DECODERS))
-def test_leading_dimensions_are_kept_and_rows_do_not_meet(scored, decoder):
+def test_leading_dimensions_are_supported_and_rows_are_independent(scored, decoder):
     tax, logp = scored
     flat = decoder(logp, tax)
     assert flat.dtype == torch.int64
@@ -59,7 +59,7 @@ def test_leading_dimensions_are_kept_and_rows_do_not_meet(scored, decoder):
         assert decoder(row, tax) == node
 
 
-def test_leaf_ties_go_by_class_order_not_node_order():
+def test_ties_of_leaf_are_resolved_by_class_order():
     tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]}, classes=["z", "y", "x"])
     assert decode.leaf(rows([1, 0.6, 0.4, 0.2, 0.4, 0.4]), tax).tolist() == [tax.find("z")]
 
@@ -70,7 +70,7 @@ def test_greedy_and_leaf_may_differ():
     assert decode.leaf(logp, TREE).tolist() == [5]
 
 
-def test_greedy_stays_below_the_node_it_chose_where_no_child_is_possible():
+def test_greedy_returns_a_descendant_of_its_choice_if_all_children_have_probability_zero():
     logp = rows([1.0, 0.4, 0.6, 0.2, 0.2, 0.0])
     assert decode.greedy(logp, TREE).tolist() == [5]
     wider = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", "w"]})
@@ -89,13 +89,13 @@ def test_threshold_one_half_is_the_default():
     assert torch.equal(decode.threshold(logp, TREE), decode.threshold(logp, TREE, 0.5))
 
 
-def test_nothing_passes_a_threshold_of_one_even_where_rounding_says_more_than_one():
+def test_no_node_passes_a_threshold_of_one_despite_rounding():
     logp = torch.zeros(1, 3) + 1e-7
     assert decode.threshold(logp, Taxonomy.from_parents([-1, 0, 1]), 1.0).tolist() == [0]
 
 
 @pytest.mark.parametrize("tau", [-0.1, 1.1, math.nan, "high", None])
-def test_a_threshold_outside_0_to_1_is_refused(tau):
+def test_a_threshold_outside_0_to_1_is_rejected(tau):
     with pytest.raises(OptionError, match="from 0 to 1"):
         decode.threshold(rows([1.0, 0.6, 0.4, 0.3, 0.3, 0.4]), TREE, tau)
 
@@ -117,7 +117,7 @@ def test_the_error_for_a_wrong_input_says_what_was_expected(decoder):
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_the_input_is_neither_changed_nor_part_of_a_graph(decoder):
+def test_the_input_is_not_changed_and_the_result_has_no_graph(decoder):
     logp = rows([1.0, 0.6, 0.4, 0.3, 0.3, 0.4]).requires_grad_()
     before = logp.detach().clone()
     assert not decoder(logp, TREE).requires_grad
@@ -125,13 +125,13 @@ def test_the_input_is_neither_changed_nor_part_of_a_graph(decoder):
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_nan_gives_some_node_and_no_crash(decoder):
+def test_nan_probabilities_return_a_valid_node(decoder):
     nodes = decoder(torch.full((2, 6), math.nan), TREE)
     assert ((nodes >= 0) & (nodes < 6)).all()
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_a_compiled_caller_gets_the_same_nodes(decoder):
+def test_compiled_decoders_return_the_same_nodes(decoder):
     torch.compiler.reset()
     logp = rows([1.0, 0.6, 0.4, 0.3, 0.3, 0.4], [1.0, 0.2, 0.8, 0.2, 0.0, 0.8])
     compiled = torch.compile(lambda scores: decoder(scores - 0.0, TREE) + 1, backend="eager")
@@ -159,7 +159,7 @@ def test_a_wide_star_and_a_deep_chain_are_decoded():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_on_a_gpu_the_nodes_are_the_same_and_stay_there(decoder):
+def test_nodes_on_a_gpu_are_equal_and_stay_on_the_gpu(decoder):
     tax = Taxonomy.from_parents(np.r_[-1, (np.arange(1, 500) - 1) // 3])
     logits = torch.randn(64, tax.num_leaves, generator=torch.Generator().manual_seed(0)).softmax(-1)
     logp = torch.stack([torch.tensor(tax.sum_up(row)) for row in logits.numpy()]).log()
@@ -169,7 +169,7 @@ def test_on_a_gpu_the_nodes_are_the_same_and_stay_there(decoder):
 
 
 @pytest.mark.parametrize("decoder", [decode.leaf, decode.greedy, decode.threshold])
-def test_probabilities_and_logits_are_refused(decoder):
+def test_probabilities_and_logits_are_rejected(decoder):
     tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
     with pytest.raises(InputError, match="logits and probabilities are not accepted"):
         decoder(torch.tensor([[1.0, 0.6, 0.4, 0.3, 0.3, 0.4]]), tax)

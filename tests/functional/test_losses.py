@@ -38,7 +38,7 @@ def naive(logits, nodes, tax, reduction="mean", **options):
 
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 @given(taxonomies(), seeds)
-def test_the_loss_of_any_node_is_that_of_plain_recursion(reduction, tax, seed):
+def test_the_loss_of_any_node_equals_a_plain_recursion(reduction, tax, seed):
     logits, nodes, *_ = draw(tax, seed)
     found = AF.hierarchical_cross_entropy(logits, nodes, tax, reduction=reduction, target_kind="node")
     torch.testing.assert_close(found, naive(logits, nodes, tax, reduction))
@@ -46,7 +46,7 @@ def test_the_loss_of_any_node_is_that_of_plain_recursion(reduction, tax, seed):
 
 @pytest.mark.parametrize("option", ["weight", "label_smoothing", "gamma", "small gamma", "node_weights", "priors"])
 @given(taxonomies(), seeds)
-def test_each_option_is_its_definition(option, tax, seed):
+def test_each_option_follows_its_definition(option, tax, seed):
     logits, nodes, weight, node_weights, priors = draw(tax, seed)
     options = {
         "weight": {"weight": weight},
@@ -62,7 +62,7 @@ def test_each_option_is_its_definition(option, tax, seed):
 
 
 @given(taxonomies(), seeds)
-def test_all_options_together_are_the_one_formula(tax, seed):
+def test_all_options_together_follow_the_formula(tax, seed):
     logits, nodes, weight, node_weights, priors = draw(tax, seed)
     options = {
         "weight": weight,
@@ -78,7 +78,7 @@ def test_all_options_together_are_the_one_formula(tax, seed):
 
 
 @given(taxonomies(), seeds)
-def test_class_targets_are_the_nodes_of_their_leaves(tax, seed):
+def test_a_class_target_equals_the_node_target_of_its_leaf(tax, seed):
     logits, *_, weight, node_weights, _ = draw(tax, seed)
     classes = torch.randint(tax.num_leaves, (4,), generator=torch.Generator().manual_seed(seed))
     nodes = torch.from_numpy(tax.leaves[classes.numpy()])
@@ -92,7 +92,7 @@ def test_class_targets_are_the_nodes_of_their_leaves(tax, seed):
 # With both, torch spreads its class weights over the smoothed target, which has no meaning among siblings.
 @pytest.mark.parametrize(("smoothing", "weighted"), [(0.0, False), (0.3, False), (0.0, True)])
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
-def test_on_a_tree_of_depth_one_it_is_torch_cross_entropy(smoothing, weighted, reduction):
+def test_a_tree_of_depth_one_equals_torch_cross_entropy(smoothing, weighted, reduction):
     tax = Taxonomy.from_nested(list("abcdefg"))
     logits = torch.randn(9, 7, dtype=torch.float64)
     target = torch.tensor([0, 1, 2, 3, -100, 5, 6, 0, -100])
@@ -154,7 +154,7 @@ def test_priors_are_shares_among_siblings():
 
 
 @pytest.mark.parametrize("options", [{}, {"gamma": 0.5, "label_smoothing": 0.1}])
-def test_gradients_are_right(options):
+def test_gradients_pass_gradcheck(options):
     logits = torch.randn(6, N - 1, dtype=torch.float64, requires_grad=True)
     target = torch.tensor([0, 2, 5, 6, 7, -100])
     weight = torch.rand(C, dtype=torch.float64)
@@ -195,7 +195,7 @@ def test_the_root_as_target_has_no_loss_and_no_gradient():
 
 @pytest.mark.parametrize("kind", ["class", "node"])
 @pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}])
-def test_ignored_items_count_for_nothing(kind, options):
+def test_ignored_items_have_no_effect(kind, options):
     logits = torch.randn(4, N - 1, requires_grad=True)
     target = torch.tensor([1, -100, 3, -100])
     options = {**options, "target_kind": kind}
@@ -212,7 +212,7 @@ def test_ignored_items_count_for_nothing(kind, options):
 
 @pytest.mark.parametrize("function", [AF.hierarchical_cross_entropy, AF.flat_cross_entropy])
 @pytest.mark.parametrize("kind", ["class", "node"])
-def test_an_empty_batch_is_as_in_torch(function, kind):
+def test_an_empty_batch_behaves_as_in_torch(function, kind):
     width = N - 1 if function is AF.hierarchical_cross_entropy else C
     logits, target = torch.zeros(0, width, requires_grad=True), torch.zeros(0, dtype=torch.int64)
     assert function(logits, target, TREE, reduction="none", target_kind=kind).shape == (0,)
@@ -224,7 +224,7 @@ def test_an_empty_batch_is_as_in_torch(function, kind):
 
 @pytest.mark.parametrize("kind", ["class", "node"])
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_extra_batch_dimensions_are_rows(kind, reduction):
+def test_leading_dimensions_are_supported(kind, reduction):
     logits, target = torch.randn(2, 3, N - 1), torch.tensor([[0, 1, 2], [3, -100, 5]])
     found = AF.hierarchical_cross_entropy(logits, target, TREE, reduction=reduction, target_kind=kind)
     rows = AF.hierarchical_cross_entropy(
@@ -273,7 +273,7 @@ def test_the_mean_on_two_levels_is_the_mean_of_its_items_with_the_same_gradient(
     )
 
 
-def test_large_trees_take_the_computed_windows_and_agree_with_node_log_probs():
+def test_windows_computed_for_large_trees_agree_with_node_log_probs():
     # wide root, deep spine: several slabs, and no table
     parents = [-1, *[0] * 6000, *range(6000, 6300), *[6300] * 3]
     tax = Taxonomy.from_parents(parents)
@@ -307,7 +307,7 @@ def test_the_flat_loss_of_any_node_sums_its_leaves(tax, seed):
 
 
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
-def test_the_smoothed_flat_loss_is_torchs_and_weighs_whole_items(reduction):
+def test_the_smoothed_flat_loss_equals_that_of_torch_and_weights_whole_items(reduction):
     logits, target = torch.randn(6, C, dtype=torch.float64), torch.tensor([0, 3, -100, 1, 2, 0])
     given = {"reduction": reduction, "label_smoothing": 0.3}
     expected = F.cross_entropy(logits, target, **given)
@@ -324,7 +324,7 @@ def test_the_smoothed_flat_loss_is_torchs_and_weighs_whole_items(reduction):
         torch.testing.assert_close(found, wanted)
 
 
-def test_a_smoothed_inner_target_spreads_over_all_classes_and_the_root_costs_nothing():
+def test_label_smoothing_of_an_inner_target_spreads_over_all_classes():
     logits = torch.randn(2, C, dtype=torch.float64)
     inner = int(TREE.parent[TREE.leaves[0]])
     found = AF.flat_cross_entropy(
@@ -351,7 +351,7 @@ def test_a_smoothed_inner_target_spreads_over_all_classes_and_the_root_costs_not
         ([True, False], "class", "class ids, integers, as target, found torch.bool"),
     ],
 )
-def test_an_invalid_target_is_refused(function, target, kind, message):
+def test_an_invalid_target_is_rejected(function, target, kind, message):
     width = N - 1 if function is AF.hierarchical_cross_entropy else C
     with pytest.raises(InputError, match=message):
         function(torch.zeros(2, width), torch.tensor(target), TREE, target_kind=kind)
@@ -361,7 +361,7 @@ def test_an_invalid_target_is_refused(function, target, kind, message):
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0])
 @pytest.mark.parametrize("name", ["weight", "node_weights"])
-def test_an_invalid_weight_is_refused(bad, name):
+def test_an_invalid_weight_is_rejected(bad, name):
     values = torch.ones(C if name == "weight" else N)
     values[2] = bad
     with pytest.raises(InputError, match=rf"{name}: expected finite weights of at least 0, found .* at position 2"):
@@ -381,6 +381,6 @@ def test_an_invalid_weight_is_refused(bad, name):
         ({"tau": 1.0}, "tau: log_priors is missing"),
     ],
 )
-def test_an_invalid_option_is_refused(options, message):
+def test_an_invalid_option_is_rejected(options, message):
     with pytest.raises(OptionError, match=message):
         AF.hierarchical_cross_entropy(torch.zeros(1, N - 1), torch.tensor([0]), TREE, **options)

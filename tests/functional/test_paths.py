@@ -22,7 +22,7 @@ D = 3
 
 
 def large() -> Taxonomy:
-    """5,219 nodes below the root, of which a path meets 51."""
+    """Return a tree of 5,219 nodes below the root; a path has 51 siblings."""
     return Taxonomy.from_parents([-1, *(node // 17 for node in range(17 + 17**2 + 17**3))])
 
 
@@ -74,7 +74,7 @@ OPTIONS = {
 @pytest.mark.parametrize("option", OPTIONS)
 @settings(max_examples=40)
 @given(tax=taxonomies(), seed=seeds)
-def test_values_and_gradients_are_those_of_the_dense_loss(option, sparse, tax, seed):
+def test_values_and_gradients_equal_those_of_the_dense_loss(option, sparse, tax, seed):
     parts, nodes, drawn = draw(tax, seed)
     options = {name: drawn[name] if value is ... else value for name, value in OPTIONS[option].items()}
     for kind, target in (("node", nodes), ("class", nodes % tax.num_leaves)):
@@ -85,7 +85,7 @@ def test_values_and_gradients_are_those_of_the_dense_loss(option, sparse, tax, s
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_ignored_items_count_for_nothing(sparse):
+def test_ignored_items_have_no_effect(sparse):
     parts, _, _ = draw(TREE, 0, batch=3)
     target = torch.tensor([1, -100, 4])
     expected = with_gradients(dense, parts, target, TREE)
@@ -118,7 +118,7 @@ def test_large_logits_have_the_gradients_of_the_dense_loss(tax):
         torch.testing.assert_close(with_gradients(by_paths, parts, target, tax, label_smoothing=0.1), expected)
 
 
-def test_a_sparse_gradient_has_the_rows_on_the_paths_and_no_other():
+def test_a_sparse_gradient_contains_only_the_rows_on_the_paths():
     tax = large()
     (h, rows, bias), _, _ = draw(tax, 2, batch=2)
     path_cross_entropy(h, rows, bias, torch.tensor([0, 5]), tax, sparse=True).backward()
@@ -133,7 +133,7 @@ def test_a_sparse_gradient_has_the_rows_on_the_paths_and_no_other():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_half_precision_errs_no_more_than_the_dense_loss(dtype, monkeypatch):
+def test_the_error_in_half_precision_does_not_exceed_that_of_the_dense_loss(dtype, monkeypatch):
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)  # its bfloat16 products do not run on every CPU
     tax = large()
     parts, nodes, _ = draw(tax, 3, batch=64, dtype=dtype)
@@ -148,7 +148,7 @@ def test_half_precision_errs_no_more_than_the_dense_loss(dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_it_is_one_graph_for_a_compiler(sparse):
+def test_the_loss_compiles_to_one_graph(sparse):
     tax = large()
     parts, nodes, _ = draw(tax, 4)
     compiled = torch.compile(by_paths, fullgraph=True, backend="aot_eager")
@@ -158,7 +158,7 @@ def test_it_is_one_graph_for_a_compiler(sparse):
     assert parts[1].grad.is_sparse is sparse
 
 
-def test_the_operators_pass_the_checks_of_torch():
+def test_the_operators_pass_opcheck():
     parts, nodes, _ = draw(TREE, 5)
     tree = path_tree(TREE, torch.device("cpu"))
     how = (tree.tensors, tree.sizes, False, "torch")
@@ -166,13 +166,13 @@ def test_the_operators_pass_the_checks_of_torch():
     h, *others = (part.detach() for part in parts)
     logp, _, kept, plan = torch.ops.arbormax.path_steps(h, *others, None, nodes, *how)
     grad = torch.ones_like(logp)
-    for features in (h, h.t().contiguous().t()):  # whatever their strides
+    for features in (h, h.t().contiguous().t()):  # with any strides
         given_ = (torch.stack([grad, grad]), features, *others, None, kept, plan, *how)
         library.opcheck(torch.ops.arbormax.path_gradients, given_)
 
 
 class Seen(TorchDispatchMode):
-    """The names of the operators that are called."""
+    """Records the names of the operators that are called."""
 
     def __init__(self):
         super().__init__()
@@ -184,7 +184,7 @@ class Seen(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_who_watches_operators_sees_them_and_the_same_numbers(sparse):
+def test_a_dispatch_mode_sees_the_operators_and_does_not_change_the_results(sparse):
     tax = large()
     parts, nodes, _ = draw(tax, 7)
     how = {"target_kind": "node", "sparse": sparse, "gamma": 1.0}
@@ -204,7 +204,7 @@ def test_a_dispatch_mode_sees_the_backward_operator():
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_other_kinds_of_tensors_get_the_operators(place):
+def test_the_operators_support_fake_and_meta_tensors(place):
     tax = large()
     parts, nodes, _ = draw(tax, 10)
     expected = with_gradients(by_paths, parts, nodes, tax, target_kind="node")
@@ -213,7 +213,7 @@ def test_other_kinds_of_tensors_get_the_operators(place):
     torch.testing.assert_close(getattr(found, "a", found).detach(), expected[0])
 
 
-def test_a_second_derivative_is_refused():
+def test_a_second_derivative_is_rejected():
     parts, nodes, _ = draw(large(), 8)
     (grad,) = torch.autograd.grad(by_paths(parts, nodes, large(), target_kind="node"), parts[:1], create_graph=True)
     with pytest.raises(NotImplementedError, match="no second derivatives"):
@@ -230,7 +230,7 @@ def test_a_second_derivative_is_refused():
         ({"weight": torch.ones(3)}, InputError, "weight: expected one value"),
     ],
 )
-def test_wrong_arguments_are_refused(options, error, message):
+def test_wrong_arguments_are_rejected(options, error, message):
     parts, _, _ = draw(TREE, 6)
     with pytest.raises(error, match=message):
         by_paths(parts, torch.zeros(5, dtype=torch.int64), TREE, **options)
@@ -246,7 +246,7 @@ def test_wrong_arguments_are_refused(options, error, message):
         by_paths(parts, torch.zeros(5, dtype=torch.int64, device="meta"), TREE)
 
 
-def test_requested_kernels_that_cannot_run_are_an_error():
+def test_requesting_kernels_that_cannot_run_raises():
     head = am.HierarchicalSoftmax(D, TREE, impl="triton")
     with pytest.raises(OptionError, match="impl: 'triton' needs tensors on a GPU, found cpu"):
         head.loss(torch.randn(2, D), torch.tensor([0, 1]))
@@ -266,9 +266,9 @@ def test_a_head_uses_paths_on_a_large_tree(monkeypatch):
     torch.testing.assert_close(head.loss(h, y), expected)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # by torch itself, where it makes jvp ready
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # raised by torch itself in jvp
 @pytest.mark.parametrize("sparse", [False, True])
-def test_torch_func_finds_the_derivatives_of_a_large_head(sparse):
+def test_torch_func_differentiates_a_large_head(sparse):
     tax, h, y = large(), torch.randn(4, D, dtype=torch.float64), torch.arange(4)
     head = am.HierarchicalSoftmax(D, tax, sparse=sparse).double()
     h.requires_grad_()
@@ -281,7 +281,7 @@ def test_torch_func_finds_the_derivatives_of_a_large_head(sparse):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_priors_have_gradients_too(sparse):
+def test_priors_have_gradients(sparse):
     parts, nodes, options = draw(TREE, 8)
     found = []
     for loss in (dense, by_paths):
@@ -320,7 +320,7 @@ def test_a_sparse_head_trains_with_optimizers_for_sparse_gradients(make):
     assert touched.sum() == 51  # the siblings on one path
 
 
-def test_sparse_and_dense_gradients_make_the_same_step():
+def test_sparse_and_dense_gradients_give_the_same_optimizer_step():
     tax = large()
     torch.manual_seed(0)
     one, other = am.HierarchicalSoftmax(D, tax, sparse=True), am.HierarchicalSoftmax(D, tax)

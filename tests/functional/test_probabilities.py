@@ -23,7 +23,7 @@ def chain(length: int) -> Taxonomy:
 
 
 @given(taxonomies(), seeds)
-def test_node_log_probs_are_those_of_plain_recursion(tax, seed):
+def test_node_log_probs_equal_a_plain_recursion(tax, seed):
     logits = random_logits(tax, seed, 3)
     expected = torch.tensor([oracle.node_log_probs(row, tax) for row in logits.tolist()], dtype=torch.float64)
     torch.testing.assert_close(AF.node_log_probs(logits, tax), expected)
@@ -31,7 +31,7 @@ def test_node_log_probs_are_those_of_plain_recursion(tax, seed):
 
 
 @given(taxonomies(), seeds)
-def test_conditionals_are_those_of_plain_recursion(tax, seed):
+def test_conditionals_equal_a_plain_recursion(tax, seed):
     logits = random_logits(tax, seed, 2)
     expected = torch.tensor([oracle.conditionals(row, tax)[1:] for row in logits.tolist()], dtype=torch.float64)
     torch.testing.assert_close(AF.sibling_log_softmax(logits, tax), expected)
@@ -146,21 +146,21 @@ def test_deep_trees_work():
 
 
 @pytest.mark.parametrize("function", [AF.node_log_probs, AF.leaf_log_probs, AF.sibling_log_softmax])
-def test_gradients_are_right(function):
+def test_gradients_pass_gradcheck(function):
     tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", {"c": ["u", "v", "w"]}], "o": ["only"]})
     logits = random_logits(tax, 2, 2).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: function(x, tax), (logits,))
     assert torch.autograd.gradgradcheck(lambda x: function(x, tax), (logits,))
 
 
-def test_gradients_of_summed_leaves_are_right():
+def test_gradients_of_flat_node_log_probs_pass_gradcheck():
     tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z", {"c": ["u", "v", "w"]}], "o": ["only"]})
     logits = random_logits(tax, 2, 2, columns=tax.num_leaves).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: AF.flat_node_log_probs(x, tax), (logits,))
 
 
 @pytest.mark.parametrize("width", [4, 6, 8])
-def test_a_wrong_width_is_refused(width):
+def test_a_wrong_width_is_rejected(width):
     tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
     with pytest.raises(
         InputError, match=r"last dimension of 5, one column per non-root node, found the shape \(2, \d\)"
@@ -170,7 +170,7 @@ def test_a_wrong_width_is_refused(width):
         AF.leaf_log_probs(torch.zeros(2, 5, dtype=torch.int64), tax)
 
 
-def test_an_index_made_in_inference_mode_still_trains():
+def test_an_index_built_in_inference_mode_can_be_used_for_training():
     tax = Taxonomy.from_nested({"a": ["x", "y", "z"], "b": ["u"]})
     with torch.inference_mode():
         AF.node_log_probs(torch.zeros(6), tax)

@@ -1,4 +1,4 @@
-"""What the tests of the heads share: the heads, a tree with every awkward shape, and random features."""
+"""Shared by the tests of heads: the heads, a tree with many special cases, and random features."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ C, N, D = TREE.num_leaves, TREE.num_nodes, 6
 
 
 def fresh_tree() -> am.Taxonomy:
-    """TREE as a new object, which no function has seen yet."""
+    """Return TREE as a new object without cached tensors."""
     return am.Taxonomy.from_nested(NESTED, classes=TREE.classes)
 
 
@@ -24,7 +24,7 @@ def large_tree() -> am.Taxonomy:
 
 
 def make(kind: type, tax: am.Taxonomy = TREE, seed: int = 0, dtype: torch.dtype = torch.float64, **options):
-    """A head whose weights and biases are all different."""
+    """Return a head with random weights and biases."""
     head = kind(options.pop("in_features", D), tax, dtype=dtype, **options)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""torch.compile without graph breaks: the same numbers, the same gradients, the same refusals."""
+"""torch.compile without graph breaks: the same results, gradients and errors."""
 
 import functools
 import shutil
@@ -22,7 +22,7 @@ OPTIONS = {
 
 
 @pytest.fixture(autouse=True)
-def _nothing_compiled_before():
+def _reset_compiler():
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
@@ -39,7 +39,7 @@ def with_priors(head):
 
 
 def gradients(head, h, function):
-    """What the function of the features gives, and its gradients for them and the head's parameters."""
+    """Return the result of a function of the features, and its gradients for the features and the parameters."""
     h = h.clone().requires_grad_()
     value = function(h)
     scale = torch.linspace(1, 2, value.numel(), dtype=value.dtype).reshape(value.shape)
@@ -48,17 +48,17 @@ def gradients(head, h, function):
 
 @every_head
 @pytest.mark.parametrize("method", ["forward", "node_log_probs"])
-def test_log_probabilities_and_their_gradients_are_the_eager_ones(kind, method):
+def test_compiled_log_probabilities_and_gradients_equal_eager_ones(kind, method):
     head = make(kind)
     run = compiled(getattr(head, method))
-    for batch in (4, 7):  # the second is another shape, so the batch becomes a symbol
+    for batch in (4, 7):  # the second size makes the batch dimension symbolic
         h = features(batch)
         torch.testing.assert_close(gradients(head, h, run), gradients(head, h, getattr(head, method)))
 
 
 @every_head
 @pytest.mark.parametrize("target_kind", ["class", "node"])
-def test_the_loss_and_its_gradients_are_the_eager_ones(kind, target_kind):
+def test_the_compiled_loss_and_its_gradients_equal_eager_ones(kind, target_kind):
     head = make(kind)
 
     def loss(h, y):
@@ -75,7 +75,7 @@ def test_the_loss_and_its_gradients_are_the_eager_ones(kind, target_kind):
 
 @every_head
 @pytest.mark.parametrize("target_kind", ["class", "node"])
-def test_the_loss_with_all_its_options_is_the_eager_one(kind, target_kind):
+def test_the_compiled_loss_with_all_options_equals_the_eager_one(kind, target_kind):
     head, y = with_priors(make(kind)), targets(target_kind, 5)
     y[2] = 1
     options = {"reduction": "none", "ignore_index": 1, "weight": WEIGHT, "target_kind": target_kind}
@@ -89,7 +89,7 @@ def test_the_loss_with_all_its_options_is_the_eager_one(kind, target_kind):
 
 
 @every_head
-def test_predictions_are_the_eager_ones(kind):
+def test_compiled_predictions_equal_eager_ones(kind):
     head, h = make(kind), features(9)
 
     def predict(h):
@@ -98,7 +98,7 @@ def test_predictions_are_the_eager_ones(kind):
     torch.testing.assert_close(compiled(predict)(h), predict(h))
 
 
-def test_decoders_are_the_eager_ones():
+def test_compiled_decoders_equal_eager_ones():
     head, h = make(am.HierarchicalSoftmax), features(9)
 
     def decode(h):
@@ -110,7 +110,7 @@ def test_decoders_are_the_eager_ones():
 
 @every_head
 @pytest.mark.parametrize("target_kind", ["class", "node"])
-def test_any_batch_is_one_graph(kind, target_kind):
+def test_batches_of_all_sizes_share_one_graph(kind, target_kind):
     head, graphs = make(kind), []
 
     def backend(graph, inputs):
@@ -187,7 +187,7 @@ def test_compiled_code_may_be_the_first_use_of_a_taxonomy(kind, method):
 @every_head
 @pytest.mark.parametrize("target_kind", ["class", "node"])
 @pytest.mark.parametrize("wrong", [-1, N])
-def test_a_wrong_target_raises_in_compiled_code(kind, target_kind, wrong):
+def test_an_invalid_target_raises_in_compiled_code(kind, target_kind, wrong):
     head = make(kind)
     run = compiled(lambda h, y: head.loss(h, y, target_kind=target_kind))
     assert run(features(2), torch.tensor([0, 1])).isfinite()
@@ -207,7 +207,7 @@ def test_a_nan_in_a_weight_vector_raises_in_compiled_code(name):
 
 
 @every_head
-def test_a_large_tree_compiles_too(kind):
+def test_a_large_tree_compiles(kind):
     tax = large_tree()
     assert tree_index(tax, torch.device("cpu")).node_table is None
     head, h, y = make(kind, tax), features(3), targets("class", 3, tax=tax)
@@ -220,9 +220,9 @@ def test_a_large_tree_compiles_too(kind):
         torch.testing.assert_close(gradients(head, h, compiled(loss)), gradients(head, h, loss))
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # inductor's own imports
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # raised by the imports of inductor
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the default backend needs a C++ compiler")
-def test_the_default_backend_gives_the_eager_loss_and_gradients():
+def test_the_default_backend_computes_the_eager_loss_and_gradients():
     head, y = make(am.HierarchicalSoftmax), targets("node", 5)
 
     def loss(h):

@@ -21,7 +21,7 @@ ODD_BATCHES = (1, 123, 507)
 
 
 def pairs(tax: am.Taxonomy, dtype: torch.dtype):
-    """Each head on the CPU, and the same on the GPU."""
+    """Yield each head on the CPU and a copy on the GPU."""
     for kind in HEADS:
         head = make(kind, tax, dtype=dtype)
         yield head, make(kind, tax, dtype=dtype).cuda()
@@ -67,7 +67,7 @@ def test_a_large_tree_agrees_with_the_cpu():
     check_agreement(large_tree(), torch.float64, 123)
 
 
-def test_half_precision_errs_no_more_than_the_reference_at_that_precision():
+def test_the_error_in_half_precision_does_not_exceed_that_of_the_reference():
     h, classes = features(507), targets("class", 507)
     for dtype in (torch.bfloat16, torch.float16):
         for kind in HEADS:
@@ -119,18 +119,18 @@ def test_all_options_of_the_loss_agree_with_the_cpu():
     ours, on_gpu = next(pairs(TREE, torch.float64))
     for head in (ours, on_gpu):
         head.set_priors([3, 1, 4, 1, 5, 9, 2, 6])
-    # the weights may stay on the CPU: they follow the logits
+    # weights on the CPU are moved to the device of the logits
     found = on_gpu.loss(h.cuda(), nodes.cuda(), target_kind="node", **options)
     torch.testing.assert_close(found.cpu(), ours.loss(h, nodes, target_kind="node", **options))
 
 
-def test_a_head_made_on_the_device_is_there_as_a_whole():
+def test_a_head_created_on_a_device_has_all_tensors_there():
     for kind in HEADS:
         for head in (make(kind, device="cuda"), am.replace_head(torch.nn.Linear(4, C, device="cuda"), TREE)):
             assert {value.device.type for value in head.state_dict().values()} == {"cuda"}
 
 
-def test_weights_move_through_a_state_dict_and_foreign_ones_are_refused():
+def test_state_dicts_load_across_devices_and_reject_other_taxonomies():
     other = am.Taxonomy.from_nested([str(c) for c in range(C)])
     for kind in HEADS:
         saved, head, h = make(kind), make(kind, seed=5).cuda(), features(3)
@@ -143,7 +143,7 @@ def test_weights_move_through_a_state_dict_and_foreign_ones_are_refused():
         raise AssertionError(f"{kind.__name__} took weights of another taxonomy")
 
 
-def test_autocast_gives_float32_near_the_float32_answer():
+def test_autocast_returns_float32_close_to_the_float32_result():
     h, classes = features(123, dtype=torch.float32).cuda(), targets("class", 123).cuda()
     for kind in HEADS:
         for dtype in (torch.bfloat16, torch.float16):
@@ -161,7 +161,7 @@ def test_autocast_gives_float32_near_the_float32_answer():
             assert head.weight.grad.dtype == torch.float32
 
 
-def test_compiled_without_graph_breaks_it_gives_the_eager_answers():
+def test_compiled_heads_without_graph_breaks_equal_eager_ones():
     h, classes, nodes = features(64).cuda(), targets("class", 64).cuda(), targets("node", 64).cuda()
     for kind in HEADS:
         torch._dynamo.reset()
@@ -193,9 +193,13 @@ except Exception as error:  # torch gives a RuntimeError or a child of it
 """
 
 
-def test_a_wrong_target_is_an_assert_on_the_device():
+def test_an_invalid_target_triggers_an_assertion_on_the_device():
     cases = [(0, "class", -1), (0, "node", N), (1, "class", C), (2, "node", -1)]
-    for kind, target_kind, wrong in cases:  # each in a process of its own, whose context the assert ruins
+    for (
+        kind,
+        target_kind,
+        wrong,
+    ) in cases:  # each in its own process, because the assertion invalidates the CUDA context
         code = WRONG.format(path=sys.path, kind=kind, target_kind=target_kind, wrong=wrong)
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
         assert "refused" in done.stdout, (kind, target_kind, wrong, done.stdout, done.stderr[-2000:])

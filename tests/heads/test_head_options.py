@@ -1,4 +1,4 @@
-"""What a head is made with, and what its loss takes and refuses."""
+"""The options of the constructor and of the loss."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ COUNTS = [3, 1, 4, 1, 5, 9, 2, 6]
 
 
 @every_head
-def test_the_default_initialisation_is_the_papers(kind):
+def test_the_default_initialisation_is_paper(kind):
     torch.manual_seed(0)
     head = kind(D, TREE)
     torch.manual_seed(0)
@@ -25,13 +25,13 @@ def test_the_default_initialisation_is_the_papers(kind):
 
 
 @every_head
-def test_zeros_are_zeros(kind):
+def test_init_zeros_sets_all_parameters_to_zero(kind):
     head = kind(D, TREE, init="zeros")
     assert head.weight.count_nonzero() == head.bias.count_nonzero() == 0
 
 
 @every_head
-def test_the_papers_initialisation_is_uniform_without_bias(kind):
+def test_init_paper_is_uniform_with_a_bias_of_zero(kind):
     head = kind(4000, TREE, init="paper")
     assert 0.099 < head.weight.max() <= 0.1
     assert -0.1 <= head.weight.min() < -0.099
@@ -39,7 +39,7 @@ def test_the_papers_initialisation_is_uniform_without_bias(kind):
 
 
 @every_head
-def test_torchs_initialisation_is_that_of_a_linear_layer(kind):
+def test_init_torch_equals_that_of_a_linear_layer(kind):
     torch.manual_seed(0)
     head = kind(100, TREE, init="torch")
     torch.manual_seed(0)
@@ -49,7 +49,7 @@ def test_torchs_initialisation_is_that_of_a_linear_layer(kind):
 
 
 @every_head
-def test_reset_parameters_starts_anew(kind):
+def test_reset_parameters_initialises_again(kind):
     head = kind(D, TREE, init="zeros")
     torch.nn.init.ones_(head.weight)
     torch.nn.init.ones_(head.bias)
@@ -58,7 +58,7 @@ def test_reset_parameters_starts_anew(kind):
 
 
 @every_head
-def test_without_bias_there_is_none(kind):
+def test_a_head_without_bias_has_no_bias_parameter(kind):
     head = make(kind, bias=False)
     assert head.bias is None
     assert [name for name, _ in head.named_parameters()] == ["weight"]
@@ -68,14 +68,14 @@ def test_without_bias_there_is_none(kind):
 
 
 @every_head
-def test_it_names_the_sizes_a_linear_layer_would(kind):
+def test_a_head_has_the_size_attributes_of_a_linear_layer(kind):
     head = kind(D, TREE)
     assert (head.in_features, head.out_features) == (D, C)
     assert f"in_features={D}" in repr(head)
 
 
 @every_head
-def test_an_unknown_initialisation_is_refused(kind):
+def test_an_unknown_initialisation_is_rejected(kind):
     with pytest.raises(
         OptionError, match="init: expected 'zeros', 'paper', 'torch', found 'zero'; did you mean 'zeros'"
     ):
@@ -90,20 +90,20 @@ def test_a_bias_must_be_true_or_false(kind, bias):
 
 
 @every_head
-def test_a_wrong_taxonomy_type_is_refused(kind):
+def test_a_wrong_taxonomy_type_is_rejected(kind):
     with pytest.raises(InputError, match=r"expected an arbormax\.Taxonomy, found dict"):
         kind(D, {"a": ["x", "y"]})
 
 
 @every_head
-def test_a_head_without_features_is_refused(kind):
+def test_a_head_without_features_is_rejected(kind):
     with pytest.raises(InputError, match="in_features: expected at least 1 feature, found 0"):
         kind(0, TREE)
 
 
 @every_head
 @pytest.mark.parametrize("method", ["forward", "node_log_probs", "predict", "loss"])
-def test_features_of_another_width_are_refused(kind, method):
+def test_features_of_another_width_are_rejected(kind, method):
     head = make(kind)
     rest = [targets("class", 2)] if method == "loss" else []
     with pytest.raises(
@@ -113,7 +113,7 @@ def test_features_of_another_width_are_refused(kind, method):
 
 
 @every_head
-def test_features_that_are_whole_numbers_are_refused(kind):
+def test_integer_features_are_rejected(kind):
     with pytest.raises(InputError, match=r"floating-point values, found torch\.int64"):
         make(kind)(torch.zeros(2, D, dtype=torch.int64))
 
@@ -121,7 +121,7 @@ def test_features_that_are_whole_numbers_are_refused(kind):
 @every_head
 @pytest.mark.parametrize("target_kind", ["class", "node"])
 @pytest.mark.parametrize("wrong", [-1, N])
-def test_a_target_out_of_range_is_refused(kind, target_kind, wrong):
+def test_a_target_out_of_range_is_rejected(kind, target_kind, wrong):
     with pytest.raises(InputError, match=f"target {wrong} at position 1 is not a {target_kind} id"):
         make(kind).loss(features(2), torch.tensor([0, wrong]), target_kind=target_kind)
 
@@ -131,7 +131,7 @@ def test_a_target_out_of_range_is_refused(kind, target_kind, wrong):
     ("options", "message"),
     [({"reduction": "men"}, "did you mean 'mean'"), ({"target_kind": "leaf"}, "target_kind: expected")],
 )
-def test_an_option_of_the_loss_that_does_not_exist_is_refused(kind, options, message):
+def test_an_unknown_value_of_a_loss_option_is_rejected(kind, options, message):
     with pytest.raises(OptionError, match=message):
         make(kind).loss(features(2), targets("class", 2), **options)
 
@@ -199,7 +199,7 @@ def test_weights_and_smoothing_reach_the_flat_function(kind, target_kind, reduct
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 1.0])
-def test_tau_adjusts_by_the_priors_that_were_set(smoothing):
+def test_tau_adjusts_the_logits_by_the_stored_priors(smoothing):
     head, h, y = make(am.HierarchicalSoftmax), features(6), targets("class", 6)
     head.set_priors(COUNTS, smoothing)
     priors = AF.sibling_log_priors(COUNTS, TREE, smoothing)
@@ -208,14 +208,14 @@ def test_tau_adjusts_by_the_priors_that_were_set(smoothing):
     torch.testing.assert_close(head.loss(h, y, tau=0.7), expected)
 
 
-def test_priors_change_nothing_without_tau():
+def test_priors_have_no_effect_without_tau():
     head, h, y = make(am.HierarchicalSoftmax), features(6), targets("class", 6)
     before = head.loss(h, y)
     head.set_priors(COUNTS)
     assert torch.equal(head.loss(h, y), before)
 
 
-def test_tau_without_priors_is_refused():
+def test_tau_without_priors_is_rejected():
     with pytest.raises(OptionError, match=r"call head\.set_priors"):
         make(am.HierarchicalSoftmax).loss(features(2), targets("class", 2), tau=1.0)
 
@@ -226,7 +226,7 @@ def test_tau_needs_no_priors_where_no_group_has_siblings():
     assert head.loss(features(2), torch.tensor([0, 0]), tau=1.0).item() == 0.0
 
 
-def test_priors_of_another_number_of_classes_are_refused():
+def test_priors_of_another_number_of_classes_are_rejected():
     with pytest.raises(InputError, match=f"each of {C} classes"):
         make(am.HierarchicalSoftmax).set_priors([1, 2, 3])
 
@@ -251,7 +251,7 @@ def test_an_unknown_argument_names_the_head_and_the_argument(kind):
         kind(D, TREE, sparse=True)
 
 
-def test_resetting_the_parameters_forgets_the_priors():
+def test_reset_parameters_clears_the_priors():
     head = make(am.HierarchicalSoftmax)
     head.set_priors(COUNTS)
     head.reset_parameters()

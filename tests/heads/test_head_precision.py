@@ -1,4 +1,4 @@
-"""Precision: reductions in float32 or wider, whatever comes in."""
+"""Precision: reductions run in float32 or wider for all input types."""
 
 import pytest
 import torch
@@ -10,8 +10,8 @@ halves = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 
 
 @pytest.fixture(autouse=True)
-def _torchs_own_kernels(monkeypatch):
-    """Without oneDNN: some virtual machines show its AMX instructions, then die of them in any bfloat16 product."""
+def _without_onednn(monkeypatch):
+    """Disable oneDNN: on some virtual machines its AMX instructions crash in bfloat16 products."""
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
 
 
@@ -30,7 +30,7 @@ def test_log_probabilities_are_float32_or_wider(kind, dtype):
 
 @every_head
 @halves
-def test_a_half_precision_head_errs_by_the_rounding_of_its_logits_only(kind, dtype):
+def test_the_error_of_a_half_precision_head_is_the_rounding_of_its_logits(kind, dtype):
     head, h, y = make(kind, dtype=dtype), features(64, dtype=dtype), targets("class", 64)
     exact = make(kind)
     with torch.no_grad():
@@ -56,7 +56,7 @@ def test_a_half_precision_head_trains(kind, dtype):
 
 
 @every_head
-def test_autocast_gives_float32_close_to_the_float32_answer(kind):
+def test_autocast_returns_float32_close_to_the_float32_result(kind):
     head, h, y = make(kind, dtype=torch.float32), features(32, dtype=torch.float32), targets("class", 32)
     exact, exact_nodes, exact_loss = head(h), head.node_log_probs(h), head.loss(h, y)
     with torch.autocast("cpu", torch.bfloat16):
@@ -99,6 +99,6 @@ def test_huge_logits_stay_finite(kind, scale):
 
 
 @every_head
-def test_features_of_another_precision_than_the_head_are_torchs_error(kind):
+def test_features_of_another_precision_raise_the_error_of_torch(kind):
     with pytest.raises(RuntimeError, match="dtype"):
         make(kind, dtype=torch.float32)(features(2, dtype=torch.float64))

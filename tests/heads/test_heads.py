@@ -1,4 +1,4 @@
-"""The one interface, over all heads."""
+"""The common interface of all heads."""
 
 import copy
 import pickle
@@ -17,7 +17,7 @@ every_head = pytest.mark.parametrize("kind", HEADS)
 
 
 def expected_node_log_probs(head, h) -> torch.Tensor:
-    """By plain recursion, from the head's weight and bias."""
+    """Return the result of a plain recursion over the tree, from weight and bias."""
     rows = (h @ head.weight.T + (0 if head.bias is None else head.bias)).tolist()
     if isinstance(head, am.HierarchicalSoftmax):
         found = [oracle.node_log_probs(row, head.taxonomy) for row in rows]
@@ -30,13 +30,13 @@ def expected_node_log_probs(head, h) -> torch.Tensor:
 
 @every_head
 @pytest.mark.parametrize("bias", [True, False])
-def test_node_log_probs_are_those_of_plain_recursion(kind, bias):
+def test_node_log_probs_equal_a_plain_recursion(kind, bias):
     head, h = make(kind, bias=bias), features(4)
     torch.testing.assert_close(head.node_log_probs(h), expected_node_log_probs(head, h))
 
 
 @every_head
-def test_the_leaves_of_node_log_probs_are_forward(kind):
+def test_forward_equals_the_leaves_of_node_log_probs(kind):
     head, h = make(kind), features(5)
     torch.testing.assert_close(head.node_log_probs(h)[:, LEAVES], head(h))
 
@@ -48,7 +48,7 @@ def test_leaf_probabilities_sum_to_one(kind):
 
 @every_head
 @pytest.mark.parametrize("batch", [(), (0,), (3,), (2, 3), (2, 0, 3)])
-def test_any_leading_dimensions_are_rows(kind, batch):
+def test_leading_dimensions_are_supported(kind, batch):
     head, h, y = make(kind), features(*batch), targets("class", *batch)
     assert head(h).shape == (*batch, C)
     assert head(h).is_contiguous()
@@ -63,7 +63,7 @@ def test_any_leading_dimensions_are_rows(kind, batch):
 
 
 @every_head
-def test_features_that_are_a_view_of_other_memory_give_the_same(kind):
+def test_non_contiguous_features_are_supported(kind):
     head, h, y = make(kind), features(D, width=5), targets("class", 5)
     torch.testing.assert_close(head(h.T), head(h.T.contiguous()))
     torch.testing.assert_close(head.loss(h.T, y), head.loss(h.T.contiguous(), y))
@@ -72,7 +72,7 @@ def test_features_that_are_a_view_of_other_memory_give_the_same(kind):
 @every_head
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_torch_cross_entropy_of_the_output_is_the_loss(kind, reduction, weighted):
+def test_the_loss_equals_cross_entropy_of_the_output(kind, reduction, weighted):
     head, h = make(kind), features(7)
     weight = torch.rand(C, dtype=torch.float64) + 0.1 if weighted else None
     for y, ignored in ((targets("class", 7), -100), (torch.tensor([0, 1, -100, 7, 4, -100, 2]), -100)):
@@ -106,7 +106,7 @@ def test_the_loss_of_any_node_is_its_negative_log_probability(kind, reduction):
 
 @every_head
 @pytest.mark.parametrize("k", [1, 3, C])
-def test_topk_is_a_sort_of_all_leaves(kind, k):
+def test_topk_equals_a_sort_of_all_leaves(kind, k):
     head, h = make(kind), features(6)
     logp, classes = head.topk(h, k)
     for row, row_logp, row_classes in zip(head(h).tolist(), logp.tolist(), classes.tolist(), strict=True):
@@ -125,13 +125,13 @@ def test_ties_are_in_class_order(kind):
 
 @every_head
 @pytest.mark.parametrize("k", [0, -1, C + 1])
-def test_an_invalid_k_is_refused(kind, k):
+def test_an_invalid_k_is_rejected(kind, k):
     with pytest.raises(am.errors.OptionError, match=f"k: expected 1 to {C}, the number of classes, found {k}"):
         make(kind).topk(features(2), k)
 
 
 @every_head
-def test_predict_gives_the_class_of_the_most_probable_leaf(kind):
+def test_predict_returns_the_class_of_the_most_probable_leaf(kind):
     head, h = make(kind), features(50)
     assert torch.equal(head.predict(h), head(h).argmax(-1))
     leaf = am.decode.leaf(head.node_log_probs(h), TREE)
@@ -140,7 +140,7 @@ def test_predict_gives_the_class_of_the_most_probable_leaf(kind):
 
 @every_head
 @pytest.mark.parametrize("kind_of_target", ["class", "node"])
-def test_gradients_of_the_loss_are_right(kind, kind_of_target):
+def test_the_loss_passes_gradcheck(kind, kind_of_target):
     head, h, y = make(kind), features(3), targets(kind_of_target, 3)
 
     def loss(h, weight, bias):
@@ -162,14 +162,14 @@ class Losses(nn.Module):
 
 
 @every_head
-def test_gradients_of_forward_and_node_log_probs_are_right(kind):
+def test_forward_and_node_log_probs_pass_gradcheck(kind):
     head, h = make(kind), features(2).requires_grad_()
     assert torch.autograd.gradcheck(head, (h,))
     assert torch.autograd.gradcheck(head.node_log_probs, (h,))
 
 
 @every_head
-def test_a_copy_is_equal_and_apart(kind):
+def test_a_deep_copy_is_equal_and_independent(kind):
     head, h = make(kind), features(3)
     twin = copy.deepcopy(head)
     assert torch.equal(twin(h), head(h))
@@ -189,7 +189,7 @@ def test_a_head_can_be_pickled(kind):
 
 
 @every_head
-def test_a_small_network_learns_with_it(kind):
+def test_a_small_network_learns(kind):
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(C).repeat(12)
     x = 3 * torch.eye(C)[y] + 0.3 * torch.randn(len(y), C, generator=generator)

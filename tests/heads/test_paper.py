@@ -19,7 +19,7 @@ seeds = st.integers(0, 2**16)
 
 
 def conditional(head, h, parent: int) -> dict[int, torch.Tensor]:
-    """P(j | parent) of each child j, straight from the definition."""
+    """Return P(j | parent) of each child j, computed from the definition."""
     below = children_of(head.taxonomy, parent)
     scores = torch.stack([head.weight[j - 1] @ h + head.bias[j - 1] for j in below]).exp()
     return dict(zip(below, scores / scores.sum(), strict=True))
@@ -33,7 +33,7 @@ def one_item(tax, seed):
 
 @settings(max_examples=40)
 @given(taxonomies(), seeds)
-def test_the_gradient_of_a_weight_is_the_papers(tax, seed):
+def test_the_gradient_of_a_weight_equals_the_equation_of_the_paper(tax, seed):
     head, h, y, path = one_item(tax, seed)
     head.loss(h, y).backward()
     for parent in range(tax.num_nodes):
@@ -47,7 +47,7 @@ def test_the_gradient_of_a_weight_is_the_papers(tax, seed):
 
 @settings(max_examples=40)
 @given(taxonomies(), seeds)
-def test_the_gradient_of_the_features_is_the_papers(tax, seed):
+def test_the_gradient_of_the_features_equals_the_equation_of_the_paper(tax, seed):
     head, h, y, path = one_item(tax, seed)
     h.requires_grad_()
     head.loss(h, y).backward()
@@ -70,13 +70,13 @@ def test_the_probability_of_a_leaf_is_the_product_along_its_path(tax, seed):
 
 
 @given(taxonomies(), st.integers(1, 20))
-def test_the_number_of_parameters_is_the_papers(tax, d):
+def test_the_number_of_parameters_equals_the_formula_of_the_paper(tax, d):
     inner = len({int(parent) for parent in tax.parent[1:]})
     head = am.HierarchicalSoftmax(d, tax)
     assert sum(parameter.numel() for parameter in head.parameters()) == (tax.num_leaves + inner - 1) * (d + 1)
 
 
-def test_on_a_tree_of_depth_one_it_is_a_linear_layer_with_cross_entropy():
+def test_a_tree_of_depth_one_equals_a_linear_layer_with_cross_entropy():
     tax = am.Taxonomy.from_nested(list("abcdefg"))
     linear, head = nn.Linear(D, 7).double(), am.HierarchicalSoftmax(D, tax, dtype=torch.float64)
     with torch.no_grad():
@@ -103,7 +103,7 @@ def test_an_only_child_has_probability_one_and_no_gradient():
     assert head.weight.grad[tax.find("misc") - 1].count_nonzero() > 0
 
 
-def test_the_prediction_is_the_best_leaf_of_the_whole_tree_and_not_the_greedy_descent():
+def test_predict_returns_the_best_leaf_and_not_the_greedy_one():
     tax = am.Taxonomy.from_nested({"wide": ["p", "q", "r"], "narrow": ["s"]})
     head = am.HierarchicalSoftmax(D, tax)
     with torch.no_grad():
@@ -116,7 +116,7 @@ def test_the_prediction_is_the_best_leaf_of_the_whole_tree_and_not_the_greedy_de
 
 @settings(max_examples=60)
 @given(taxonomies(), seeds)
-def test_prediction_is_never_less_probable_than_the_greedy_descent(tax, seed):
+def test_the_prediction_is_at_least_as_probable_as_the_greedy_leaf(tax, seed):
     head, h = make(am.HierarchicalSoftmax, tax), features(4, seed=seed)
     logp = head.node_log_probs(h)
     greedy = logp.gather(1, am.decode.greedy(logp, tax).unsqueeze(1))

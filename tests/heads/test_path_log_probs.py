@@ -24,14 +24,14 @@ def expected(logp_N: torch.Tensor, node: int, tax: am.Taxonomy) -> list[float]:
 
 @given(tax=taxonomies(), seed=st.integers(0, 99))
 @pytest.mark.parametrize("kind", HEADS)
-def test_they_are_the_node_log_probs_on_the_path(kind, tax, seed):
+def test_path_log_probs_equal_the_node_log_probs_on_the_path(kind, tax, seed):
     head, h, nodes = make(kind, tax, seed), features(5), targets("node", 5, tax=tax, seed=seed)
     rows = [expected(logp, node, tax) for logp, node in zip(head.node_log_probs(h), nodes.tolist(), strict=True)]
     torch.testing.assert_close(head.path_log_probs(h, nodes), torch.tensor(rows, dtype=torch.float64))
 
 
 @given(tax=taxonomies(), seed=st.integers(0, 99))
-def test_the_path_kernels_give_the_same(tax, seed):
+def test_the_path_kernels_compute_the_same_values(tax, seed):
     head, h, nodes = make(am.HierarchicalSoftmax, tax, seed), features(5), targets("node", 5, tax=tax, seed=seed)
     found = path_log_probs(h, head.weight, head.bias, nodes, tax)
     torch.testing.assert_close(found, head.path_log_probs(h, nodes))
@@ -40,7 +40,7 @@ def test_the_path_kernels_give_the_same(tax, seed):
 @every_head
 @both_trees
 @pytest.mark.parametrize("batch", [(), (0,), (3,), (2, 3)])
-def test_any_leading_dimensions_are_rows(kind, tax, batch):
+def test_leading_dimensions_are_supported(kind, tax, batch):
     head, h, nodes = make(kind, tax), features(*batch), targets("node", *batch, tax=tax)
     found = head.path_log_probs(h, nodes)
     assert found.shape == (*batch, tax.depth)
@@ -59,12 +59,12 @@ def test_a_large_tree_is_not_scored_as_a_whole(monkeypatch):
 
 @every_head
 @both_trees
-def test_an_unknown_node_is_refused(kind, tax):
+def test_an_unknown_node_is_rejected(kind, tax):
     with pytest.raises(InputError, match=f"{tax.num_nodes} at position 1"):
         make(kind, tax).path_log_probs(features(2), torch.tensor([0, tax.num_nodes]))
 
 
 @both_trees
-def test_they_have_gradients(tax):
+def test_path_log_probs_have_gradients(tax):
     head, h, nodes = make(am.HierarchicalSoftmax, tax), features(3).requires_grad_(), targets("node", 3, tax=tax)
     assert torch.autograd.gradcheck(lambda h: head.path_log_probs(h, nodes), h, check_undefined_grad=False)

@@ -1,4 +1,4 @@
-"""The node that a head is sure of, over all heads and on small and large trees."""
+"""`predict_nodes` of all heads, on small and large trees."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ both_trees = pytest.mark.parametrize("tax", [TREE, LARGE], ids=["small", "large"
 @every_head
 @both_trees
 @pytest.mark.parametrize("tau", [0.0, 0.2, 0.5, 0.8, 1.0])
-def test_it_equals_the_threshold_decoder(kind, tax, tau):
+def test_predict_nodes_equals_the_threshold_decoder(kind, tax, tau):
     head, h = make(kind, tax), features(9)
     assert torch.equal(head.predict_nodes(h, tau), am.decode.threshold(head.node_log_probs(h), tax, tau))
 
@@ -22,7 +22,7 @@ def test_it_equals_the_threshold_decoder(kind, tax, tau):
 @every_head
 @both_trees
 @pytest.mark.parametrize("batch", [(), (0,), (3,), (2, 3), (2, 0, 3)])
-def test_any_leading_dimensions_are_rows(kind, tax, batch):
+def test_leading_dimensions_are_supported(kind, tax, batch):
     head, h = make(kind, tax), features(*batch)
     nodes = head.predict_nodes(h)
     assert nodes.shape == batch
@@ -33,14 +33,14 @@ def test_any_leading_dimensions_are_rows(kind, tax, batch):
 @every_head
 @both_trees
 @pytest.mark.parametrize("tau", [-0.1, 1.1, float("nan"), "much", None])
-def test_a_tau_outside_0_to_1_is_refused(kind, tax, tau):
+def test_a_tau_outside_0_to_1_is_rejected(kind, tax, tau):
     with pytest.raises(am.errors.OptionError, match="tau: expected a probability"):
         make(kind, tax).predict_nodes(features(2), tau)
 
 
 @every_head
 @both_trees
-def test_wrong_features_are_refused(kind, tax):
+def test_wrong_features_are_rejected(kind, tax):
     with pytest.raises(am.errors.InputError, match="expected a tensor, found list"):
         make(kind, tax).predict_nodes([0.0])
     with pytest.raises(am.errors.InputError, match=f"a last dimension of {D}"):
@@ -64,7 +64,7 @@ def test_torch_func_uses_all_logits(tax):
 
 @every_head
 @both_trees
-def test_compiled_it_is_the_same(kind, tax):
+def test_compiled_predict_nodes_equals_the_eager_one(kind, tax):
     head, h = make(kind, tax), features(4)
     compiled = torch.compile(lambda h: head.predict_nodes(h, 0.3), fullgraph=True, backend="eager")
     assert torch.equal(compiled(h), head.predict_nodes(h, 0.3))

@@ -1,4 +1,4 @@
-"""Swapping the last layer of a network."""
+"""Replacing the last layer of a network."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ class LstmClassifier(nn.Module):
 
 
 class Branches(nn.Module):
-    """Holds layers in an order that says nothing about the order in which they run."""
+    """A module whose layers are registered in another order than they run."""
 
     def __init__(self, **layers):
         super().__init__()
@@ -35,7 +35,7 @@ class Branches(nn.Module):
             setattr(self, name, layer)
 
 
-def test_the_last_layer_of_a_sequential_is_swapped():
+def test_the_last_layer_of_a_sequential_is_replaced():
     model = nn.Sequential(nn.Linear(D, C), nn.ReLU(), nn.Linear(C, C))
     first = model[0]
     assert am.replace_head(model, TREE) is model
@@ -44,20 +44,20 @@ def test_the_last_layer_of_a_sequential_is_swapped():
     assert model(features(3, dtype=torch.float32)).shape == (3, C)
 
 
-def test_the_last_layer_of_a_nested_sequential_is_swapped():
+def test_the_last_layer_of_a_nested_sequential_is_replaced():
     model = nn.Sequential(nn.Sequential(nn.Linear(D, D), nn.Sequential(nn.Tanh(), nn.Linear(D, C))), nn.Identity())
     am.replace_head(model, TREE)
     assert isinstance(model[0][1][1], am.HierarchicalSoftmax)
 
 
-def test_the_classifier_of_an_lstm_is_swapped():
+def test_the_classifier_of_an_lstm_is_replaced():
     model = am.replace_head(LstmClassifier(), TREE)
     assert isinstance(model.fc, am.HierarchicalSoftmax)
     logp = model(torch.randint(30, (4, 7)))
     torch.testing.assert_close(logp.exp().sum(-1), torch.ones(4))
 
 
-def test_a_bare_linear_gives_the_head():
+def test_for_a_bare_linear_layer_the_head_is_returned():
     linear = nn.Linear(D, C)
     head = am.replace_head(linear, TREE)
     assert isinstance(head, am.HierarchicalSoftmax)
@@ -65,7 +65,7 @@ def test_a_bare_linear_gives_the_head():
 
 
 @pytest.mark.parametrize("depth", ["same module", "two modules"])
-def test_a_layer_held_twice_is_swapped_in_both_places(depth):
+def test_a_layer_that_occurs_twice_is_replaced_in_both_places(depth):
     shared = nn.Linear(D, C)
     holder = Branches(first=shared, second=shared) if depth == "same module" else None
     model = holder or Branches(left=nn.Sequential(shared), right=nn.Sequential(nn.ReLU(), shared))
@@ -76,13 +76,13 @@ def test_a_layer_held_twice_is_swapped_in_both_places(depth):
 
 
 @every_kind
-def test_head_names_the_kind(kind):
+def test_the_head_argument_selects_the_class(kind):
     assert type(am.replace_head(nn.Linear(D, C), TREE, kind)) is KINDS[kind]
     assert type(am.replace_head(nn.Linear(D, C), TREE, head=kind)) is KINDS[kind]
 
 
 @pytest.mark.parametrize("kind", ["hierarchical", "shared"])
-def test_the_old_rows_become_the_leaves_rows_by_class_order(kind):
+def test_the_rows_of_the_old_layer_become_those_of_the_leaves_in_class_order(kind):
     linear = nn.Linear(D, C)
     head = am.replace_head(linear, TREE, kind)
     for c, leaf in enumerate(TREE.leaves):
@@ -92,14 +92,14 @@ def test_the_old_rows_become_the_leaves_rows_by_class_order(kind):
 
 
 @pytest.mark.parametrize("kind", ["flat", "shared"])
-def test_one_softmax_over_classes_goes_on_as_it_was(kind):
+def test_a_head_with_one_softmax_keeps_the_outputs_of_the_old_layer(kind):
     linear, h = nn.Linear(D, C), features(5, dtype=torch.float32)
     head = am.replace_head(linear, TREE, kind)
     torch.testing.assert_close(head(h).exp(), linear(h).softmax(-1))
 
 
 @every_kind
-def test_the_old_rows_can_be_left_behind(kind):
+def test_keep_rows_false_discards_the_old_rows(kind):
     linear = nn.Linear(D, C)
     nn.init.constant_(linear.weight, 3.0)
     head = am.replace_head(linear, TREE, kind, keep_rows=False)
@@ -122,7 +122,7 @@ def test_options_reach_the_head(kind):
     assert 0 < head.weight.abs().max() <= 0.1
 
 
-def test_inner_rows_start_as_init_says_while_leaves_keep_theirs():
+def test_init_applies_to_inner_rows_and_leaves_keep_the_old_rows():
     linear = nn.Linear(D, C)
     head = am.replace_head(linear, TREE, init="paper")
     assert torch.equal(head.weight[LEAF_ROWS], linear.weight)
@@ -130,7 +130,7 @@ def test_inner_rows_start_as_init_says_while_leaves_keep_theirs():
 
 
 @every_kind
-def test_a_layer_without_bias_gives_a_head_without_bias(kind):
+def test_a_layer_without_bias_is_replaced_by_a_head_without_bias(kind):
     head = am.replace_head(nn.Linear(D, C, bias=False), TREE, kind)
     assert head.bias is None
     assert head(features(2, dtype=torch.float32)).shape == (2, C)
@@ -163,32 +163,32 @@ def test_name_chooses_the_layer():
     assert model.aux is aux
 
 
-def test_name_reaches_into_nested_modules():
+def test_name_may_be_a_path_to_a_nested_module():
     model = Branches(body=nn.Sequential(nn.Linear(D, C), nn.ReLU()), aux=nn.Linear(D, 3))
     am.replace_head(model, TREE, name="body.0")
     assert isinstance(model.body[0], am.HierarchicalSoftmax)
 
 
-def test_a_model_without_a_linear_layer_is_refused():
+def test_a_model_without_a_linear_layer_is_rejected():
     with pytest.raises(InputError, match=r"Sequential has no nn\.Linear to replace"):
         am.replace_head(nn.Sequential(nn.Conv1d(3, 8, 1)), TREE)
 
 
-def test_several_candidates_are_refused_by_name():
+def test_the_error_lists_several_candidates():
     model = Branches(main=nn.Linear(D, C), body=nn.Linear(D, 3), aux=nn.Linear(D, C))
     with pytest.raises(InputError, match=rf"2 linear layers .* {C} classes: 'main', 'aux'; .*name="):
         am.replace_head(model, TREE)
     assert isinstance(model.main, nn.Linear)
 
 
-def test_a_last_layer_of_another_width_is_refused_with_the_candidates():
+def test_a_last_layer_of_another_width_is_rejected_with_the_candidates():
     model = Branches(classifier=nn.Linear(D, C), projection=nn.Linear(D, 3))
     with pytest.raises(InputError, match=r"'projection', has 3 outputs.*'classifier' \(8 outputs\).*name='classifier'"):
         am.replace_head(model, TREE)
 
 
 @pytest.mark.parametrize("name", [None, "1"])
-def test_a_width_that_is_not_the_number_of_classes_is_refused(name):
+def test_a_width_that_is_not_the_number_of_classes_is_rejected(name):
     model = nn.Sequential(nn.Linear(D, 4), nn.Linear(4, 5))
     with pytest.raises(InputError, match=f"'1' has 5 outputs, but the taxonomy has {C} classes"):
         am.replace_head(model, TREE, name=name)
@@ -204,17 +204,17 @@ def test_an_unknown_kind_gets_a_did_you_mean():
         am.replace_head(nn.Linear(D, C), TREE, head="hierarchic")
 
 
-def test_a_wrong_taxonomy_type_is_refused():
+def test_a_wrong_taxonomy_type_is_rejected():
     with pytest.raises(InputError, match=r"expected an arbormax\.Taxonomy, found list"):
         am.replace_head(nn.Linear(D, C), ["x", "y"])
 
 
-def test_a_lazy_layer_is_refused_until_it_has_a_size():
+def test_a_lazy_layer_is_rejected_until_it_has_a_size():
     with pytest.raises(InputError, match="'0' is lazy"):
         am.replace_head(nn.Sequential(nn.LazyLinear(C)), TREE)
 
 
-def test_the_output_projection_of_attention_is_never_taken():
+def test_the_output_projection_of_attention_is_never_replaced():
     attention = nn.MultiheadAttention(C, 2)
     projection = attention.out_proj
     model = Branches(classifier=nn.Linear(C, C), attention=attention)
@@ -226,7 +226,7 @@ def test_the_output_projection_of_attention_is_never_taken():
 
 
 @every_kind
-def test_existing_training_code_goes_on_working(kind):
+def test_existing_training_code_works_unchanged(kind):
     torch.manual_seed(0)
     model = am.replace_head(nn.Sequential(nn.Linear(D, 16), nn.ReLU(), nn.Linear(16, C)), TREE, kind)
     x, y = features(40, dtype=torch.float32), targets("class", 40)
@@ -244,7 +244,7 @@ def test_an_unknown_option_gets_a_did_you_mean():
         am.replace_head(nn.Linear(D, C), TREE, keep_row=False)
 
 
-def test_a_model_that_has_a_head_already_says_so():
+def test_the_error_says_that_the_model_already_has_a_head():
     model = am.replace_head(nn.Sequential(nn.Linear(D, C)), TREE)
     with pytest.raises(InputError, match="it already has a head of arbormax"):
         am.replace_head(model, TREE)

@@ -1,4 +1,4 @@
-"""Classifiers as the model zoos build them: torchvision's and timm's ways, in small."""
+"""Small models with the structure of classifiers of torchvision and timm."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from arbormax.heads import TreeHead
 
 
 class Block(nn.Module):
-    """Two convolutions and a way around them, as in a ResNet."""
+    """Two convolutions and a skip connection, as in a ResNet."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -24,7 +24,7 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    """torchvision's: `fc` at the end."""
+    """As in torchvision: the last layer is `fc`."""
 
     def __init__(self, num_classes: int):
         super().__init__()
@@ -38,7 +38,7 @@ class ResNet(nn.Module):
 
 
 class Vgg(nn.Module):
-    """torchvision's older ones: a Sequential `classifier`, of which the last layer counts."""
+    """As in older models of torchvision: a Sequential `classifier`, whose last layer returns the logits."""
 
     def __init__(self, num_classes: int):
         super().__init__()
@@ -52,14 +52,14 @@ class Vgg(nn.Module):
 
 
 class Timm(nn.Module):
-    """timm's: `forward_features`, `forward_head`, `get_classifier`, `reset_classifier`; layers held in any order."""
+    """As in timm: `forward_features`, `forward_head`, `get_classifier`, `reset_classifier`; layers in any order."""
 
     def __init__(self, num_classes: int):
         super().__init__()
         self.num_features = 12
         self.reset_classifier(num_classes)
         self.stem = nn.Conv2d(3, 12, 4, stride=4)
-        self.mlp = nn.Linear(12, C)  # as wide as there are classes, and held last
+        self.mlp = nn.Linear(12, C)  # one output per class, and registered last
         self.back = nn.Conv1d(C, 12, 1)
 
     def get_classifier(self):
@@ -86,7 +86,7 @@ Y = torch.arange(6) % C
 
 @pytest.mark.parametrize("kind", ["hierarchical", "flat", "shared"])
 @pytest.mark.parametrize("name", ZOO)
-def test_the_classifier_is_swapped_and_trains(name: str, kind: str):
+def test_the_classifier_is_replaced_and_trains(name: str, kind: str):
     torch.manual_seed(0)
     model = ZOO[name](C)
     assert am.replace_head(model, TREE, kind) is model
@@ -103,20 +103,20 @@ def test_the_classifier_is_swapped_and_trains(name: str, kind: str):
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_weights_go_into_a_new_instance(name: str):
+def test_weights_load_into_a_new_instance(name: str):
     model = am.replace_head(ZOO[name](C), TREE).eval()
     twin = am.replace_head(ZOO[name](C), TREE).eval()
     twin.load_state_dict(model.state_dict())
     assert torch.equal(twin(X), model(X))
 
 
-def test_a_flat_head_leaves_the_answers_as_they_were():
+def test_a_flat_head_keeps_the_predictions():
     model = ResNet(C).eval()
     before = model(X).softmax(-1)
     torch.testing.assert_close(am.replace_head(model, TREE, "flat")(X).exp(), before)
 
 
-def test_what_a_timm_model_tells_goes_on_working():
+def test_the_methods_of_a_timm_model_still_work():
     model = am.replace_head(Timm(C), TREE).eval()
     assert isinstance(model.get_classifier(), am.HierarchicalSoftmax)
     features = model.forward_head(model.forward_features(X), pre_logits=True)
@@ -124,7 +124,7 @@ def test_what_a_timm_model_tells_goes_on_working():
     torch.testing.assert_close(nodes[:, TREE.leaves.tolist()], model(X))
 
 
-def test_a_timm_model_with_other_or_no_classes_says_how_to_mend_it():
+def test_the_error_for_a_timm_model_with_other_classes_suggests_reset_classifier():
     with pytest.raises(InputError, match=rf"'head' has 1000 outputs.*call model\.reset_classifier\({C}\) first"):
         am.replace_head(Timm(1000), TREE)
     with pytest.raises(InputError, match=r"Timm has no classifier; call model\.reset_classifier"):
@@ -134,6 +134,6 @@ def test_a_timm_model_with_other_or_no_classes_says_how_to_mend_it():
     assert isinstance(am.replace_head(model, TREE).head, am.HierarchicalSoftmax)
 
 
-def test_a_network_of_a_zoo_with_other_classes_is_refused():
+def test_a_torchvision_model_with_other_classes_is_rejected():
     with pytest.raises(InputError, match=f"'fc' has 1000 outputs, but the taxonomy has {C} classes"):
         am.replace_head(ResNet(1000), TREE)

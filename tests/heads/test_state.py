@@ -1,4 +1,4 @@
-"""What persists, what is rebuilt, and whose weights are let in."""
+"""The state of heads: what is saved, what is rebuilt, and which weights are accepted."""
 
 import io
 
@@ -36,7 +36,7 @@ class Model(nn.Module):
 
 
 @every_head
-def test_the_state_is_weights_fingerprint_and_priors_and_no_index(kind):
+def test_the_state_contains_weights_fingerprint_and_priors_but_no_index(kind):
     head = make(kind)
     head(features(2))
     head.loss(features(2), targets("class", 2))
@@ -46,14 +46,14 @@ def test_the_state_is_weights_fingerprint_and_priors_and_no_index(kind):
 
 
 @every_head
-def test_without_bias_the_state_has_none(kind):
+def test_the_state_of_a_head_without_bias_has_no_bias(kind):
     assert "bias" not in make(kind, bias=False).state_dict()
 
 
 @every_head
 @pytest.mark.parametrize("way", [through_torch, through_safetensors])
 @pytest.mark.parametrize("assign", [False, True])
-def test_weights_come_back_from_a_file(kind, way, assign):
+def test_weights_can_be_saved_and_loaded(kind, way, assign):
     head, h = make(kind), features(3)
     twin = kind(D, fresh_tree(), dtype=torch.float64)
     assert not torch.equal(twin(h), head(h))
@@ -63,7 +63,7 @@ def test_weights_come_back_from_a_file(kind, way, assign):
 
 
 @pytest.mark.parametrize("way", [through_torch, through_safetensors])
-def test_priors_come_back_from_a_file(way):
+def test_priors_can_be_saved_and_loaded(way):
     head, h, y = make(am.HierarchicalSoftmax), features(3), targets("class", 3)
     head.set_priors(COUNTS)
     twin = make(am.HierarchicalSoftmax, seed=5)
@@ -73,7 +73,7 @@ def test_priors_come_back_from_a_file(way):
 
 @every_head
 @pytest.mark.parametrize("options", [{}, {"strict": False}, {"assign": True}], ids=["strict", "not strict", "assign"])
-def test_weights_of_another_taxonomy_are_refused_and_nothing_changes(kind, options):
+def test_weights_of_another_taxonomy_are_rejected_and_nothing_changes(kind, options):
     head, theirs = make(kind), make(kind, OTHER, seed=9)
     before = {name: tensor.clone() for name, tensor in head.state_dict().items()}
     with foreign:
@@ -85,7 +85,7 @@ def test_weights_of_another_taxonomy_are_refused_and_nothing_changes(kind, optio
 
 @every_head
 @pytest.mark.parametrize("options", [{}, {"strict": False}, {"assign": True}], ids=["strict", "not strict", "assign"])
-def test_weights_of_another_taxonomy_are_refused_inside_a_model(kind, options):
+def test_weights_of_another_taxonomy_are_rejected_inside_a_model(kind, options):
     head = make(kind)
     before = head.weight.clone()
     with foreign:
@@ -93,7 +93,7 @@ def test_weights_of_another_taxonomy_are_refused_inside_a_model(kind, options):
     assert torch.equal(head.weight, before)
 
 
-def test_the_refusal_names_both_fingerprints():
+def test_the_error_contains_both_fingerprints():
     with pytest.raises(TaxonomyError) as caught:
         make(am.FlatSoftmax).load_state_dict(make(am.FlatSoftmax, OTHER).state_dict())
     assert OTHER.fingerprint[:12] in str(caught.value)
@@ -117,7 +117,7 @@ def by_buffers(head, tensor):
 @every_head
 @pytest.mark.parametrize("put", [by_setattr, by_buffers])
 @pytest.mark.parametrize("method", ["forward", "node_log_probs", "predict", "loss"])
-def test_a_foreign_fingerprint_set_directly_is_refused_at_the_next_call(kind, put, method):
+def test_a_wrong_fingerprint_set_directly_is_rejected_at_the_next_call(kind, put, method):
     head, rest = make(kind), [targets("class", 2)] if method == "loss" else []
     getattr(head, method)(features(2), *rest)
     put(head, make(kind, OTHER).fingerprint)
@@ -128,7 +128,7 @@ def test_a_foreign_fingerprint_set_directly_is_refused_at_the_next_call(kind, pu
 
 @every_head
 @pytest.mark.parametrize("move", [lambda m: m.to("cpu"), lambda m: m.double(), lambda m: m.to_empty(device="cpu")])
-def test_moving_a_head_does_not_cover_a_foreign_fingerprint(kind, move):
+def test_moving_a_head_does_not_hide_a_wrong_fingerprint(kind, move):
     head = make(kind)
     by_setattr(head, make(kind, OTHER).fingerprint)
     with foreign:
@@ -145,7 +145,7 @@ def test_its_own_fingerprint_set_directly_is_accepted(kind):
 @every_head
 def test_fresh_parameters_belong_to_the_heads_own_taxonomy(kind):
     head = make(kind)
-    by_setattr(head, torch.zeros(32, dtype=torch.uint8))  # what a loader leaves for keys it did not find
+    by_setattr(head, torch.zeros(32, dtype=torch.uint8))  # as a loader leaves it if the key is missing
     head.reset_parameters()
     assert head(features(2)).isfinite().all()
 
@@ -244,7 +244,7 @@ def test_empty_memory_is_usable_after_reset_parameters(kind, way):
         (lambda head: head.to(torch.float64), torch.float64),
     ],
 )
-def test_a_change_of_precision_changes_the_weights_and_spares_the_fingerprint(kind, change, dtype):
+def test_a_change_of_precision_changes_the_weights_but_not_the_fingerprint(kind, change, dtype):
     head = make(kind, dtype=torch.float32)
     h, expected = features(2, dtype=torch.float32), head(features(2, dtype=torch.float32))
     fingerprint = head.fingerprint.clone()

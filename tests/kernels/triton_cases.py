@@ -61,7 +61,7 @@ def found(tax, impl, dtype, *, batch=37, features=20, kind="class", seed=0, bias
     return [loss.detach().cpu().double(), *(grad.to_dense().cpu().double() for grad in grads)], weight.grad
 
 
-def assert_alike(first, second, bound):
+def assert_close_to(first, second, bound):
     for one, other in zip(first, second, strict=True):
         assert float((one - other).norm()) <= bound * max(float(other.norm()), 1e-6)
 
@@ -80,14 +80,14 @@ ALL_VALUES = product(TREES, ("class", "node"), (False, True), DTYPES)
     ("tree", "kind", "sparse", "dtype"),
     cases(FAST_VALUES, [case for case in ALL_VALUES if case not in FAST_VALUES]),
 )
-def test_values_and_gradients_are_those_of_torch(tree, kind, sparse, dtype):
+def test_values_and_gradients_equal_those_of_torch(tree, kind, sparse, dtype):
     tax = TREES[tree]
     ours, of_rows = found(tax, "triton", dtype, kind=kind, sparse=sparse, label_smoothing=0.1)
     theirs, reference = found(tax, "torch", dtype, kind=kind, sparse=sparse, label_smoothing=0.1)
-    assert_alike(ours, theirs, BOUNDS[dtype])
+    assert_close_to(ours, theirs, BOUNDS[dtype])
     assert of_rows.is_sparse is sparse
     if sparse:
-        assert torch.equal(of_rows._indices().cpu(), reference._indices().cpu())  # rising, each once
+        assert torch.equal(of_rows._indices().cpu(), reference._indices().cpu())  # sorted and unique
 
 
 OPTIONS = [
@@ -107,9 +107,9 @@ OPTIONS = [
         [(o, i % 2 == 0) for i, o in enumerate(OPTIONS)],
     ),
 )
-def test_options_give_what_they_give_with_torch(options, sparse):
+def test_options_have_the_same_effect_as_with_torch(options, sparse):
     ours, theirs = (found(TREES["uneven"], impl, torch.float32, sparse=sparse, **options)[0] for impl in IMPLS)
-    assert_alike(ours, theirs, 2e-6)
+    assert_close_to(ours, theirs, 2e-6)
 
 
 FAST_SUMS = [
@@ -129,7 +129,7 @@ ALL_SUMS = [
     ("kind", "ignored", "reduction", "sparse"),
     cases(FAST_SUMS, [case for case in ALL_SUMS if case not in FAST_SUMS]),
 )
-def test_summed_losses_count_what_torch_counts(kind, ignored, reduction, sparse):
+def test_summed_losses_equal_those_of_torch(kind, ignored, reduction, sparse):
     tax, draw = TREES["uneven"], torch.Generator().manual_seed(0)
     parts = [torch.randn(3, 5, 8, generator=draw), torch.randn(tax.num_nodes - 1, 8, generator=draw)]
     y = torch.arange(15).view(3, 5).int() % tax.num_leaves
@@ -141,8 +141,8 @@ def test_summed_losses_count_what_torch_counts(kind, ignored, reduction, sparse)
         loss = path_cross_entropy(*given, None, y.to(DEVICE), tax, impl=impl, **options)
         (loss * 3).backward()
         ways.append([loss.detach(), *(part.grad.to_dense() for part in given)])
-    assert_alike(*ways, 2e-6)
-    if DEVICE == "cpu":  # a GPU cuts a float32 product in three, so that a sum that cancels out is off by more
+    assert_close_to(*ways, 2e-6)
+    if DEVICE == "cpu":  # a GPU splits a float32 product in three parts, so a sum that cancels has a larger error
         torch.testing.assert_close(*ways, rtol=2e-5, atol=2e-6)
 
 
@@ -203,18 +203,18 @@ def test_groups_shared_by_much_of_the_batch(tree, shared, sparse, monkeypatch):
         monkeypatch.setattr(plan_triton, "_SEGMENT", 32)
         shared = shared // 8 + shared % 2
     labels = [at * 7 % 3 + 10 for at in range(shared)] + [at % tax.num_leaves for at in range(20)]
-    if tree == "bushy":  # and another, whose first part and the last of the former begin close together
+    if tree == "bushy":  # a second group, whose first part begins close to the last part of the first group
         labels += [at % 3 + 40 for at in range(shared)]
     for dtype in DTYPES if DEVICE == "cuda" else DTYPES[:1]:
         (ours, at), (theirs, _) = (found(tax, impl, dtype, labels=labels, sparse=sparse) for impl in IMPLS)
-        assert_alike(ours, theirs, BOUNDS[dtype])
+        assert_close_to(ours, theirs, BOUNDS[dtype])
         again, _ = found(tax, "triton", dtype, labels=labels, sparse=sparse)
         assert all(torch.equal(one, other) for one, other in zip(ours, again, strict=True))
         assert at.is_sparse is sparse
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16] if DEVICE == "cuda" else [torch.float16])
-def test_a_backward_under_autocast_is_as_exact(dtype):
+def test_autocast_does_not_reduce_the_precision_of_backward(dtype):
     tax, draw = TREES["bushy"], torch.Generator().manual_seed(0)
     h, rows = (torch.randn(n, 16, generator=draw).to(dtype) for n in (40, tax.num_nodes - 1))
     y, found = torch.arange(40, device=DEVICE), []
@@ -229,7 +229,7 @@ def test_a_backward_under_autocast_is_as_exact(dtype):
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU, on which a failed assert ends the process")
 @pytest.mark.parametrize("wrong", [16, -1, 2**40])
-def test_an_invalid_target_is_refused(wrong):
+def test_an_invalid_target_is_rejected(wrong):
     lines = f"""
         import torch
         from arbormax import Taxonomy
@@ -275,7 +275,7 @@ def test_a_batch_may_have_several_blocks_of_the_plan(tree, sparse, counted, monk
     options = {"batch": batch, "features": 8, "sparse": sparse, "kind": "node"}
     ours, of_rows = found(TREES[tree], "triton", torch.float32, **options)
     theirs, reference = found(TREES[tree], "torch", torch.float32, **options)
-    assert_alike(ours, theirs, 4e-6)
+    assert_close_to(ours, theirs, 4e-6)
     if sparse:
         assert torch.equal(of_rows._indices().cpu(), reference._indices().cpu())
 
@@ -287,11 +287,11 @@ def test_a_batch_may_have_several_blocks_of_the_plan(tree, sparse, counted, monk
         [*(("even", n) for n in (15, 18, 33)), *(("wide", n) for n in (15, 16, 18, 33))],
     ),
 )
-def test_about_as_many_items_as_a_tile_share_a_group(tree, shared):
+def test_groups_with_about_as_many_items_as_a_tile(tree, shared):
     tax = TREES[tree]
-    alike = [tax.num_leaves - 1] * shared  # and some more, each elsewhere
+    alike = [tax.num_leaves - 1] * shared  # and others in different groups
     ours, theirs = (found(tax, impl, torch.float32, labels=[*alike, 0, 5, 9])[0] for impl in IMPLS)
-    assert_alike(ours, theirs, 2e-6)
+    assert_close_to(ours, theirs, 2e-6)
 
 
 def test_few_programs_process_all_segments_and_groups(monkeypatch):
@@ -300,7 +300,7 @@ def test_few_programs_process_all_segments_and_groups(monkeypatch):
     several = [group * 40 + item for group in (3, 7, 8) for item in range(18)]
     for labels in (several, [5]):
         ours, theirs = (found(TREES["bushy"], impl, torch.float32, labels=labels)[0] for impl in IMPLS)
-        assert_alike(ours, theirs, 2e-6)
+        assert_close_to(ours, theirs, 2e-6)
 
 
 def test_rows_on_no_path_are_cleared():
@@ -311,21 +311,21 @@ def test_rows_on_no_path_are_cleared():
         ours = found(TREES["bushy"], "triton", torch.float32, **options)[0]
     finally:
         torch.use_deterministic_algorithms(False)
-    assert_alike(ours, theirs, 2e-6)
+    assert_close_to(ours, theirs, 2e-6)
 
 
-def test_more_items_than_are_counted_at_a_time(monkeypatch):
+def test_more_items_than_one_block_of_counting(monkeypatch):
     batch = 2100
     if DEVICE == "cpu":  # the interpreter is slow
         monkeypatch.setattr(plan_triton, "_COUNT_BLOCK", 16)
         batch = 50
     ours, theirs = (found(TREES["flat"], impl, torch.float32, batch=batch, features=4)[0] for impl in IMPLS)
-    assert_alike(ours, theirs, 4e-6)
+    assert_close_to(ours, theirs, 4e-6)
 
 
 @pytest.mark.parametrize("scale", [1e2, 3e3])
-@pytest.mark.parametrize("dtype", DTYPES if DEVICE == "cuda" else [torch.float32])  # the interpreter rounds otherwise
-def test_gradients_of_large_logits_are_as_exact_as_others(scale, dtype):
+@pytest.mark.parametrize("dtype", DTYPES if DEVICE == "cuda" else [torch.float32])  # the interpreter rounds differently
+def test_gradients_of_large_logits_are_as_precise_as_others(scale, dtype):
     tax, draw = TREES["even"], torch.Generator().manual_seed(0)
     h, rows = torch.randn(30, 200, generator=draw) * scale, torch.randn(tax.num_nodes - 1, 200, generator=draw) / 14
     given, y = [part.to(dtype) for part in (h, rows)], torch.arange(30, device=DEVICE)
@@ -333,7 +333,7 @@ def test_gradients_of_large_logits_are_as_exact_as_others(scale, dtype):
     path_cross_entropy(*exact, None, y.cpu(), tax, impl="torch", reduction="sum").backward()
     ours = [part.to(DEVICE).requires_grad_() for part in given]
     path_cross_entropy(*ours, None, y, tax, impl="triton", reduction="sum").backward()
-    assert_alike([part.grad.cpu().double() for part in ours], [part.grad for part in exact], BOUNDS[dtype])
+    assert_close_to([part.grad.cpu().double() for part in ours], [part.grad for part in exact], BOUNDS[dtype])
 
 
 FAST_ERRORS = [(dtype, True, 256) for dtype in DTYPES]
@@ -343,7 +343,7 @@ FAST_ERRORS = [(dtype, True, 256) for dtype in DTYPES]
     ("dtype", "bias", "features"),
     cases(FAST_ERRORS, [case for case in product(DTYPES, (True, False), (256, 768)) if case not in FAST_ERRORS]),
 )
-def test_the_error_is_no_larger_than_that_of_the_reference(dtype, bias, features):
+def test_the_error_does_not_exceed_that_of_the_reference(dtype, bias, features):
     tax, draw = TREES["even"], torch.Generator().manual_seed(0)
     tree, batch, rows = path_tree(tax, torch.device(DEVICE)), 4096 if DEVICE == "cuda" else 100, tax.num_nodes - 1
     parts = [torch.randn(batch, features, generator=draw), torch.randn(rows, features, generator=draw)]
@@ -357,11 +357,11 @@ def test_the_error_is_no_larger_than_that_of_the_reference(dtype, bias, features
 
     exact = steps("torch", [part.double() for part in given])
     for ours, theirs, true in zip(steps("triton", given), steps("torch", given), exact, strict=True):
-        # the interpreter, which adds up otherwise, on a few items: about as large
+        # the interpreter sums in another order: on a few items the errors are about as large
         assert (ours - true).norm() <= (theirs - true).norm() * (1.0 if DEVICE == "cuda" else 1.15)
 
 
-# many items and features: where a library would cut a product in parts, and might round these
+# many items and features: a library would split such a product and might round the parts
 SIZES = [(torch.float16, 90, 20), (torch.float16, 4096, 768), (torch.bfloat16, 4096, 768)]
 
 
@@ -434,7 +434,7 @@ def test_features_and_rows_may_be_of_different_types():
         torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=1e-4)
 
 
-def test_the_new_name_of_tf32_is_read():
+def test_the_new_setting_of_tf32_is_read():
     tax, matmul = TREES["uneven"], torch.backends.cuda.matmul
     h, rows = torch.randn(2, 4, device=DEVICE), torch.randn(tax.num_nodes - 1, 4, device=DEVICE)
     y = torch.tensor([0, 1], device=DEVICE)
@@ -448,7 +448,7 @@ def test_the_new_name_of_tf32_is_read():
         matmul.fp32_precision = former
 
 
-def test_no_items_and_only_ignored_ones():
+def test_empty_batches_and_batches_of_ignored_items():
     tax, rows = TREES["even"], torch.randn(TREES["even"].num_nodes - 1, 16, device=DEVICE, requires_grad=True)
     for sparse in (False, True):
         for y in (torch.zeros(0, dtype=torch.int64), torch.full((3,), -100)):
@@ -470,12 +470,12 @@ def test_large_logits_stay_finite():
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-2)
 
 
-def test_two_runs_give_the_same_bits():
+def test_two_runs_are_bitwise_equal():
     first, second = (found(TREES["wide"], "triton", torch.float32)[0] for _ in range(2))
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
-def test_unsupported_types_and_trees_are_refused():
+def test_unsupported_types_and_trees_are_rejected():
     tax, y = TREES["even"], torch.zeros(2, dtype=torch.int64, device=DEVICE)
     h = torch.randn(2, 16, device=DEVICE, dtype=torch.float64)
     rows = torch.randn(tax.num_nodes - 1, 16, device=DEVICE, dtype=torch.float64)
@@ -487,8 +487,8 @@ def test_unsupported_types_and_trees_are_refused():
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of older compilers, in torch itself
-def test_a_head_on_a_gpu_uses_it_compiled_and_under_autocast():
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised by older versions of torch itself
+def test_a_head_on_a_gpu_uses_the_kernels_compiled_and_under_autocast():
     tax = Taxonomy.from_parents([-1, *(node // 33 for node in range(33 + 33**2 + 33**3))])
     head = am.HierarchicalSoftmax(64, tax, device="cuda")
     h, y = torch.randn(256, 64, device="cuda"), torch.randint(tax.num_leaves, (256,), device="cuda")
@@ -508,7 +508,7 @@ def test_a_head_on_a_gpu_uses_it_compiled_and_under_autocast():
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_it_compiles_without_graph_breaks(sparse):
+def test_the_loss_compiles_without_graph_breaks(sparse):
     tax = TREES["even"]
     h, rows = torch.randn(5, 16, device=DEVICE), torch.randn(tax.num_nodes - 1, 16, device=DEVICE)
     y = torch.arange(5, device=DEVICE)

@@ -25,7 +25,7 @@ _SLAB_CELLS = 1 << 12  # this much padding is cheaper than one more round of ker
 class Buckets:
     """Sibling groups sorted by size: all groups of one size are one dense softmax."""
 
-    order: Tensor | None  # rows in bucket order; None: they are already in that order
+    order: Tensor  # rows in bucket order
     shapes: tuple[tuple[int, int], ...]  # groups × size of each bucket
 
 
@@ -73,7 +73,7 @@ class TreeIndex:
     levels: tuple[int, ...]  # the number of nodes at depth 1, 2, …
     lifts: tuple[Tensor, ...]  # for depth 2, 3, …: the position of each node's parent in the level above
     siblings: Buckets  # all groups, over columns
-    siblings_back: Tensor | None  # (M,) the position of each column in bucket order
+    siblings_back: Tensor  # (M,) the position of each column in bucket order
     folds: tuple[Fold, ...]  # for depth K - 1 up to 1
     folds_back: Tensor  # (M,) the position of each non-root node among the classes and the results of the folds
     slabs: tuple[tuple[int, int, int], ...]  # (first depth, last depth, width) of the windows of each slab
@@ -127,7 +127,6 @@ def tree_index(tax: Taxonomy, device: torch.device) -> TreeIndex:
     level_sizes = np.diff(tax.level_start)[1:]
     starts = tax.level_start.tolist()
     order, shapes = _bucket_order(tax.num_children[np.flatnonzero(tax.num_children)])
-    in_order = np.array_equal(order, np.arange(len(order)))
     folds, folds_back = _folds(tax, tensor)
     slabs = _slabs([int(tax.num_children[starts[d] : starts[d + 1]].max()) for d in range(tax.depth)])
     index = TreeIndex(
@@ -147,8 +146,8 @@ def tree_index(tax: Taxonomy, device: torch.device) -> TreeIndex:
         path_width=float((tax.num_children * tax.leaf_counts).sum() / tax.num_leaves),
         levels=tuple(level_sizes.tolist()),
         lifts=tuple(tensor(tax.parent[starts[d] : starts[d + 1]] - starts[d - 1]) for d in range(2, tax.depth + 1)),
-        siblings=Buckets(None if in_order else tensor(order), shapes),
-        siblings_back=None if in_order else tensor(np.argsort(order)),
+        siblings=Buckets(tensor(order), shapes),
+        siblings_back=tensor(np.argsort(order)),
         folds=folds,
         folds_back=folds_back,
         slabs=slabs,

@@ -80,8 +80,7 @@ def hierarchical_cross_entropy(
             steps_BX = steps_BX + offset_M[windows.columns]
         steps_BKS = (steps_BX + windows.padding).view(*windows.position.shape, windows.width)
         losses.append(_window_loss(steps_BKS, windows, index, options))
-    loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum(0)
-    return options.reduce(loss, targets, batch, index)
+    return options.reduce(sum(losses[1:], losses[0]), targets, batch, index)
 
 
 def _window_loss(steps_BKS: Tensor, windows: Windows, index: TreeIndex, options: LossOptions) -> Tensor:

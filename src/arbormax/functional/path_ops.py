@@ -74,12 +74,12 @@ def _row_sparse(index: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
 
 
 def _gradients_shapes(grads: Tensor, h: Tensor, rows: Tensor, *rest: Any) -> tuple[Tensor, ...]:  # noqa: ARG001
-    of_h = h.new_empty(h.shape)  # not `empty_like`: the gradient does not have the strides of h
+    grad_h = h.new_empty(h.shape)  # not `empty_like`: the gradient does not have the strides of h
     if not rest[-2]:
-        return of_h, rows.new_empty(rows.shape), rows.new_empty(rows.shape[:1])
+        return grad_h, rows.new_empty(rows.shape), rows.new_empty(rows.shape[:1])
     index = rows.new_empty((1,), dtype=torch.int64)  # a graph does not need the true number of rows
-    of_rows, of_bias = rows.new_empty((1, rows.shape[1])), rows.new_empty((1,))
-    return of_h, _row_sparse(index, of_rows, rows.shape), _row_sparse(index, of_bias, rows.shape[:1])
+    grad_rows, grad_bias = rows.new_empty((1, rows.shape[1])), rows.new_empty((1,))
+    return grad_h, _row_sparse(index, grad_rows, rows.shape), _row_sparse(index, grad_bias, rows.shape[:1])
 
 
 # (B, K) each: the log-probability of every step's node given its parent, and the mean of its siblings; what is stored.
@@ -127,9 +127,9 @@ def _forward(ctx: Any, operator: Any, arguments: tuple[Any, ...], differentiable
 
 def _backward(ctx: Any, grads: Tensor, *options: Any) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors[:6]
-    of_h, of_rows, of_bias = path_gradients(grads, *saved, *options)
-    of_vectors = (None if vector is None else of_bias for vector in saved[2:4])
-    return of_h, of_rows, *of_vectors, *[None] * ctx.num_others
+    grad_h, grad_rows, grad_bias = path_gradients(grads, *saved, *options)
+    grad_vectors = (None if vector is None else grad_bias for vector in saved[2:4])
+    return grad_h, grad_rows, *grad_vectors, *[None] * ctx.num_others
 
 
 class _Steps(torch.autograd.Function):

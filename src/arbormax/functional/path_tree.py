@@ -22,9 +22,9 @@ def path_tree(tax: Taxonomy, device: torch.device) -> PathTree:
         widths.append(int(sizes.max()))
         groups.append(int((sizes > 1).sum()))
     inner = np.flatnonzero(tax.num_children)
-    of_nodes = (parent, tax.node_depth, tax.child_start[parent] - 1, tax.num_children[parent], first, after)
-    of_inner = (inner, tax.child_start[inner] - 1, tax.num_children[inner])
-    arrays = (*of_nodes, *of_inner, groups, np.cumsum([0, *map(padded_width, widths[:-1])]))
+    per_node = (parent, tax.node_depth, tax.child_start[parent] - 1, tax.num_children[parent], first, after)
+    per_inner = (inner, tax.child_start[inner] - 1, tax.num_children[inner])
+    arrays = (*per_node, *per_inner, groups, np.cumsum([0, *map(padded_width, widths[:-1])]))
     tensors = [torch.from_numpy(np.array(array)).to(device) for array in arrays]
     return PathTree(tuple(widths), tuple(groups), *tensors)
 

@@ -89,19 +89,17 @@ def path_sums(values_MX: Tensor, index: TreeIndex) -> Tensor:
     levels = list(torch.split(values_MX, list(index.levels)))
     for depth, lift in enumerate(index.lifts, start=1):
         levels[depth] = levels[depth] + levels[depth - 1].index_select(0, lift)
-    return torch.cat(levels) if len(levels) > 1 else levels[0]
+    return torch.cat(levels)
 
 
 def _conditionals(logits_MB: Tensor, index: TreeIndex) -> Tensor:
     parts = [group.log_softmax(1).flatten(0, 1) for group in _grouped(logits_MB, index.siblings)]
-    cond_MB = torch.cat(parts) if len(parts) > 1 else parts[0]
-    return cond_MB if index.siblings_back is None else cond_MB.index_select(0, index.siblings_back)
+    return torch.cat(parts).index_select(0, index.siblings_back)
 
 
 def _grouped(rows: Tensor, buckets: Buckets) -> list[Tensor]:
     """Return the rows as one (groups, size, B) tensor per bucket."""
-    if buckets.order is not None:
-        rows = rows.index_select(0, buckets.order)
+    rows = rows.index_select(0, buckets.order)
     sizes = [groups * size for groups, size in buckets.shapes]
     return [
         part.view(*shape, rows.shape[1]) for part, shape in zip(torch.split(rows, sizes), buckets.shapes, strict=True)

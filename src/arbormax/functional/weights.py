@@ -33,13 +33,13 @@ def parent_weights(tax: Taxonomy, weights: Mapping[str | Sequence[str], float], 
     >>> parent_weights(tax, {"a": 0.5})
     tensor([0.0000, 1.0000, 1.0000, 0.5000, 0.5000, 1.0000])
     """
-    of_parent = np.full(tax.num_nodes, default, np.float64)
+    values = np.full(tax.num_nodes, default, np.float64)
     for label, value in weights.items():
         node = tax.find(label)
         if tax.is_leaf[node]:
             raise InputError(f"{label!r} is a leaf and has no softmax")
-        of_parent[node] = value
-    return _as_tensor(np.append(0.0, of_parent[tax.parent[1:]]))
+        values[node] = value
+    return _as_tensor(np.append(0.0, values[tax.parent[1:]]))
 
 
 def hxe_weights(tax: Taxonomy, alpha: float) -> Tensor:
