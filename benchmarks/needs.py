@@ -79,8 +79,8 @@ class Needs:
 
     @property
     def index(self) -> int:
-        """Bytes of the index tensors of the tree on each device, in 64-bit numbers."""
-        return 8 * (14 + self.depth) * (self.rows + 1)
+        """Bytes of the index tensors of the tree on each device: fifteen 64-bit numbers for each node."""
+        return 8 * 15 * (self.rows + 1)
 
     @property
     def cells(self) -> int:

@@ -68,7 +68,7 @@ def size_of(value, seen):
 
 
 @pytest.mark.parametrize(("branching", "depth"), [(22, 3), (12, 4), (120, 2)])
-def test_the_index_has_the_size_that_is_told(branching, depth):
+def test_the_computed_size_of_the_index_is_correct(branching, depth):
     found = size_of(tree_index(tree(branching, depth), torch.device("cpu")), set())
     assert needs(branching, depth).index == pytest.approx(found, rel=0.12)
 
