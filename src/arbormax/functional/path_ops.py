@@ -109,7 +109,7 @@ path_gradients = _operator(
 
 
 def _call_below_autograd(operator: Any, arguments: tuple[Any, ...]) -> tuple[Tensor, ...]:
-    # torch has no public name for it; `torch.library.register_autograd` does the same, but makes a GPU step 13 % slower
+    # torch has no public name for it; `torch.library.register_autograd` does the same, but adds 10 % to a GPU step
     with torch._C._AutoDispatchBelowAutograd():  # noqa: SLF001
         results: tuple[Tensor, ...] = operator(*arguments)
     return results
