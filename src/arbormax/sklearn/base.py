@@ -214,7 +214,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """
         check_is_fitted(self)
         inputs, raw = self._check_pairs(X, y, reset=False)
-        nodes = self._find_nodes(raw, self._labels, missing=None if self._format.is_given else -1)
+        nodes = self._find_nodes(raw, self._fitted_labels, missing=None if self._format.is_given else -1)
         right = nodes == self._nodes(inputs, Decoding())
         return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)))
 
@@ -225,14 +225,14 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """
         check_is_fitted(self)
         inputs, raw = self._check_pairs(X, y, reset=False)
-        examples = Examples(inputs, self._find_nodes(raw, self._labels))
+        examples = Examples(inputs, self._find_nodes(raw, self._fitted_labels))
         from arbormax.studies.record import evaluation
 
         self._evaluated, found = evaluation(self.model_, examples, batch_size=bounded_batch(self.taxonomy_))
         return found.metrics
 
     @property
-    def _labels(self) -> Labels:
+    def _fitted_labels(self) -> Labels:
         return Labels(self.taxonomy_, np.zeros(0, np.int64), self._format, self.classes_)
 
     # ------------------------------------------------------------------ on disk

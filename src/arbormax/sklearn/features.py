@@ -163,8 +163,10 @@ class HierarchicalClassifier(TreeClassifier):
 
 
 def _canonical(rows: Matrix) -> Matrix:
-    """The matrix, a sparse one with sorted columns and without duplicates; the caller's matrix is not changed."""
-    if isinstance(rows, np.ndarray) or rows.has_canonical_format:
+    """The matrix row by row, a sparse one with sorted columns and without duplicates; the caller's is not changed."""
+    if isinstance(rows, np.ndarray):
+        return np.ascontiguousarray(rows)  # a table of pandas is stored by columns, and rounding depends on the layout
+    if rows.has_canonical_format:
         return rows
     rows = rows.copy()
     rows.sum_duplicates()

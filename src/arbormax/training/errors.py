@@ -16,6 +16,9 @@ class WorkerLostError(TrainingError):
         self.is_resumable = is_resumable
         super().__init__(message, fix={"resume": True} if is_resumable else None)
 
+    def __reduce__(self) -> tuple[type, tuple[str, bool]]:
+        return type(self), (self.message, self.is_resumable)
+
 
 class TrainingInterrupted(ArbormaxError):  # noqa: N818 - not a failure
     """Training was interrupted and saved its state in `folder`."""
@@ -23,3 +26,6 @@ class TrainingInterrupted(ArbormaxError):  # noqa: N818 - not a failure
     def __init__(self, folder: str) -> None:
         self.folder = folder
         super().__init__(f"interrupted; the state is saved in {folder}", fix={"resume": True})
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:  # errors of worker processes are pickled
+        return type(self), (self.folder,)

@@ -147,8 +147,10 @@ class HeadRows(EditListener):
     def start_as_class(self, tree: WorkingTree, node: int) -> None:
         """Give a node that became a class the row of an added one."""
         above = tree.parents[node]
-        while not (levels := self.levels_below(tree, above, skip=node)):
+        levels = self.levels_below(tree, above, skip=node)
+        while not any(leaf.any() for _, _, leaf in levels):
             above = tree.parents[above]
+            levels = self.levels_below(tree, above, skip=node)
         self.start(node, levels, None)
 
     # Result
