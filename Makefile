@@ -16,7 +16,7 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.user: $(VENV)/.made pyproject.toml constraints.txt
-	$(INSTALL) --editable '.[train]'
+	$(INSTALL) --editable '.[train,report,serve]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt

@@ -23,7 +23,10 @@ def test_an_address_of_another_machine_is_reported(refused, model):
 
 
 def test_a_folder_without_a_model_is_reported(refused, tmp_path):
-    assert "is not a model" in refused("serve", tmp_path / "nothing", "--port", "0", "--workers", "1")
+    for workers in ("1", "2"):
+        message = refused("serve", tmp_path / "nothing", "--port", "0", "--workers", workers)
+        assert "is not a model" in message
+        assert message.count("\n") == 1
 
 
 def test_contradictory_settings_are_reported_without_secrets(refused, model):

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import arbormax as am
-from arbormax.model import TrainConfig
+from arbormax.model import ModelFolderError, TrainConfig, load_model
 from arbormax.sklearn.labels import path_rows
 from text_toy import LABELS, PATHS, TAX, TEXTS, small
 
@@ -389,8 +389,10 @@ def test_a_folder_of_another_kind_is_an_error(clf, tmp_path):
     with pytest.raises(am.errors.ArbormaxError, match=r"load it with TextClassifier\.load"):
         am.HierarchicalClassifier.load(tmp_path / "texts")
     clf.save(tmp_path / "rows")
+    with pytest.raises(ModelFolderError, match=r"feature matrices: load it with HierarchicalClassifier\.load"):
+        am.TextClassifier.load(tmp_path / "rows")
     with pytest.raises(am.errors.InputError, match="takes feature matrices"):
-        am.TextClassifier.load(tmp_path / "rows").predict(TEXTS)
+        list(load_model(tmp_path / "rows").features(TEXTS))
     (tmp_path / "rows" / "classifier.json").write_text("{}", "utf-8")
     with pytest.raises(am.errors.ArbormaxError, match="is not the record of a classifier"):
         am.HierarchicalClassifier.load(tmp_path / "rows")

@@ -72,6 +72,10 @@ def serve(
     if log_level not in LOG_LEVELS:
         hint = did_you_mean(log_level, LOG_LEVELS)
         raise OptionError(f"expected one of {', '.join(LOG_LEVELS)}; found {log_level!r}{hint}", argument="log_level")
+    if not (model / "config.json").is_file():
+        from arbormax.model.folder import read_record  # imports torch, which the parent of the workers does not need
+
+        read_record(model)
     from arbormax.serve import run
 
     settings = _settings(

@@ -25,7 +25,7 @@ from arbormax.taxonomy import Taxonomy
 FORMAT = 1
 LARGEST = 2.0**53  # every whole number up to this one has an exact floating-point representation
 FILES = ("metrics.json", "results.json")  # of a run, and of a comparison
-_EVALUATE = "run `arbormax evaluate` on the model and report the file that it writes"
+_EVALUATE = "run `arbormax evaluate MODEL DATA --out FILE`, then `arbormax report FILE`"
 MAX_ITEMS = 50_000_000  # so that a small file cannot request all memory
 
 

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from arbormax.data.labels import label_nodes
 from arbormax.errors import OptionError
-from arbormax.model import TrainConfig
+from arbormax.model import Model, ModelFolderError, TrainConfig
 from arbormax.model.explain import explain
 from arbormax.model.folder import remove_state
 from arbormax.model.predict import Decoding
@@ -152,6 +152,13 @@ class TextClassifier(TreeClassifier):
         return clf
 
     # -------------------------------------------------------- the kind of input
+
+    @classmethod
+    def _check_kind(cls, model: Model, folder: str | os.PathLike[str]) -> None:
+        if not model.encoder.takes_texts:
+            raise ModelFolderError(
+                f"{folder} contains a classifier of feature matrices: load it with HierarchicalClassifier.load"
+            )
 
     def _check_inputs(self, X: Any) -> list[str]:
         return check_texts(X)
