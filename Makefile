@@ -66,8 +66,10 @@ bench: $(VENV)/.bench  ## run the benchmarks and append to benchmarks/results
 	$(BIN)/python benchmarks/heads.py
 	$(BIN)/python benchmarks/train.py
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/predict.py
 
-results: $(VENV)/.user  ## write docs/results.md, its figures and the README's table from experiments/paper/results
+results: $(VENV)/.user  ## write docs/results.md, and its figures from experiments/paper/results
 	$(BIN)/python experiments/paper/tables.py
 
 $(VENV)/.docs: $(VENV)/.made pyproject.toml constraints.txt
