@@ -1,4 +1,4 @@
-"""Each defect in each format that can have it, with its line or, in JSON and YAML, with its parent."""
+"""Each defect in each format that can have it, with its line."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ DEFECTS = {
         ("t.txt", "r\ta\tb\na\tx\nb\tx\n", "node 'x' has two parents, 'a' and 'b' (line 2 and line 3)"),
     ],
     "repeated sibling": [
-        ("t.json", '{"a": ["x",\n"x"]}', "'x' is repeated below 'a'; siblings must"),
-        ("t.json", '{"a": ["x"],\n"a": ["y"]}', "'a' is repeated below the root; siblings must"),
-        ("t.yaml", "a: [x]\na: [y]\n", "'a' is repeated below the root; siblings must"),
+        ("t.json", '{"a": ["x",\n"x"]}', "'x' is repeated below 'a' (line 1 and line 2)"),
+        ("t.json", '{"a": ["x"],\n"a": ["y"]}', "'a' is repeated below the root (line 1 and line 2)"),
+        ("t.yaml", "a: [x]\na: [y]\n", "'a' is repeated below the root (line 1 and line 2)"),
         ("t.csv", "parent,child\nr,a\nr,a\n", "the edge ('r', 'a') is repeated (line 2 and line 3)"),
         ("t.taxonomy", "r\ta\ta\n", "the edge ('r', 'a') is repeated (line 1)"),
         ("t.tree", "a -1\nb -1\nx 0\nx 0\n", "'x' is repeated below 'a' (line 3 and line 4)"),
         ("t.nwk", "(a,\na)r;", "'a' is repeated below the root (line 1 and line 2)"),
     ],
     "empty name": [
-        ("t.json", '["a",\n""]', "empty name (below the root)"),
-        ("t.yaml", "- a\n- ''\n", "empty name (below the root)"),
-        ("t.yaml", "a: [x]\n'': [y]\n", "empty name (below the root)"),
+        ("t.json", '["a",\n""]', "empty name (line 2)"),
+        ("t.yaml", "- a\n- ''\n", "empty name (line 2)"),
+        ("t.yaml", "a: [x]\n'': [y]\n", "empty name (line 2)"),
         ("t.csv", "parent,child\nr,a\n  ,b\n", "empty name in the edge ('  ', 'b') (line 3)"),
         ("t.csv", "level1,level2\na,x\n,y\n", "empty name in the path '/y' (line 3)"),
         ("t.csv", "path\na/x\na//y\n", "empty name in the path 'a//y' (line 3)"),

@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from reprlib import repr as short_repr
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from arbormax.errors import TaxonomyError
-from arbormax.taxonomy._draft import Draft
+from arbormax.taxonomy._draft import Draft, in_brackets
 from arbormax.taxonomy.labels import Label, join_path, listing, split_path
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-class Pairs(list[tuple[Any, Any]]):
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A name, number or null in a file, with its line."""
+
+    value: Any
+    line: int
+
+
+class Items(list[Any]):
+    """A list in a file, with the line where it begins."""
+
+    def __init__(self, items: Iterable[Any], line: int) -> None:
+        super().__init__(items)
+        self.line = line
+
+
+class Pairs(Items):
     """The keys and values of a mapping in a file, where a key may be repeated."""
+
+    def __init__(self, content: Sequence[Any], line: int) -> None:
+        super().__init__(zip(content[::2], content[1::2], strict=True), line)
 
 
 def read_nested(tree: Any) -> Draft:
@@ -27,9 +47,13 @@ def read_nested(tree: Any) -> Draft:
 
 
 def add_nested(draft: Draft, tree: Any) -> None:
-    """Fill a draft from nested mappings and lists."""
-    if not isinstance(tree, (Mapping, list, tuple)):
-        raise draft.fail(f"a nested taxonomy is a mapping or a list, not {type(tree).__name__}")
+    """Fill a draft from nested mappings and lists: Python's, or those of a file, which know their lines."""
+    lines: list[int] = []  # 0: unknown
+    draft.where = lambda node: f"line {lines[node]}" if lines[node] else ""
+    value, line = _with_line(tree)
+    if not isinstance(value, (Mapping, list, tuple)):
+        place = in_brackets(f"line {line}" * bool(line))
+        raise draft.fail(f"a nested taxonomy is a mapping or a list, not {type(value).__name__}{place}")
 
     # A stack instead of recursion, so that depth has no limit.
     stack: list[tuple[str, int, Any]] = [("value", -1, tree)]
@@ -38,29 +62,34 @@ def add_nested(draft: Draft, tree: Any) -> None:
         kind, parent, item = stack.pop()
         if kind == "close":
             open_containers.remove(id(item))
-        elif kind == "entry":
-            name, value = item
-            if not isinstance(name, str):
-                draft.problems.append(_not_a_string(name, f"below {draft.below(parent)}"))
-                continue
-            node = draft.add(name, parent)
-            if value is not None:
-                stack.append(("value", node, value))
-        elif isinstance(item, str):
-            draft.add(item, parent)
-        elif isinstance(item, (Mapping, list, tuple)):
-            if id(item) in open_containers:
+            continue
+        below: Any = None
+        if kind == "entry":
+            item, below = item
+        value, line = _with_line(item)
+        if isinstance(value, str):
+            node = draft.add(value, parent)
+            lines.append(line)
+            if _with_line(below)[0] is not None:
+                stack.append(("value", node, below))
+        elif kind == "value" and isinstance(value, (Mapping, list, tuple)):
+            if id(value) in open_containers:
                 draft.problems.append(f"cycle: the value of {draft.below(parent)} contains itself")
                 continue
-            open_containers.add(id(item))
-            stack.append(("close", parent, item))
-            if isinstance(item, (Mapping, Pairs)):
-                pairs = list(item.items()) if isinstance(item, Mapping) else item
+            open_containers.add(id(value))
+            stack.append(("close", parent, value))
+            if isinstance(value, (Mapping, Pairs)):
+                pairs = list(value.items()) if isinstance(value, Mapping) else value
                 stack += [("entry", parent, pair) for pair in reversed(pairs)]
             else:
-                stack += [("value", parent, value) for value in reversed(item)]
+                stack += [("value", parent, entry) for entry in reversed(value)]
         else:
-            draft.problems.append(_not_a_string(item, f"below {draft.below(parent)}"))
+            place = f"line {line}" if line else f"below {draft.below(parent)}"
+            draft.problems.append(_not_a_string(value, place))
+
+
+def _with_line(item: Any) -> tuple[Any, int]:
+    return (item.value, item.line) if isinstance(item, Scalar) else (item, getattr(item, "line", 0))
 
 
 def read_paths(paths: Iterable[Label]) -> Draft:
@@ -210,4 +239,6 @@ def read_parents(parents: ArrayLike, names: Iterable[str] | None) -> Draft:
 
 
 def _not_a_string(value: Any, place: str) -> str:
+    if isinstance(value, Items):
+        return f"a name is a string, found a {'mapping' if isinstance(value, Pairs) else 'list'} ({place})"
     return f"a name is a string, found {short_repr(value)} of type {type(value).__name__} ({place})"

@@ -24,6 +24,12 @@ InnerClasses = Literal["error", "stop"]
 ROOT = "root"
 
 
+def in_brackets(*places: str) -> str:
+    """Return " (line 3 and line 5)" for the places that are known and different, "" without any."""
+    known = [place for place in dict.fromkeys(places) if place]
+    return f" ({' and '.join(known)})" if known else ""
+
+
 @dataclass
 class Draft:
     """A tree as it was read: node i is the i-th node of the input."""
@@ -45,8 +51,7 @@ class Draft:
         return len(self.names) - 1
 
     def at(self, *nodes: int) -> str:
-        places = [place for place in dict.fromkeys(self.where(node) for node in nodes) if place]
-        return f" ({' and '.join(places)})" if places else ""
+        return in_brackets(*map(self.where, nodes))
 
     def fail(self, problem: str, **fix: object) -> TaxonomyError:
         """Return the error of a defect that makes all other defects irrelevant."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from arbormax import _files
 from arbormax._registry import Registry
 from arbormax.errors import OptionError, TaxonomyError, did_you_mean
-from arbormax.taxonomy._build import Pairs
 from arbormax.taxonomy._draft import Draft
 from arbormax.taxonomy.formats import _json
 from arbormax.taxonomy.formats._check import choose_text
@@ -74,7 +73,7 @@ def write_file(tax: Taxonomy, path: str | os.PathLike[str], format: str | None, 
 def read_dict(content: Mapping[str, Any]) -> Draft:
     """Read what `to_dict` returned."""
     draft = Draft(source="taxonomy")
-    _json.read_flat(Pairs(content.items()), draft)
+    _json.read_flat(content.items(), draft)
     return draft
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from reprlib import repr as short_repr
 from typing import TYPE_CHECKING, Any
 
 from arbormax.errors import TaxonomyError, did_you_mean
-from arbormax.taxonomy._build import Pairs, add_nested
-from arbormax.taxonomy._draft import ROOT, Draft
+from arbormax.taxonomy._build import Items, Pairs, Scalar, add_nested
+from arbormax.taxonomy._draft import ROOT, Draft, in_brackets
 from arbormax.taxonomy.formats._format import Format
 from arbormax.taxonomy.labels import listing
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 _NAME = "arbormax.taxonomy"
 _VERSION = 1
 _KEYS = ("format", "version", "root", "nodes", "classes", "stops")
+_SIGNATURE = re.compile(rf'"format"\s*:\s*"{re.escape(_NAME)}"')
+_BLANK = re.compile(r"[ \t\n\r]*")
+_CLOSING = {"{": "}", "[": "]"}
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
@@ -31,18 +35,73 @@ def read(text: str, draft: Draft) -> None:
     if not text.strip():
         return
     try:
-        content = json.loads(text, object_pairs_hook=Pairs)
+        # Large files are flat: Python's own parser is faster, and only a defect needs the lines.
+        flat = json.loads(text, object_pairs_hook=tuple) if _SIGNATURE.search(text) else None
+        is_flat = isinstance(flat, tuple) and ("format", _NAME) in flat
+        content = None if is_flat else parse(text)
+    except RecursionError:
+        raise draft.fail("invalid JSON: a saved taxonomy has no lists inside of its rows") from None
     except ValueError as error:
         raise draft.fail(f"invalid JSON: {error}") from None
-    except RecursionError:
-        raise draft.fail(
-            "too many levels for Python's json module; write the tree in the layout of Taxonomy.save"
-        ) from None
-    if isinstance(content, Pairs) and ("format", _NAME) in content:
-        read_flat(content, draft)
+    if flat is not None and is_flat:
+        read_flat(flat, draft, _find_lines(text))
     else:
         add_nested(draft, content)
         _refuse_objects(draft)
+
+
+def parse(text: str) -> Any:
+    """Return the content as `Items`, `Pairs` and `Scalar`, with lines; unlike `json.loads`, to any depth."""
+    decode = json.JSONDecoder().raw_decode
+    stack: list[tuple[str, int, list[Any]]] = [("", 1, [])]  # each open bracket, its line and the content so far
+    expects_value = True  # or a key; False after one, where a separator follows
+    position, line = 0, 1
+    while True:
+        start, position = position, _BLANK.match(text, position).end()  # type: ignore[union-attr]  # it always matches
+        line += text.count("\n", start, position)
+        mark = text[position : position + 1]
+        bracket, opened, content = stack[-1]
+        awaits_colon = bracket == "{" and len(content) % 2 == 1
+        if not bracket and not expects_value:
+            if mark:
+                raise json.JSONDecodeError("Extra data", text, position)
+            return content[0]
+        if mark and mark == _CLOSING.get(bracket) and not awaits_colon and not (expects_value and content):
+            stack.pop()
+            stack[-1][2].append(Pairs(content, opened) if bracket == "{" else Items(content, opened))
+            expects_value = False
+            position += 1
+        elif not expects_value:
+            separator = ":" if awaits_colon else ","
+            if mark != separator:
+                raise json.JSONDecodeError(f"Expecting {separator!r} delimiter", text, position)
+            expects_value = True
+            position += 1
+        elif bracket == "{" and not awaits_colon and mark != '"':
+            raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, position)
+        elif mark in _CLOSING:
+            stack.append((mark, line, []))
+            position += 1
+        else:
+            value, position = decode(text, position)
+            content.append(Scalar(value, line))
+            expects_value = False
+
+
+def _find_lines(text: str) -> Callable[..., str]:
+    """Return the function from a key of the flat layout, and a number in its list, to the line."""
+
+    @cache
+    def pairs() -> dict[str, tuple[int, Any]]:
+        return {key.value: (key.line, value) for key, value in parse(text)}
+
+    def place(key: str, number: int | None = None) -> str:
+        if key not in pairs():
+            return ""
+        line, value = pairs()[key]
+        return f"line {line if number is None else value[number].line}"
+
+    return place
 
 
 def _refuse_objects(draft: Draft) -> None:
@@ -89,33 +148,40 @@ def _render(tax: Taxonomy, ascii_only: bool) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def read_flat(pairs: Pairs, draft: Draft) -> None:
-    """Fill a draft from the keys and values of the flat layout."""
-    draft.where = lambda node: f"nodes[{node - 1}]" if node else "root"
+def _entry(key: str, number: int | None = None) -> str:
+    return "" if number is None else f"{key}[{number}]"
+
+
+def read_flat(pairs: Iterable[tuple[str, Any]], draft: Draft, place: Callable[..., str] = _entry) -> None:
+    """Fill a draft from the keys and values of the flat layout; `place` describes a key or an entry of its list."""
+    pairs = list(pairs)
+    draft.where = lambda node: place("nodes", node - 1) if node else place("root")
     draft.has_root = True
     for key, count in Counter(key for key, _ in pairs).items():
         if key not in _KEYS:
-            draft.problems.append(f"unknown key {key!r}{did_you_mean(key, _KEYS)}")
+            draft.problems.append(f"unknown key {key!r}{did_you_mean(key, _KEYS)}{in_brackets(place(key))}")
         elif count > 1:
-            draft.problems.append(f"the key {key!r} is repeated {count} times")
+            draft.problems.append(f"the key {key!r} is repeated {count} times{in_brackets(place(key))}")
     content = dict(pairs)
     version, root, nodes = content.get("version"), content.get("root", ROOT), content.get("nodes")
     if type(version) is not int or version < 1:
-        draft.problems.append(f"version is a positive integer, found {version!r}")
+        draft.problems.append(f"version is a positive integer, found {version!r}{in_brackets(place('version'))}")
     elif version > _VERSION:
         raise draft.fail(
             f"the file has version {version} of this format, and this arbormax reads versions up to {_VERSION}; "
-            "install a newer arbormax"
+            f"install a newer arbormax{in_brackets(place('version'))}"
         )
     if not isinstance(root, str):
-        draft.problems.append(f"the name of the root is a string, found {short_repr(root)}")
+        draft.problems.append(f"the name of the root is a string, found {short_repr(root)}{in_brackets(place('root'))}")
         root = ROOT
     if not isinstance(nodes, list):
-        draft.problems.append(f"nodes is a list of [name, parent] rows, found {short_repr(nodes)}")
+        draft.problems.append(
+            f"nodes is a list of [name, parent] rows, found {short_repr(nodes)}{in_brackets(place('nodes'))}"
+        )
         draft.fail_on_problems()
         return
     _add_nodes(root, nodes, draft)
-    _add_classes(content, draft)
+    _add_classes(content, draft, place)
 
 
 def _add_nodes(root: str, rows: list[Any], draft: Draft) -> None:
@@ -134,37 +200,41 @@ def _add_nodes(root: str, rows: list[Any], draft: Draft) -> None:
         draft.add(name, parent)
 
 
-def _add_classes(content: dict[str, Any], draft: Draft) -> None:
+def _add_classes(content: dict[str, Any], draft: Draft, place: Callable[..., str]) -> None:
     inner = set(draft.parents)
-    draft.stops = _node_ids("stops", content.get("stops", []), draft)
+    draft.stops = _node_ids("stops", content.get("stops", []), draft, place)
     draft.problems += [
         f"the stop leaf {draft.names[node]!r} has children{draft.at(node)}" for node in draft.stops if node in inner
     ]
     if content.get("classes") is None:
         return
     known = len(draft.problems)
-    draft.classes = _node_ids("classes", content["classes"], draft)
+    draft.classes = _node_ids("classes", content["classes"], draft, place)
     used = inner.union(draft.classes)
     missing = [name for node, name in enumerate(draft.names) if node not in used]
     if missing and len(draft.problems) == known:
         leaves = "leaf" if len(missing) == 1 else "leaves"
-        draft.problems.append(f"classes lacks {len(missing)} {leaves}: {listing(missing)}")
+        draft.problems.append(
+            f"classes lacks {len(missing)} {leaves}: {listing(missing)}{in_brackets(place('classes'))}"
+        )
 
 
-def _node_ids(key: str, values: Any, draft: Draft) -> list[int]:
+def _node_ids(key: str, values: Any, draft: Draft, place: Callable[..., str]) -> list[int]:
     """Return the valid node ids of a list; the others become problems of the draft."""
     if not isinstance(values, list):
-        draft.problems.append(f"{key} is a list of node ids, found {short_repr(values)}")
+        draft.problems.append(f"{key} is a list of node ids, found {short_repr(values)}{in_brackets(place(key))}")
         return []
     first: dict[int, int] = {}
     for number, node in enumerate(values):
         if type(node) is not int or not 1 <= node < len(draft.names):
             draft.problems.append(
-                f"{key} contains node ids from 1 to {len(draft.names) - 1}, found {short_repr(node)} ({key}[{number}])"
+                f"{key} contains node ids from 1 to {len(draft.names) - 1}, found {short_repr(node)}"
+                f"{in_brackets(place(key, number))}"
             )
         elif node in first:
             draft.problems.append(
-                f"{draft.names[node]!r} (node {node}) is repeated ({key}[{first[node]}] and {key}[{number}])"
+                f"{draft.names[node]!r} (node {node}) is repeated in {key}"
+                f"{in_brackets(place(key, first[node]), place(key, number))}"
             )
         else:
             first[node] = number

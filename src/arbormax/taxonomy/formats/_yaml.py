@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from arbormax.errors import MissingDependencyError, TaxonomyError
-from arbormax.taxonomy._build import Pairs, add_nested
+from arbormax.taxonomy._build import Items, Pairs, Scalar, add_nested
 from arbormax.taxonomy._draft import Draft
 from arbormax.taxonomy.formats._check import preorder
 from arbormax.taxonomy.formats._format import Format
@@ -31,32 +31,34 @@ def read(text: str, draft: Draft) -> None:
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         draft.problems.append(f"invalid YAML: {what}{place}")
         draft.fail_on_problems()
-    if len(documents) > 1:
-        raise draft.fail("a taxonomy file contains one document, found a second one")
-    if documents and documents != [""]:
+    if documents and documents[0] != Scalar("", 1):
         add_nested(draft, documents[0])
 
 
 def _load(yaml: Any, text: str, draft: Draft) -> list[Any]:
-    """Return the documents of a text as nested lists, `Pairs` and strings."""
+    """Return the documents of a text as `Items`, `Pairs` and `Scalar`."""
     documents: list[Any] = []
-    opened: list[tuple[bool, list[Any]]] = [(False, documents)]  # is it a mapping, and its content so far
+    opened: list[tuple[type[Items], int, list[Any]]] = [(Items, 1, documents)]  # its line and the content so far
     # Events instead of composed nodes: composing recurses, in the fast loader without a recursion limit.
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         _refuse_references(yaml, event, draft)
-        is_mapping, content = opened[-1]
-        if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+        kind, first_line, content = opened[-1]
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.DocumentStartEvent) and len(documents) == 1:
+            draft.problems.append(f"a taxonomy file contains one document, found a second one (line {line})")
+        elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             if len(opened) > _MAX_DEPTH:
                 raise yaml.YAMLError(f"more than {_MAX_DEPTH} levels; save a tree this deep as .json")
-            opened.append((isinstance(event, yaml.MappingStartEvent), []))
+            opened.append((Pairs if isinstance(event, yaml.MappingStartEvent) else Items, line, []))
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             opened.pop()
-            opened[-1][1].append(Pairs(zip(content[::2], content[1::2], strict=True)) if is_mapping else content)
+            opened[-1][2].append(kind(content, first_line))
         elif isinstance(event, yaml.AliasEvent):
-            content.append(f"*{event.anchor}")  # a placeholder: the error is raised anyway
+            content.append(Scalar(f"*{event.anchor}", line))  # a placeholder: the error is raised anyway
         elif isinstance(event, yaml.ScalarEvent):
             is_null = event.implicit[0] and event.value in ("", "~", "null", "Null", "NULL")
-            content.append(None if is_null and is_mapping and len(content) % 2 else event.value)
+            is_value = kind is Pairs and len(content) % 2 == 1
+            content.append(Scalar(None if is_null and is_value else event.value, line))
     return documents
 
 
