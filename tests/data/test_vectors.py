@@ -143,6 +143,21 @@ def test_the_error_about_a_missing_dimension_lists_the_files(tmp_path: Path, dim
         WordVectors.load(glove_zip(tmp_path / "glove.6B.zip"), dim)
 
 
+def test_the_dimension_selects_a_file_of_a_folder(tmp_path: Path):
+    save_npz(tmp_path / "glove.6B.2d.subset.npz", ["a", "b"], np.ones((2, 2), dtype=np.float16))
+    write(tmp_path / "glove.6B.3d.txt", LINES)
+    (tmp_path / "README.md").write_text("3d")
+    assert WordVectors.load(tmp_path, 2).words == ("a", "b")
+    assert WordVectors.load(tmp_path, 3).words == ("the", "owl", "mouse")
+    with pytest.raises(InputError, match=r"glove\.6B\.2d\.subset\.npz, glove\.6B\.3d\.txt"):
+        WordVectors.load(tmp_path, 4)
+
+
+def test_a_folder_with_a_zip_file_is_searched_in_it(tmp_path: Path):
+    glove_zip(tmp_path / "glove.6B.zip")
+    assert WordVectors.load(tmp_path, 5).matrix.shape == (2, 5)
+
+
 def test_a_zip_that_is_cut_short_is_an_error(tmp_path: Path):
     path = glove_zip(tmp_path / "glove.6B.zip")
     path.write_bytes(path.read_bytes()[:-40])

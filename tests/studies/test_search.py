@@ -139,6 +139,18 @@ MODULE.fit = fit
     assert found.trials[2]["params"] == found.trials[1]["params"]
 
 
+def test_the_settings_of_an_interrupted_trial_are_tried_again(tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(MODULE, "fit", interrupt)
+        search(TINY, TAX, toy(), trials=1, space=SMALL, storage=tmp_path / "study.db")
+    found = search(TINY, TAX, toy(), trials=1, space=SMALL, storage=tmp_path / "study.db")
+    assert states(found.trials) == ["failed", "complete"]
+    assert found.trials[1]["params"] == found.trials[0]["params"]
+
+
 def _running(storage: Path) -> list[int]:
     """The numbers of the trials that have all their parameters and are not finished."""
     if not storage.exists():

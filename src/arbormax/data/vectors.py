@@ -22,6 +22,8 @@ import numpy as np
 from arbormax.data._archives import check_archive
 from arbormax.errors import InputError
 
+_SUFFIXES = (".npz", ".zip", ".txt", ".vec")
+
 
 @dataclass(frozen=True, eq=False)
 class WordVectors:
@@ -40,11 +42,17 @@ class WordVectors:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], dim: int | None = None) -> WordVectors:
-        """The vectors of a `.npz` file, a `.zip` file of text files, or a text file; `dim` selects a file in a zip.
+        """The vectors of a `.npz` file, a `.zip` file of text files, a text file, or a folder of such files.
+
+        `dim` selects a file of a zip or of a folder.
 
         If a word occurs twice, its first vector is used.
         """
         file = Path(path)
+        if file.is_dir():
+            file /= _select(
+                [each.name for each in sorted(file.iterdir()) if each.suffix.lower() in _SUFFIXES], dim, file
+            )
         name = file.stem
         try:
             if file.suffix.lower() == ".npz":
@@ -127,15 +135,22 @@ def _count_numbers(line: bytes) -> int:
 
 
 def _read_zip(path: Path, dim: int | None) -> tuple[list[str], np.ndarray, str]:
-    """The only text file in a zip, or the one with this dimension in its name, as in glove.6B.100d.txt."""
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if name.endswith((".txt", ".vec")) and "__MACOSX" not in name]
-        chosen = [name for name in names if len(names) == 1 or f".{dim}d." in name]
-        if len(chosen) != 1:
-            raise InputError(f"{path} contains {', '.join(names) or 'no text file'}: select one with dim=")
-        check_archive(archive, path, chosen)
-        with archive.open(chosen[0]) as stream:
-            return *_read_text(stream, f"{path}, {chosen[0]}"), Path(chosen[0]).stem
+        chosen = _select(names, dim, path)
+        check_archive(archive, path, [chosen])
+        with archive.open(chosen) as stream:
+            return *_read_text(stream, f"{path}, {chosen}"), Path(chosen).stem
+
+
+def _select(names: list[str], dim: int | None, source: Path) -> str:
+    """The only file, or the one with this dimension in its name, as in glove.6B.100d.txt, or the only zip."""
+    chosen = [name for name in names if len(names) == 1 or f".{dim}d." in name]
+    chosen = chosen or [name for name in names if name.endswith(".zip")]
+    if len(chosen) != 1:
+        found = ", ".join(names) or "no word vectors"
+        raise InputError(f"{source} contains {found}: select a file by its dimension", argument="dim")
+    return chosen[0]
 
 
 def _read_npz(path: Path) -> tuple[list[str], np.ndarray]:

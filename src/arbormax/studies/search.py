@@ -79,8 +79,8 @@ def search(
 
     `storage` is an SQLite file or the URL of a database that Optuna supports. Any number of processes may call this
     function with the same storage and study; together, and over all restarts, they run `trials` complete trials, plus
-    at most one for each further worker. A trial whose worker sends no heartbeat for twice `heartbeat` seconds is run
-    again. Parameters depend only on `seed` and the number of the trial, so that a single worker always tries the same
+    at most one for each further worker. A trial that is interrupted, or whose worker sends no heartbeat for twice
+    `heartbeat` seconds, is run again. Parameters depend only on `seed` and the number of the trial, so that a single worker always tries the same
     settings, also after a restart. No trial starts after `timeout` seconds.
     """
     optuna = _import_optuna()
@@ -145,6 +145,9 @@ class _Objective:
                 scores.append(run.valid_macro_f1)
                 if self.folds > 1:
                     trial.report(float(np.mean(scores)), len(scores) - 1)
+        except KeyboardInterrupt:
+            trial.study.enqueue_trial(trial.params)  # the next trial of the study tries these settings again
+            raise
         except _TRIAL_ERRORS as error:
             trial.set_user_attr("error", f"{type(error).__name__}: {error}"[:500])
             raise
