@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.preprocessing import normalize
 
 import arbormax as am
 from arbormax.data.ragged import Ragged
@@ -38,11 +40,52 @@ def test_features_equal_those_of_scikit_learn():
     np.testing.assert_allclose(features(encoder, [*TEXTS, "owl owl bat"]).to_dense(), expected, rtol=1e-5, atol=1e-7)
 
 
-def test_features_are_sparse_rows_of_length_one_and_an_unknown_text_is_a_row_of_zeros():
-    found = features(made(), ["", *TEXTS, "bat"])
+@pytest.mark.parametrize(("shortest", "longest"), [(2, 5), (1, 1), (4, 4), (3, 16)])
+def test_features_of_characters_equal_those_of_scikit_learn(shortest: int, longest: int):
+    texts = ["The owl eats the mouse", "A mouse eats an eel", "the owl's naïve mouse", "", "東京 owl 東京 o"]
+    new = [*texts, "owlish mice", "ee eee", "?"]
+    how = {"lowercase": False, "sublinear_tf": True}
+    word = TfidfVectorizer(tokenizer=words, token_pattern=None, ngram_range=(1, 2), **how).fit(texts)
+    # its own words are separated by blanks
+    character = TfidfVectorizer(analyzer="char_wb", ngram_range=(shortest, longest), **how)
+    character.fit([" ".join(words(text)) for text in texts])
+    both = hstack([word.transform(new), character.transform([" ".join(words(text)) for text in new])])
+    encoder = made(texts, min_ngram_count=1, char_ngrams=longest, min_char_ngrams=shortest, min_char_count=1)
+    grams = tuple("\t" + gram for gram in character.get_feature_names_out())
+    assert encoder.terms == (*word.get_feature_names_out(), *grams)
+    expected = normalize(both.tocsr()).toarray()
+    np.testing.assert_allclose(features(encoder, new).to_dense(), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_unknown_words_have_features_of_their_characters():
+    similar, other = features(made(char_ngrams=4), ["owls", "zzz"]).to_dense()
+    assert similar.norm() == pytest.approx(1)
+    assert other.norm() == 0
+
+
+def test_ngrams_of_characters_have_their_own_limits():
+    def grams(**options: object) -> list[str]:
+        return [term.removeprefix("\t") for term in made(char_ngrams=3, **options).terms if term.startswith("\t")]
+
+    assert "eat" in grams(min_char_count=3)
+    assert "eat" not in grams(min_char_count=4)
+    assert {len(gram) for gram in grams(min_char_ngrams=3)} == {3}
+    assert grams(max_char_terms=1, min_char_ngrams=2) == ["e "]
+    assert made(char_ngrams=3).terms[: made().out_features] == made().terms
+
+
+def test_a_shortest_ngram_above_the_longest_is_an_error():
+    with pytest.raises(ValueError, match="min_char_ngrams: expected at most char_ngrams, 3, found 4"):
+        TfidfOptions(char_ngrams=3, min_char_ngrams=4)
+
+
+@pytest.mark.parametrize("longest", [0, 4])
+def test_features_are_sparse_rows_of_length_one_and_an_unknown_text_is_a_row_of_zeros(longest: int):
+    encoder = made(char_ngrams=longest)
+    found = features(encoder, ["", *TEXTS, "by"])
     assert found.layout == torch.sparse_coo
     assert found.dtype == torch.float32
-    assert found.shape == (7, made().out_features)
+    assert found.shape == (7, encoder.out_features)
     length = found.to_dense().norm(dim=1)
     torch.testing.assert_close(length, torch.tensor([0.0, 1, 1, 1, 1, 0, 0]))
 
@@ -76,22 +119,30 @@ def test_texts_without_words_are_an_error():
         made(min_count=9, ngrams=1)
 
 
+@pytest.mark.parametrize("longest", [0, 4])
 @pytest.mark.parametrize("tokens", ["words", "whitespace"])
-def test_a_saved_encoder_gives_exactly_the_same_features(tmp_path: Path, tokens: str):
+def test_a_saved_encoder_gives_exactly_the_same_features(tmp_path: Path, tokens: str, longest: int):
     texts = [*TEXTS, "na\u00efve caf\u00e9 \x85 x\u2028y\x0bz \u00a0 end", "caf\u00e9 na\u00efve"]
-    encoder = made(texts, tokens=tokens, min_ngram_count=1).half()  # a change of precision must not change the counts
+    options = {"tokens": tokens, "min_ngram_count": 1, "char_ngrams": longest}
+    encoder = made(texts, **options).half()  # a change of precision must not change the counts
     encoder.save(tmp_path)
-    again = TfidfEncoder.load(tmp_path, TfidfOptions(tokens=tokens, min_ngram_count=1))
+    again = TfidfEncoder.load(tmp_path, TfidfOptions(**options))
     again.load_state_dict(encoder.state_dict())
     assert again.terms == encoder.terms
-    before, after = made(texts, tokens=tokens, min_ngram_count=1).encode(texts), again.encode(texts)
+    before, after = made(texts, **options).encode(texts), again.encode(texts)
     assert after.weights is not None
     np.testing.assert_array_equal(after.values, before.values)
     np.testing.assert_array_equal(after.weights, before.weights)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [(b"owl\nmou", "incomplete"), (b"owl\nowl\n", "twice"), (b"caf\xe9\n", "UTF-8")]
+    ("content", "told"),
+    [
+        (b"owl\nmou", "incomplete"),
+        (b"owl\nowl\n", "twice"),
+        (b"caf\xe9\n", "UTF-8"),
+        (b"\tow\nowl\n", "after the words"),
+    ],
 )
 def test_a_damaged_vocabulary_is_an_error(tmp_path: Path, content: bytes, told: str):
     (tmp_path / "vocabulary.txt").write_bytes(content)
@@ -99,8 +150,9 @@ def test_a_damaged_vocabulary_is_an_error(tmp_path: Path, content: bytes, told: 
         TfidfEncoder.load(tmp_path, TfidfOptions())
 
 
-def test_texts_may_be_encoded_together_or_separately():
-    encoder = made()
+@pytest.mark.parametrize("longest", [0, 4])
+def test_texts_may_be_encoded_together_or_separately(longest: int):
+    encoder = made(char_ngrams=longest)
     whole = encoder.encode(TEXTS)
     for item, text in enumerate(TEXTS):
         alone, row = encoder.encode([text]), whole.take(np.array([item]))

@@ -173,9 +173,11 @@ def test_a_contribution_is_the_gradient_of_a_gate(encoder, head):
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("encoder", ["bag", "tfidf"])
-def test_contributions_of_a_linear_model_sum_to_the_log_odds_of_siblings(encoder, head):
-    model = untrained(encoder=encoder, head=head)
+@pytest.mark.parametrize(
+    ("encoder", "options"), [("bag", {}), ("tfidf", {"char_ngrams": 0}), ("tfidf", {"char_ngrams": 4})]
+)
+def test_contributions_of_a_linear_model_sum_to_the_log_odds_of_siblings(encoder, options, head):
+    model = untrained(encoder=encoder, head=head, **options)
     with torch.no_grad():
         model.head.bias.zero_()
     one, other = (explain(model, TEXTS[1], node=TREE.find(leaf))["steps"][-1] for leaf in ("owl", "hen"))

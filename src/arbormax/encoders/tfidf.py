@@ -1,4 +1,4 @@
-"""TF-IDF of words and n-grams as sparse features: with a head, a linear classifier that works well on small data.
+"""TF-IDF of words, n-grams of words and n-grams of characters as sparse features: with a head, a linear classifier.
 
 B batch, D terms, T terms of the whole batch.
 """
@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from arbormax.data.batching import Inputs
+from arbormax.data.characters import MARK, CharacterNGrams
 from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
 from arbormax.data.vocabulary import load_words, save_words
@@ -22,6 +23,9 @@ from arbormax.encoders._gates import term_gates
 from arbormax.encoders.base import Encoder, EncoderOptions
 from arbormax.errors import InputError, MissingDependencyError
 from arbormax.functional.linear import sparse_rows
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 _FILE = "vocabulary.txt"
 
@@ -31,13 +35,29 @@ class TfidfOptions(EncoderOptions):
     tokens: Tokeniser = Field("words", description="tokenizer: words, or whitespace as in the paper")
     min_count: int = Field(1, ge=1, description="minimum number of texts that contain a word")
     min_ngram_count: int = Field(2, ge=1, description="minimum number of texts that contain an n-gram")
-    max_terms: int = Field(50_000, ge=1, description="maximum number of terms; the most frequent are used")
+    max_terms: int = Field(
+        50_000, ge=1, description="maximum number of words and n-grams of words; the most frequent are used"
+    )
+    char_ngrams: int = Field(0, ge=0, le=16, description="longest n-gram of characters within a word; 0 for none")
+    min_char_ngrams: int = Field(2, ge=1, le=16, description="shortest n-gram of characters within a word")
+    min_char_count: int = Field(2, ge=1, description="minimum number of texts that contain an n-gram of characters")
+    max_char_terms: int = Field(50_000, ge=1, description="maximum number of n-grams of characters")
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Self:
+        if 0 < self.char_ngrams < self.min_char_ngrams:
+            raise ValueError(
+                f"min_char_ngrams: expected at most char_ngrams, {self.char_ngrams}, found {self.min_char_ngrams}"
+            )
+        return self
 
 
 class TfidfEncoder(Encoder):
     """The TF-IDF weights of the terms of a text, normalised to length one.
 
-    The features are a sparse (B, D) tensor. The encoder has no parameters, so the head is a linear classifier.
+    The terms are words and n-grams of words, followed by n-grams of characters within words. If a text has both kinds,
+    each has half of the squared length. The features are a sparse (B, D) tensor. The encoder has no parameters, so the
+    head is a linear classifier.
     """
 
     name: ClassVar[str] = "tfidf"
@@ -58,18 +78,26 @@ class TfidfEncoder(Encoder):
 
     def __init__(self, terms: Sequence[str], options: TfidfOptions) -> None:
         super().__init__()
-        self.terms, self.options = tuple(terms), options
+        self.terms, self.options = tuple(terms), options  # n-grams of characters are last and begin with a tab
+        words = [term for term in self.terms if not term.startswith(MARK)]
+        self.num_words = len(words)
+        self.characters = CharacterNGrams(
+            tuple(term.removeprefix(MARK) for term in self.terms[self.num_words :]),
+            options.min_char_ngrams,
+            options.char_ngrams,
+        )
         self.out_features = len(self.terms)
         self.register_buffer("text_counts", torch.zeros(len(self.terms), dtype=torch.int64))
         self.register_buffer("num_texts", torch.zeros((), dtype=torch.int64))
-        self.counter = _counter(options, vocabulary={term: column for column, term in enumerate(self.terms)})
+        self._counter = _counter(options, vocabulary={term: column for column, term in enumerate(words)})
 
     @classmethod
     def fit(cls, texts: Sequence[str], options: EncoderOptions) -> Self:
         assert isinstance(options, TfidfOptions)
-        counter = _counter(options)
+        counter, tokenise = _counter(options), tokeniser(options.tokens)
+        rows = [tokenise(text) for text in texts]
         try:
-            counts = counter.fit_transform(texts)
+            counts = counter.fit_transform(rows)
         except ValueError as error:  # scikit-learn found no word
             raise InputError(f"the {len(texts):,} training texts contain no words ({error})") from error
         terms, frequency_D = counter.get_feature_names_out(), np.asarray(counts.sum(0)).ravel()
@@ -80,22 +108,36 @@ class TfidfEncoder(Encoder):
         if not len(selected):
             message = f"no word occurs in at least {options.min_count} of the {len(texts):,} training texts"
             raise InputError(message, argument="encoder_options.min_count")
-        encoder = cls(terms[selected].tolist(), options)
-        encoder.text_counts.copy_(torch.from_numpy(text_counts_D[selected]))
+        names, counts_D = terms[selected].tolist(), text_counts_D[selected]
+        if options.char_ngrams:
+            characters, counts = CharacterNGrams.learn(
+                rows, options.min_char_ngrams, options.char_ngrams, options.min_char_count, options.max_char_terms
+            )
+            names += [MARK + gram for gram in characters.grams]
+            counts_D = np.concatenate([counts_D, counts])
+        encoder = cls(names, options)
+        encoder.text_counts.copy_(torch.from_numpy(counts_D))
         encoder.num_texts.fill_(len(texts))
         return encoder
 
     def encode(self, texts: Sequence[str]) -> Ragged:
-        from sklearn.feature_extraction.text import TfidfTransformer
-
         if not len(texts):  # scikit-learn rejects this
             return Ragged(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.float32))
-        weigh = TfidfTransformer(sublinear_tf=True)
+        blocks = self.count(texts)
         counts_D = self.text_counts.cpu().numpy().astype(np.float64)
-        weigh.idf_ = np.log((1 + float(self.num_texts)) / (1 + counts_D)) + 1
-        rows = weigh.transform(self.counter.transform(texts), copy=False)
+        idf_D = np.log((1 + float(self.num_texts)) / (1 + counts_D)) + 1
+        rows = _weigh(blocks[0], idf_D[: self.num_words])
+        if len(self.characters):
+            rows = _concatenate(rows, _weigh(blocks[1], idf_D[self.num_words :]))
         rows.sort_indices()
         return Ragged(rows.indices.astype(np.int64), rows.indptr.astype(np.int64), rows.data.astype(np.float32))
+
+    def count(self, texts: Sequence[str]) -> tuple[csr_matrix, csr_matrix]:
+        """How often each text contains each term: words and their n-grams, and n-grams of characters."""
+        assert isinstance(self.options, TfidfOptions)
+        tokenise = tokeniser(self.options.tokens)
+        rows = [tokenise(text) for text in texts]
+        return self._counter.transform(rows), self.characters.count(rows)
 
     def collate(self, rows: Ragged) -> Inputs:
         assert rows.weights is not None
@@ -112,13 +154,20 @@ class TfidfEncoder(Encoder):
     def gated_features(self, text: str, gates_W: Tensor) -> Tensor:
         assert isinstance(self.options, TfidfOptions)
         rows = self.encode([text])
-        place = {self.terms[column]: place for place, column in enumerate(rows.values.tolist())}
+        place = {column: place for place, column in enumerate(rows.values.tolist())}
+        number = self._counter.vocabulary_
         words = tokeniser(self.options.tokens)(text)
         found = [
-            (place[term], start + length - 1, length)
+            (place[number[term]], start + length - 1, length)
             for length in range(1, self.options.ngrams + 1)
             for start in range(len(words) - length + 1)
-            if (term := " ".join(words[start : start + length])) in place
+            if (term := " ".join(words[start : start + length])) in number
+        ]
+        grams = self.characters.encode(words)
+        owners = np.repeat(np.arange(len(words)), grams.lengths)
+        found += [
+            (place[self.num_words + gram], word, 1)
+            for gram, word in zip(grams.values.tolist(), owners.tolist(), strict=True)
         ]
         terms_O, ends_O, lengths_O = np.array(found, dtype=np.int64).reshape(-1, 3).T
         lengths_B, columns_T, weights_T = (tensor.to(gates_W.device) for tensor in self.collate(rows))
@@ -131,20 +180,41 @@ class TfidfEncoder(Encoder):
     @classmethod
     def load(cls, folder: Path, options: EncoderOptions) -> Self:
         assert isinstance(options, TfidfOptions)
-        return cls(load_words(folder / _FILE), options)
+        terms = load_words(folder / _FILE)
+        marked = [term.startswith(MARK) for term in terms]
+        if marked != sorted(marked):
+            raise InputError(f"{folder / _FILE}: expected all n-grams of characters after the words")
+        return cls(terms, options)
 
 
 def _counter(options: TfidfOptions, **settings: Any) -> Any:
-    """scikit-learn's counter of terms, with our tokenizer."""
+    """scikit-learn's counter of the words and n-grams of words of texts that are given as words."""
     try:
         from sklearn.feature_extraction.text import CountVectorizer
     except ImportError as error:
         raise MissingDependencyError("the TF-IDF encoder", "scikit-learn", "text") from error
     return CountVectorizer(
-        tokenizer=tokeniser(options.tokens),
+        tokenizer=list,
         token_pattern=None,
-        lowercase=False,  # the tokenizer does this
+        lowercase=False,
         ngram_range=(1, options.ngrams),
         dtype=np.float32,
         **settings,
     )
+
+
+def _weigh(counts: csr_matrix, idf_D: np.ndarray) -> csr_matrix:
+    """The TF-IDF weights of counts, each row normalised to length one."""
+    from sklearn.feature_extraction.text import TfidfTransformer
+
+    weigh = TfidfTransformer(sublinear_tf=True)
+    weigh.idf_ = idf_D
+    return weigh.transform(counts, copy=False)
+
+
+def _concatenate(words: csr_matrix, characters: csr_matrix) -> csr_matrix:
+    """Both blocks side by side, each row normalised to length one."""
+    from scipy.sparse import hstack
+    from sklearn.preprocessing import normalize
+
+    return normalize(hstack([words, characters], format="csr"), copy=False)

@@ -223,6 +223,9 @@ class TfidfGraph(Graph):
         + """
 number = {term: i for i, term in enumerate(vocabulary)}
 terms = [" ".join(words[i : i + n]) for n in range(1, how["ngrams"] + 1) for i in range(len(words) - n + 1)]
+for word in (f" {word} " for word in words):
+    lengths = range(min(how["min_char_ngrams"], len(word)), min(how["char_ngrams"], len(word)) + 1)
+    terms += ["\\t" + word[i : i + n] for n in lengths for i in range(len(word) - n + 1)]
 found = Counter(number[term] for term in terms if term in number) or {0: 0}
 inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.values())], "float32")}"""
     )
@@ -238,13 +241,18 @@ inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.v
         ids_BT, counts_BT = inputs
         idf_BT = F.embedding(ids_BT, self.idf.unsqueeze(1)).squeeze(2)
         weights_BT = torch.where(counts_BT > 0, 1 + counts_BT.clamp(min=1).log(), 0) * idf_BT
-        length_B1 = weights_BT.square().sum(1, keepdim=True).sqrt()
-        weights_BT = weights_BT / torch.where(length_B1 > 0, length_B1, 1)
+        if len(self.encoder.characters):
+            is_word_BT = ids_BT < self.encoder.num_words
+            weights_BT = _normalise(weights_BT * is_word_BT) + _normalise(weights_BT * ~is_word_BT)
+        weights_BT = _normalise(weights_BT)
         features_BD = weights_BT.new_zeros(ids_BT.shape[0], self.idf.shape[0])
         return features_BD.scatter_add(1, ids_BT, weights_BT)
 
     def arrays(self, texts: Sequence[str]) -> Arrays:
-        found = self.encoder.counter.transform(texts)
+        from scipy.sparse import hstack
+
+        words, characters = self.encoder.count(texts)
+        found = hstack([words, characters], format="csr")
         ids, counts = (Ragged(part.astype(np.int64), found.indptr) for part in (found.indices, found.data))
         return {"input_ids": ids.pad(0), "counts": counts.pad(0).astype(np.float32)}
 
@@ -252,10 +260,12 @@ inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.v
         save_words(folder / "vocabulary.txt", self.encoder.terms)
 
     def encoding(self) -> dict[str, Any]:
-        return {**_describe_tokens(self.encoder.options.tokens), "ngrams": self.encoder.options.ngrams}
+        options, characters = self.encoder.options, self.encoder.characters
+        lengths = {"char_ngrams": characters.longest, "min_char_ngrams": characters.shortest}
+        return {**_describe_tokens(options.tokens), "ngrams": options.ngrams, **lengths}
 
     def words(self) -> Sequence[str]:
-        return self.encoder.terms  # type: ignore[no-any-return]
+        return self.encoder.terms[: self.encoder.num_words]  # type: ignore[no-any-return]
 
 
 class TransformerGraph(Graph):
@@ -315,6 +325,12 @@ def build_graph(model: Model, format: Format) -> Graph:
         f"the encoder {model.encoder.name!r} has no graph for export, only built-in encoders have; "
         "call torch.onnx.export on the model yourself"
     )
+
+
+def _normalise(weights_BT: Tensor) -> Tensor:
+    """Each row divided by its length, a row of zeros unchanged."""
+    length_B1 = weights_BT.square().sum(1, keepdim=True).sqrt()
+    return weights_BT / torch.where(length_B1 > 0, length_B1, 1)
 
 
 def _onnx_gates(weight: Tensor) -> Tensor:
