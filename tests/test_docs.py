@@ -58,13 +58,12 @@ def test_every_python_block_is_tested():
         assert name in (ROOT / test).read_text("utf-8")
 
 
-def test_the_commands_of_the_first_five_minutes_run(folder, monkeypatch):
+def run_commands(page: Path, monkeypatch) -> None:
+    """Run the three commands of a page's bash blocks."""
     from typer.testing import CliRunner
 
     from arbormax.cli.app import app
 
-    page = ROOT / "docs" / "five-minutes.md"
-    folder(page)
     monkeypatch.setenv("COLUMNS", "200")
     lines = "".join(blocks(page, "bash")).splitlines()
     assert len(lines) == 3
@@ -73,7 +72,22 @@ def test_the_commands_of_the_first_five_minutes_run(folder, monkeypatch):
         assert words[0] == "arbormax"
         result = CliRunner().invoke(app, words[1:], prog_name="arbormax")
         assert result.exit_code == 0, (line, result.output)
+
+
+def test_the_commands_of_the_first_five_minutes_run(folder, monkeypatch):
+    page = ROOT / "docs" / "five-minutes.md"
+    folder(page)
+    run_commands(page, monkeypatch)
     assert "home > kitchen > pan" in Path("answers.csv").read_text("utf-8")
+
+
+def test_the_commands_for_feature_matrices_run(folder, monkeypatch):
+    page = ROOT / "docs" / "cli.md"
+    folder(page)
+    exec(compile("\n".join(blocks(page, "python")), page.name, "exec"), {"__name__": "page"})
+    run_commands(page, monkeypatch)
+    assert "rose" in Path("predicted.csv").read_text("utf-8")
+    assert "virginica" in Path("report.html").read_text("utf-8")
 
 
 def commands(page: Path) -> list[list[str]]:

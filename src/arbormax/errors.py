@@ -11,6 +11,7 @@ __all__ = [
     "OptionError",
     "TableError",
     "TaxonomyError",
+    "check_choice",
     "did_you_mean",
 ]
 
@@ -134,3 +135,10 @@ def did_you_mean(word: str, known: Iterable[str], count: int = 3) -> str:
         return ""
     *first, last = [repr(name) for name in near]
     return f"; did you mean {', '.join(first)} or {last}?" if first else f"; did you mean {last}?"
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise unless the value of an option is one of the choices."""
+    if value not in choices:
+        listed = ", ".join(map(repr, choices))
+        raise OptionError(f"expected {listed}, found {value!r}{did_you_mean(str(value), choices)}", argument=name)

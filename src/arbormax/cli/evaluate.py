@@ -1,4 +1,4 @@
-"""`arbormax evaluate`: every measure of a model on labelled texts."""
+"""`arbormax evaluate`: every measure of a model on labelled texts or rows of a feature matrix."""
 
 from __future__ import annotations
 
@@ -10,20 +10,32 @@ import typer
 from arbormax._files import to_plain
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import check_no_table_options, is_dataset, read_file
+from arbormax.cli.inputs import (
+    check_no_table_options,
+    check_texts_expected,
+    is_dataset,
+    read_feature_file,
+    read_file,
+)
 from arbormax.cli.options import (
+    Decoder,
+    DecoderOption,
     Device,
+    Features,
     Imports,
     Json,
     LabelOptions,
+    Tau,
     import_modules,
+    parse_options,
     resolve_device,
 )
 from arbormax.cli.report import NoTexts
-from arbormax.errors import OptionError
+from arbormax.errors import OptionError, check_choice
 
 if TYPE_CHECKING:
     from arbormax.data import Examples
+    from arbormax.model import Model
     from arbormax.taxonomy import Taxonomy
 
 
@@ -40,6 +52,10 @@ def evaluate(
         Path | None,
         typer.Option(metavar="FILE", help="Write the measures to this JSON file, for `arbormax report FILE`."),
     ] = None,
+    decoder: Decoder = None,
+    tau: Tau = None,
+    decoder_option: DecoderOption = None,
+    features: Features = None,
     no_texts: NoTexts = False,
     predictions: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the predictions to this file: .csv .tsv .jsonl .parquet")
@@ -49,9 +65,11 @@ def evaluate(
     imports: Imports = None,
     json: Json = False,
 ) -> None:
-    """Evaluate a model on labelled texts.
+    """Evaluate a model on labelled texts, or on the labelled rows of a feature matrix.
 
     Example: `arbormax evaluate reviews-model held-out.csv --text body --label category`
+
+    A feature matrix: `arbormax evaluate flowers-model flowers.parquet --label species`
     """
     from arbormax.data.tables.writing import resolve_format
 
@@ -59,16 +77,12 @@ def evaluate(
         resolve_format(predictions)
     import_modules(imports)
     from arbormax.model import load_model
+    from arbormax.model.predict import Decoding
     from arbormax.studies.record import Record, evaluation
 
+    decoding = Decoding.choose(decoder, tau, options=parse_options(decoder_option, "decoder_option"))
     loaded = load_model(model, resolve_device(device))
-    if not loaded.encoder.takes_texts:
-        raise OptionError(
-            f"{model} classifies feature matrices, not texts: evaluate it in Python with "
-            "HierarchicalClassifier.load(folder).evaluate(X, y)",
-            argument="model",
-        )
-    examples = _read(data, split, table, loaded.taxonomy)
+    examples = _read(data, split, table, features, model, loaded)
     with output.progress_bar("evaluating", len(examples)) as advance:
         record, found = evaluation(
             loaded,
@@ -77,6 +91,7 @@ def evaluate(
             texts=not no_texts,
             batch_size=batch_size,
             progress=advance,
+            decoding=decoding,
         )
     if predictions is not None:
         _write_predictions(predictions, examples, found.predicted.tolist(), loaded.taxonomy)
@@ -87,21 +102,29 @@ def evaluate(
     if json:
         output.print_json(found.metrics)
     else:
-        output.print_result(output.measure_table(to_plain(found.metrics), f"{model} on {data}"))
+        shown = {name: value for name, value in found.metrics.items() if name != "count"}  # equal to items
+        output.print_result(output.measure_table(to_plain(shown), f"{model} on {data}"))
     for path in (out, predictions):
         if path is not None:
             output.print_status(f"written: {path}")
 
 
-def _read(data: str, split: str, table: LabelOptions, tree: Taxonomy) -> Examples:
-    if split not in ("test", "train"):
-        raise OptionError(f"expected test or train, found {split!r}", argument="split")
+def _read(data: str, split: str, table: LabelOptions, features: str | None, folder: Path, model: Model) -> Examples:
+    check_choice("split", split, ("test", "train"))
+    tree = model.taxonomy
     with output.progress_bar(f"reading {data}"):
         if not is_dataset(data):
             if split != "test":
                 raise OptionError(f"only a dataset has splits, and {data} is a file", argument="split")
+            if not model.encoder.takes_texts:
+                return read_feature_file(Path(data), folder, model, features, table)
+            check_texts_expected(folder, Path(data), features)
             return read_file(Path(data), table, tree)[0]
         check_no_table_options(data, table)
+        if not model.encoder.takes_texts:
+            raise OptionError(
+                f"{data} has texts, and {folder} classifies feature matrices: give a file", argument="data"
+            )
         from arbormax.data import load
         from arbormax.data.labelled import map_examples
 
@@ -114,12 +137,12 @@ def _write_predictions(path: Path, examples: Examples, predicted: list[int], tre
     from arbormax.model.predict import NodeNames
 
     names = NodeNames(tree)
+    texts = examples.inputs if isinstance(examples.inputs, list) else None
     with open_writer(path) as write:
-        rows = zip(examples.inputs, examples.nodes.tolist(), predicted, strict=True)
-        for text, true, node in rows:
+        for place, (true, node) in enumerate(zip(examples.nodes.tolist(), predicted, strict=True)):
             write(
                 {
-                    "text": text,
+                    **({} if texts is None else {"text": texts[place]}),
                     "label": names.label(true),
                     "predicted": names.label(node),
                     "predicted_path": list(names.path(node)),

@@ -46,6 +46,16 @@ DecoderOption = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="Another option of the decoder; repeatable.")
 ]
 
+Features = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B",
+        help="Columns of the features, for a model of feature matrices: names or patterns such as 'x*'; by default the "
+        "columns of the training, or all except the label.",
+        **_FILE,
+    ),
+]
+
 _NAMES = {
     "encoder": ("arbormax.encoders.registry:text_encoders", "Encoder of the texts"),
     "head": ("arbormax.heads:HEADS", "Classifier head"),

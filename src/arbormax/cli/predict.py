@@ -10,11 +10,12 @@ import typer
 
 from arbormax.cli import output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import warn_skipped
+from arbormax.cli.inputs import check_texts_expected, feature_columns, warn_skipped
 from arbormax.cli.options import (
     Decoder,
     DecoderOption,
     Device,
+    Features,
     Imports,
     InputOptions,
     Json,
@@ -24,7 +25,7 @@ from arbormax.cli.options import (
     resolve_device,
 )
 from arbormax.data.tables.writing import open_writer, resolve_format
-from arbormax.errors import InputError, OptionError, did_you_mean
+from arbormax.errors import InputError, OptionError, check_choice
 
 if TYPE_CHECKING:
     from arbormax.model.predict import Decoding, Prediction
@@ -40,8 +41,8 @@ def predict(
         list[str] | None,
         typer.Argument(
             metavar="[FILE|-]",
-            help="Texts: .csv .tsv .jsonl .parquet .txt; - reads lines of stdin. "
-            "With --engine ray also folders and several files.",
+            help="Texts: .csv .tsv .jsonl .parquet .txt; - reads lines of stdin. For a model of feature matrices, "
+            "tables of numbers or .npz. With --engine ray also folders and several files.",
         ),
     ] = None,
     message: Annotated[
@@ -58,6 +59,7 @@ def predict(
     decoder: Decoder = None,
     tau: Tau = None,
     decoder_option: DecoderOption = None,
+    features: Features = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 256,
     engine: Annotated[
         str, typer.Option(help="local, or ray for many workers on this machine or a cluster, Parquet to Parquet.")
@@ -79,9 +81,7 @@ def predict(
     from arbormax.model.predict import Decoding
 
     decoding = Decoding.choose(decoder, tau, top_k, parse_options(decoder_option, "decoder_option"))
-    if engine not in ENGINES:
-        near = did_you_mean(engine, ENGINES)
-        raise OptionError(f"expected one of {', '.join(ENGINES)}, found {engine!r}{near}", argument="engine")
+    check_choice("engine", engine, ENGINES)
     if engine == "ray":
         if json or message is not None:
             option = "--json" if json else "--message"
@@ -105,8 +105,16 @@ def predict(
     from arbormax.model import load_model
     from arbormax.model.rows import BadRows, predict_rows, read_rows, source_name
 
-    batches, column = read_rows(source, table.text, **table.reader())
     loaded = load_model(model, resolve_device(device))
+    if loaded.encoder.takes_texts:
+        check_texts_expected(model, Path(source), features)
+        batches, column = read_rows(source, table.text, **table.reader())
+    else:
+        from arbormax.data.matrices import FEATURES, iter_features
+
+        columns = feature_columns(Path(source), model, loaded, features, table)
+        batches = iter_features(source, *columns, **table.reader())
+        column = FEATURES
     bad_rows = BadRows(source_name(source), table.skip_bad_rows)
     count = 0
     with open_writer(out, chosen) as write, output.progress_bar("predicting") as advance:
@@ -118,7 +126,8 @@ def predict(
             if not count % 256:
                 advance(256)
         if not count:
-            raise InputError(f"{bad_rows.source}: found no texts")
+            what = "texts" if loaded.encoder.takes_texts else "rows"
+            raise InputError(f"{bad_rows.source}: found no {what}")
     _print_written(out, count, bad_rows)
 
 
@@ -128,7 +137,10 @@ def _predict_one(model: Path, text: str, decoding: Decoding, device: str, json: 
     from arbormax.model import load_model
     from arbormax.model.predict import predict as predict_texts
 
-    (prediction,) = predict_texts(load_model(model, device), [text], **vars(decoding))
+    loaded = load_model(model, device)
+    if not loaded.encoder.takes_texts:
+        raise OptionError(f"{model} classifies feature matrices, not texts: give a FILE", argument="message")
+    (prediction,) = predict_texts(loaded, [text], **vars(decoding))
     if json:
         output.print_json({"text": text, **prediction.to_dict()})
     else:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
+import numpy as np
+
 from arbormax.data.datasets import DATASETS, load
 from arbormax.data.examples import Examples
-from arbormax.data.labels import read_examples
-from arbormax.data.tables import OnBadRows, TableOptions, read_table
-from arbormax.errors import InputError, LabelError, OptionError, did_you_mean
+from arbormax.data.labels import find_nodes, read_examples
+from arbormax.data.matrices import FEATURES, iter_features, unit_of
+from arbormax.data.tables import OnBadRows, Table, TableOptions, bad_rows_error, read_table
+from arbormax.errors import InputError, LabelError, OptionError, TableError, did_you_mean
 from arbormax.taxonomy import Taxonomy
 
 OnSkipped = Callable[[str, list[str]], None]  # called with the name of a file and its bad rows
@@ -74,9 +77,29 @@ class LabelledReader:
     def read_file(self, path: Path, taxonomy: Taxonomy | None = None) -> tuple[Examples, Taxonomy]:
         """The examples of one file, and their taxonomy."""
         table = read_table(path, self.text, self.label, on_bad_rows=self.on_bad_rows, **self.options)
+        self._report(table)
+        return read_examples(table, taxonomy, separator=self.separator)
+
+    def read_features(
+        self, path: Path, taxonomy: Taxonomy, width: int, features: Sequence[str] | None = None
+    ) -> Examples:
+        """The rows of a feature matrix and their labels; the arguments are those of `iter_features`."""
+        batches = list(iter_features(path, width, features, self.label, **self.options))
+        lines = [line for batch in batches for line in batch.lines]
+        labels = [label for batch in batches for label in batch[self.label]]
+        problems = [problem for batch in batches for problem in batch.problems]
+        table = Table([], labels, lines, path.name, problems, unit_of(path, self.options.get("format")))
+        if problems and (self.on_bad_rows == "error" or not lines):
+            raise bad_rows_error(path.name, problems, can_skip=bool(lines))
+        if not lines:
+            raise TableError(f"{path.name}: the file has no rows")
+        self._report(table)
+        matrix = np.concatenate([batch[FEATURES] for batch in batches if len(batch)])
+        return Examples(matrix, find_nodes(table, taxonomy, self.separator))
+
+    def _report(self, table: Table) -> None:
         if table.skipped and self.on_skipped is not None:
             self.on_skipped(table.path, table.skipped)
-        return read_examples(table, taxonomy, separator=self.separator)
 
     def _read_other(self, path: Path | None, tree: Taxonomy, inferred_from: str | None) -> Examples | None:
         if path is None:

@@ -15,7 +15,7 @@ from arbormax.errors import InputError, LabelError, OptionError
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.labels import split_path
 
-__all__ = ["guess_separator", "infer_taxonomy", "label_nodes", "read_examples"]
+__all__ = ["find_nodes", "guess_separator", "infer_taxonomy", "label_nodes", "read_examples"]
 
 _SEPARATORS = (" > ", "/", ";", "|")
 _HINTED = LabelError.shown  # a suggestion compares with all names, so only labels that are shown get one
@@ -120,15 +120,16 @@ def read_examples(
     if table.labels is None:
         raise InputError(f"{table.path}: the table was read without labels")
     if tax is not None:
-        return Examples(table.texts, _find_nodes(table, table.labels, tax, separator)), tax
+        return Examples(table.texts, find_nodes(table, tax, separator)), tax
     distinct = _Distinct(table.labels, table.lines, table.path, table.unit)
     paths = _paths(distinct, separator)
     tax = _build_tree(paths)
     return Examples(table.texts, distinct.spread(tax.find_many(paths))), tax
 
 
-def _find_nodes(table: Table, labels: Sequence[Any], tax: Taxonomy, separator: str | None) -> np.ndarray:
+def find_nodes(table: Table, tax: Taxonomy, separator: str | None = None) -> np.ndarray:
     """The nodes of the labels of a table; if some are unknown, also with the separator that `guess_separator` finds."""
+    labels = table.labels or ()
     try:
         return label_nodes(labels, tax, table.lines, table.path, separator=separator, unit=table.unit)
     except LabelError:

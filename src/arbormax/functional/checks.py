@@ -7,18 +7,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from arbormax.errors import InputError, OptionError, did_you_mean
+from arbormax.errors import InputError
+from arbormax.errors import check_choice as check_choice
 
 Reduction = Literal["none", "mean", "sum"]
 TargetKind = Literal["class", "node"]
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-
-
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise unless the value of an option is one of the choices."""
-    if value not in choices:
-        listed = ", ".join(map(repr, choices))
-        raise OptionError(f"expected {listed}, found {value!r}{did_you_mean(str(value), choices)}", argument=name)
 
 
 def check_width(tensor: Tensor, width: int, meaning: str) -> None:

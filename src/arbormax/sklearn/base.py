@@ -271,9 +271,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         cls._check_kind(model, folder)
         path = Path(folder) / RECORD
         try:
-            record = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-            if record.get("taxonomy") != model.taxonomy.fingerprint:  # written for a former model in this folder
-                record = {}
+            record = _read_record(path, model.taxonomy)
             label_format, classes = cls._read_format(record, model.taxonomy)
             run = Run.from_record(record["run"], model) if record.get("run") else None
         except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -302,6 +300,18 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
+
+
+def feature_names(folder: str | os.PathLike[str], tax: Taxonomy) -> list[str] | None:
+    """The names of the columns that a classifier was trained on, if they had names; `tax` is the model's taxonomy."""
+    names = _read_record(Path(folder) / RECORD, tax).get("feature_names")
+    return names if isinstance(names, list) else None
+
+
+def _read_record(path: Path, tax: Taxonomy) -> dict[str, Any]:
+    """The content of classifier.json; empty if it was written for a former model in the folder."""
+    record = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return record if record.get("taxonomy") == tax.fingerprint else {}
 
 
 def _exp(logp: np.ndarray) -> np.ndarray:

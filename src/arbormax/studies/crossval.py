@@ -18,8 +18,7 @@ from arbormax import metrics
 from arbormax._files import to_plain
 from arbormax.data.examples import Examples
 from arbormax.data.folds import assign_folds
-from arbormax.errors import OptionError
-from arbormax.functional.checks import check_choice
+from arbormax.errors import OptionError, check_choice
 from arbormax.model.settings import TrainConfig
 from arbormax.studies.evaluate import evaluate
 from arbormax.studies.result_folder import Measured, ResultFolder

@@ -20,11 +20,14 @@ from arbormax.metrics.probabilities import DEFAULT_THRESHOLDS, best_classes, log
 from arbormax.metrics.registry import measure_values, node_sums
 from arbormax.metrics.sums import Items, Sums
 from arbormax.model.network import Model
+from arbormax.model.predict import Decoding
 from arbormax.taxonomy import Taxonomy
+
+LEAF = Decoding("leaf")
 
 
 class Evaluation(NamedTuple):
-    """The measures, and the most probable leaf of each example as a node with its probability."""
+    """The measures, and the predicted node of each example with its probability."""
 
     metrics: dict[str, Any]
     predicted: np.ndarray  # (n,) int64
@@ -33,30 +36,39 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    model: Model, examples: Examples, batch_size: int = 256, progress: Callable[[int], None] | None = None
+    model: Model,
+    examples: Examples,
+    batch_size: int = 256,
+    progress: Callable[[int], None] | None = None,
+    decoding: Decoding = LEAF,
 ) -> Evaluation:
-    """The measures of the model's most probable leaves and of its log-probabilities."""
-    return evaluate_log_probs(model.node_log_probs(examples.inputs, batch_size), examples, model.taxonomy, progress)
+    """The measures of the model's predictions, by default its most probable leaves, and of its log-probabilities."""
+    batches = model.node_log_probs(examples.inputs, batch_size)
+    return evaluate_log_probs(batches, examples, model.taxonomy, progress, decoding)
 
 
 def evaluate_log_probs(
-    batches: Iterable[Tensor], examples: Examples, tax: Taxonomy, progress: Callable[[int], None] | None = None
+    batches: Iterable[Tensor],
+    examples: Examples,
+    tax: Taxonomy,
+    progress: Callable[[int], None] | None = None,
+    decoding: Decoding = LEAF,
 ) -> Evaluation:
     """The measures of batches of (B, N) node log-probabilities, in the order of the examples."""
     if not len(examples):
         raise InputError("no examples to evaluate on", argument="examples")
-    leaves = torch.tensor(tax.leaves)
+    decoding.check(tax)
     sums = Sums(tax, {})
     predicted, confidence, start = [], [], 0
     for batch_BN in batches:
         logp_BN, true_B = scored_nodes(batch_BN.cpu(), examples.nodes[start : start + len(batch_BN)], tax)
         ranked_BK = best_classes(logp_BN, tax, max(KS))
-        best_B = leaves[ranked_BK[:, 0]]
-        items = Items(true_B, best_B.numpy(), tax)
+        nodes_B = decoding.nodes(logp_BN, tax)
+        items = Items(true_B, nodes_B.numpy(), tax)
         batch = node_sums(items) | log_prob_sums(logp_BN, true_B, ranked_BK.numpy(), tax)
         sums.update({name: sums.get(name, 0) + value for name, value in batch.items()})
-        predicted.append(best_B)
-        confidence.append(logp_BN.gather(1, best_B[:, None])[:, 0].double().exp().float())
+        predicted.append(nodes_B)
+        confidence.append(logp_BN.gather(1, nodes_B[:, None])[:, 0].double().exp().float())
         start += len(logp_BN)
         if progress is not None:
             progress(len(logp_BN))

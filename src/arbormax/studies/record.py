@@ -20,9 +20,10 @@ from arbormax._version import __version__
 from arbormax.data.examples import Examples
 from arbormax.model.folder import ModelFolderError, format_metrics, read_metrics
 from arbormax.model.network import Model
+from arbormax.model.predict import Decoding
 from arbormax.model.settings import TrainConfig
 from arbormax.studies.details import Details, build_details, evaluation_details
-from arbormax.studies.evaluate import Evaluation, evaluate
+from arbormax.studies.evaluate import LEAF, Evaluation, evaluate
 from arbormax.taxonomy import Taxonomy
 
 if TYPE_CHECKING:
@@ -141,9 +142,10 @@ def evaluation(
     texts: bool = True,
     batch_size: int = 256,
     progress: Callable[[int], None] | None = None,
+    decoding: Decoding = LEAF,
 ) -> tuple[Record, Evaluation]:
     """The record and the result of evaluating a model on labelled examples; without `texts` it quotes no text."""
-    found = evaluate(model, examples, batch_size, progress)
+    found = evaluate(model, examples, batch_size, progress, decoding)
     details = {**origin(command, model.config), **evaluation_details(examples, found, model.taxonomy, texts=texts)}
     return Record(test=to_plain(found.metrics), details=details), found
 

@@ -29,6 +29,8 @@ __all__ = [
     "bad_rows_error",
     "iter_rows",
     "read_table",
+    "resolve_source",
+    "row_unit",
 ]
 
 

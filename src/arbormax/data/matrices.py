@@ -1,0 +1,171 @@
+"""Feature matrices from tables of numbers and from NumPy's .npz files, read without pickle.
+
+B rows of a batch, D features.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import zipfile
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+
+from arbormax.data.tables import Column, RowBatch, TableOptions, iter_rows, resolve_source, row_unit
+from arbormax.errors import InputError, OptionError, TableError, did_you_mean
+
+FEATURES: Column = -1  # the key of the matrix in a batch
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def iter_features(
+    path: str | os.PathLike[str],
+    width: int,
+    features: Sequence[str] | None = None,
+    label: str | None = None,
+    **options: Unpack[TableOptions],
+) -> Iterator[RowBatch]:
+    """Batches of rows with `width` features; `batch[FEATURES]` is a (B, D) float32 array, `batch[label]` the labels.
+
+    `path` is a table, as in `iter_rows`, or an .npz file with the array `X` and, for labels, `y`. `features` are the
+    columns of a table, names or patterns such as "x*"; by default all columns except the label. Rows with a value that
+    is not a finite number are left out and listed in `problems`.
+    """
+    if is_npz(path):
+        if features is not None:
+            raise OptionError(f"{Path(path).name} is an .npz file, whose columns have no names", argument="features")
+        yield _read_npz(Path(path), width, label)
+        return
+    name, _ = resolve_source(path, options.get("format"))
+    unit = unit_of(path, options.get("format"))
+    labels = [] if label is None else [label]
+    columns: list[str] = []
+    for batch in iter_rows(path, labels, required=labels, paths=labels, records=True, on_bad_rows="skip", **options):
+        if not columns and (names := batch.names or tuple(batch.rows[0] if batch.rows else ())):
+            columns = _select(names, features, label, width, name)
+        values_BD, problems = _to_numbers([[row.get(column) for column in columns] for row in batch.rows], columns)
+        yield _keep_good(batch, values_BD, problems, unit)
+
+
+def is_npz(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is one of NumPy's archives of arrays, by its suffix."""
+    return Path(path).suffix.lower() == ".npz"
+
+
+def unit_of(path: str | os.PathLike[str], format: str | None = None) -> str:
+    """What messages count in a file: "line", or "row" in Parquet and .npz."""
+    return "row" if is_npz(path) else row_unit(resolve_source(path, format)[1])
+
+
+def _select(
+    names: Sequence[str], features: Sequence[str] | None, label: str | None, width: int, source: str
+) -> list[str]:
+    """The columns of the features, in the order of the matrix."""
+    found = [name for name in names if name != label]
+    if features is not None:
+        matches = {feature: [feature] if feature in found else _matching(found, feature) for feature in features}
+        if missing := [feature for feature, columns in matches.items() if not columns]:
+            problems = [f"no column {feature!r}{did_you_mean(feature, found)}" for feature in missing]
+            message = problems[0] if len(problems) == 1 else f"{len(problems)} features are missing"
+            raise TableError(f"{source}: {message}", problems, fix={"features": "A,B"})
+        found = list(dict.fromkeys(column for columns in matches.values() for column in columns))
+    if len(found) != width:
+        listed = ", ".join(map(repr, found[:8])) + ", …" * (len(found) > 8)
+        but = "" if label is None else f", besides the label {label!r}"
+        raise TableError(
+            f"{source}: expected {width:,} columns of features, found {len(found):,}{but}: {listed or 'none'}",
+            fix={"features": "A,B"},
+        )
+    return found
+
+
+def _matching(names: Sequence[str], pattern: str) -> list[str]:
+    return [name for name in names if fnmatchcase(name, pattern)]
+
+
+def _to_numbers(cells: list[list[Any]], columns: Sequence[str]) -> tuple[np.ndarray, dict[int, str]]:
+    """(B, D) the cells of some rows as numbers, and what is wrong with each bad row."""
+    problems: dict[int, str] = {}
+    values = np.zeros((len(cells), len(columns)))
+    for row, own in enumerate(cells):
+        for place, cell in enumerate(own):
+            number = _to_number(cell)
+            if isinstance(number, str):
+                problems.setdefault(row, f"{columns[place]!r} is {number}")
+            else:
+                values[row, place] = number
+    return values, problems
+
+
+def _to_number(cell: Any) -> float | str:
+    """The value of a feature, or what is wrong with it."""
+    if cell is None or (isinstance(cell, str) and not cell.strip()):
+        return "empty"
+    try:
+        number = float(cell)
+    except (TypeError, ValueError, OverflowError):
+        shown = repr(cell)
+        return f"{shown if len(shown) <= 40 else f'{shown[:39]}…'}, not a number"
+    if abs(number) <= _LARGEST:
+        return number
+    return "NaN" if math.isnan(number) else f"{number}, which is not a finite 32-bit number"
+
+
+def _keep_good(batch: RowBatch, values_BD: np.ndarray, problems: dict[int, str], unit: str) -> RowBatch:
+    """The batch with the matrix, without its bad rows."""
+    described = [f"{unit} {batch.lines[row]}: {problem}" for row, problem in problems.items()]
+    good = [row for row in range(len(batch)) if row not in problems]
+    return RowBatch(
+        lines=[batch.lines[row] for row in good],
+        columns={
+            FEATURES: np.ascontiguousarray(values_BD[good]).astype(np.float32),  # type: ignore[dict-item]
+            **{column: [values[row] for row in good] for column, values in batch.columns.items()},
+        },
+        names=batch.names,
+        rows=[batch.rows[row] for row in good] if batch.rows else [],
+        problems=[*batch.problems, *described],
+        fix=batch.fix,
+    )
+
+
+def _read_npz(path: Path, width: int, label: str | None) -> RowBatch:
+    names = ("X",) if label is None else ("X", "y")
+    try:
+        with path.open("rb") as file:
+            arrays = np.load(file, allow_pickle=False)
+            if isinstance(arrays, np.ndarray):
+                raise InputError(f"{path.name}: expected the arrays X and y, found a single array")
+            if missing := [name for name in names if name not in arrays]:
+                found = ", ".join(arrays) or "none"
+                raise InputError(f"{path.name}: no array {' and '.join(missing)} (found {found})")
+            X, *labels = (arrays[name] for name in names)
+    except InputError:
+        raise
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path.name}: not an .npz file of plain arrays ({str(error).splitlines()[0]})") from None
+    if X.dtype.kind not in "fiub":
+        raise InputError(f"{path.name}: expected numbers in X, found values of type {X.dtype}")
+    if X.ndim != 2 or X.shape[1] != width:
+        raise InputError(f"{path.name}: expected X of shape (rows, {width}), found {X.shape}")
+    columns: dict[Column, list[Any]] = {}
+    if label is not None:
+        columns[label] = _label_rows(path.name, labels[0], len(X))
+    batch = RowBatch(list(range(1, len(X) + 1)), columns, (), rows=[{}] * len(X))
+    bad = np.flatnonzero(~(np.abs(X.astype(np.float64)) <= _LARGEST).all(1))
+    _, problems = _to_numbers(X[bad].tolist(), [f"column {place}" for place in range(width)])
+    return _keep_good(batch, X, {int(bad[row]): problem for row, problem in problems.items()}, "row")
+
+
+def _label_rows(source: str, y: np.ndarray, rows: int) -> list[Any]:
+    """The labels of the array y: one name or number for each row, or a row of names padded with ""."""
+    if y.dtype.kind not in "Uiubf":
+        raise InputError(f"{source}: expected strings or numbers in y, found values of type {y.dtype}")
+    if y.ndim not in (1, 2) or len(y) != rows:
+        raise InputError(f"{source}: expected one label for each of the {rows:,} rows in y, found the shape {y.shape}")
+    if y.ndim == 1:
+        return [str(value) for value in y.tolist()]
+    return [tuple(name for name in map(str, row) if name) for row in y.tolist()]
