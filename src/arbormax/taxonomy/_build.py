@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
+DESCRIPTION = "description"  # the key or column with the text of a node
+
+
 @dataclass(frozen=True, slots=True)
 class Scalar:
     """A name, number or null in a file, with its line."""
@@ -67,10 +70,14 @@ def add_nested(draft: Draft, tree: Any) -> None:
         if kind == "entry":
             item, below = item
         value, line = _with_line(item)
+        text, text_line = _with_line(below)
+        if value == DESCRIPTION and text is not None and not isinstance(text, (Mapping, list, tuple)):
+            draft.describe(parent, text, f"line {text_line}" if text_line else "")
+            continue
         if isinstance(value, str):
             node = draft.add(value, parent)
             lines.append(line)
-            if _with_line(below)[0] is not None:
+            if text is not None:
                 stack.append(("value", node, below))
         elif kind == "value" and isinstance(value, (Mapping, list, tuple)):
             if id(value) in open_containers:
@@ -100,8 +107,13 @@ def read_paths(paths: Iterable[Label]) -> Draft:
     return draft
 
 
-def add_paths(draft: Draft, paths: Iterable[Any], place: Callable[[int], str]) -> None:
-    """Fill a draft from the paths of classes; `place` describes the place of the path with a number."""
+def add_paths(
+    draft: Draft, paths: Iterable[Any], place: Callable[[int], str], texts: Sequence[str] | None = None
+) -> None:
+    """Fill a draft from the paths of classes; `place` describes the place of the path with a number.
+
+    `texts` are descriptions of the ends of the paths. A path with one may also end at an inner node.
+    """
     nodes: dict[tuple[int, str], int] = {}
     first_path: list[int] = []  # the first path that contains each node
     class_path: dict[int, int] = {}
@@ -133,6 +145,8 @@ def add_paths(draft: Draft, paths: Iterable[Any], place: Callable[[int], str]) -
         else:
             class_path[node] = number
             draft.classes.append(node)
+            if texts is not None:
+                draft.describe(node, texts[number])
 
 
 def read_edges(edges: Iterable[Any], root: str | None) -> Draft:
@@ -141,8 +155,17 @@ def read_edges(edges: Iterable[Any], root: str | None) -> Draft:
     return draft
 
 
-def add_edges(draft: Draft, edges: Iterable[Any], place: Callable[[int], str], root: str | None) -> None:
-    """Fill a draft from (parent, child) pairs; `place` describes the place of the pair with a number."""
+def add_edges(
+    draft: Draft,
+    edges: Iterable[Any],
+    place: Callable[[int], str],
+    root: str | None,
+    texts: Sequence[str] | None = None,
+) -> None:
+    """Fill a draft from (parent, child) pairs; `place` describes the place of the pair with a number.
+
+    `texts` are descriptions of the children.
+    """
     ids: dict[str, int] = {}
     edge_of: dict[int, int] = {}  # the edge from which a node has its parent
     first_edge: list[int] = []
@@ -187,6 +210,8 @@ def add_edges(draft: Draft, edges: Iterable[Any], place: Callable[[int], str], r
             continue
         edge_of[below] = number
         draft.parents[below] = above
+        if texts is not None:
+            draft.describe(below, texts[number])
         if above < 0:
             top.add(below)
     _set_root(draft, ids, top, root)

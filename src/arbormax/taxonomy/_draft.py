@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from reprlib import repr as short_repr
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
@@ -42,6 +43,7 @@ class Draft:
     has_root: bool = False  # whether the only node without a parent is the root; otherwise a root is added
     root: str = ROOT  # the name of an added root
     stops: list[int] = field(default_factory=list)  # leaves that inner_classes="stop" added before the tree was saved
+    texts: dict[int, str] = field(default_factory=dict)  # the texts of nodes
     problems: list[str] = field(default_factory=list)
     fix: dict[str, object] = field(default_factory=dict)  # arguments that would remove a defect
 
@@ -49,6 +51,16 @@ class Draft:
         self.names.append(name)
         self.parents.append(parent)  # type: ignore[union-attr]  # a list while it is being filled
         return len(self.names) - 1
+
+    def describe(self, node: int, text: object, place: str = "") -> None:
+        """Set the text of a node; -1 is a root that will be added."""
+        of, at = f"the description of {self.below(node)}", in_brackets(place)
+        if not isinstance(text, str):
+            self.problems.append(f"{of} is a string, found {short_repr(text)} of type {type(text).__name__}{at}")
+        elif node in self.texts:
+            self.problems.append(f"{of} is repeated{at}")
+        elif text.strip():
+            self.texts[node] = text.strip()
 
     def at(self, *nodes: int) -> str:
         return in_brackets(*map(self.where, nodes))
@@ -85,10 +97,12 @@ def assemble(draft: Draft, kind: type[T], classes: Iterable[Label] | None, inner
     if inner_classes not in ("error", "stop"):
         raise OptionError(f"expected 'error' or 'stop', found {inner_classes!r}", argument="inner_classes")
     names, parents, source = draft.names, np.array(draft.parents, np.int64), np.arange(len(draft.names))
+    texts = [draft.texts.get(node) for node in range(len(names))] if draft.texts else None
     _check_nodes(draft, parents)
     if not draft.has_root:
         names, source = [*names, draft.root], np.append(source, -1)
         parents = np.append(np.where(parents == -1, len(parents), parents), -1)
+        texts = None if texts is None else [*texts, draft.texts.get(-1)]
     order = breadth_first(parents)
     if len(order) < len(parents):
         _check_cycles(draft, parents, order)
@@ -97,11 +111,13 @@ def assemble(draft: Draft, kind: type[T], classes: Iterable[Label] | None, inner
     if draft.classes and inner_classes == "error":
         inner = np.zeros(len(parents), bool)
         inner[parents[parents >= 0]] = True
+        # the row of an inner node with a description only describes it
+        draft.classes = [node for node in draft.classes if not (inner[node] and node in draft.texts)]
         for node in draft.classes:
             if inner[node]:
                 _refuse_inner_class(draft, draft.path(node), draft.at(node))
     draft.fail_on_problems()
-    tax, rank = build_ordered(kind, names, parents, source, order, draft.stops)
+    tax, rank = build_ordered(kind, names, parents, source, order, draft.stops, texts)
     chosen = tax.leaves if draft.classes is None else rank[np.array(draft.classes, np.int64)]
     return _with_classes(tax, chosen, draft, classes, inner_classes)
 
@@ -169,6 +185,7 @@ def build_ordered(
     source: np.ndarray,
     order: np.ndarray,
     stops: Sequence[int] | np.ndarray,
+    texts: Sequence[str | None] | None = None,
 ) -> tuple[T, np.ndarray]:
     """Return a taxonomy whose nodes are renumbered along `order`, and the new number of each node, -1 if it has none.
 
@@ -180,7 +197,8 @@ def build_ordered(
     leaves = np.flatnonzero(np.bincount(parent[1:], minlength=len(order)) == 0)
     leaves = leaves[np.argsort(order[leaves])]
     ordered = tuple(names[node] for node in order.tolist())
-    return kind(ordered, parent, leaves, source[order], rank[np.array(stops, np.int64)]), rank
+    given = None if texts is None else tuple(texts[node] for node in order.tolist())
+    return kind(ordered, parent, leaves, source[order], rank[np.array(stops, np.int64)], given), rank
 
 
 def _with_classes(
@@ -233,7 +251,9 @@ def _with_stops(tax: T, chosen: np.ndarray, inner: np.ndarray) -> T:
     parents = np.concatenate((tax.parent, inner))
     order = breadth_first(parents)
     source = np.concatenate((tax.source_index, np.full(len(inner), -1)))
-    stopped, rank = build_ordered(type(tax), names, parents, source, order, [*tax.stops.tolist(), *new.values()])
+    stops = [*tax.stops.tolist(), *new.values()]
+    texts = None if tax.given_texts is None else [*tax.given_texts, *(None for _ in new)]
+    stopped, rank = build_ordered(type(tax), names, parents, source, order, stops, texts)
     return replace(stopped, leaves=rank[[new.get(node, node) for node in chosen.tolist()]])
 
 

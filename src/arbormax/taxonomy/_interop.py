@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from arbormax.errors import MissingDependencyError, TaxonomyError
+from arbormax.taxonomy._build import DESCRIPTION
 from arbormax.taxonomy._draft import Draft
 from arbormax.taxonomy.labels import listing
 
@@ -42,6 +43,9 @@ def read_networkx(graph: networkx.DiGraph) -> Draft:
     draft.has_root = len(tops) == 1
     if len(tops) > 1:
         draft.problems.append(f"{len(tops)} nodes have no parent: {listing(map(str, tops))}; add one root above them")
+    for node, key in enumerate(keys):
+        if (text := graph.nodes[key].get(DESCRIPTION)) is not None:
+            draft.describe(node, text)
     _order_classes(draft, [graph.nodes[key].get("class_id") for key in keys])
     return draft
 
@@ -52,6 +56,9 @@ def to_networkx(tax: Taxonomy) -> networkx.DiGraph:
     graph.add_edges_from(zip(tax.parent[1:].tolist(), range(1, tax.num_nodes), strict=True))
     for number, leaf in enumerate(tax.leaves.tolist()):
         graph.nodes[leaf]["class_id"] = number
+    for node, text in enumerate(tax.given_texts or ()):
+        if text:
+            graph.nodes[node][DESCRIPTION] = text
     return graph
 
 
@@ -70,6 +77,8 @@ def read_anytree(root: anytree.NodeMixin) -> Draft:
             name = f"node {len(ids)}"  # a placeholder: the error is raised anyway
         node = draft.add(str(name), parent)
         ids.append(getattr(item, "class_id", None))
+        if (text := getattr(item, DESCRIPTION, None)) is not None:
+            draft.describe(node, text)
         stack += [(child, node) for child in reversed(item.children)]
     _order_classes(draft, ids)
     return draft
@@ -86,6 +95,9 @@ def to_anytree(tax: Taxonomy) -> anytree.Node:
     for level in range(tax.depth, 0, -1):
         for node in range(bounds[level], bounds[level + 1]):
             nodes[node].parent = nodes[tax.parent[node]]
+    for node, text in enumerate(tax.given_texts or ()):
+        if text:
+            setattr(nodes[node], DESCRIPTION, text)
     return nodes[0]
 
 

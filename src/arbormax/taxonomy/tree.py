@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,6 +17,7 @@ from arbormax.taxonomy._draft import InnerClasses, assemble
 from arbormax.taxonomy.labels import Label, LabelIndex
 from arbormax.taxonomy.queries import TreeQueries
 from arbormax.taxonomy.render import draw, outline
+from arbormax.taxonomy.texts import NodeTexts, add_texts, complete_texts, resolve_texts
 
 if TYPE_CHECKING:
     import anytree
@@ -47,6 +48,7 @@ class Taxonomy(TreeQueries):
     leaves: np.ndarray  # (C,) the node of each class, in class order
     source_index: np.ndarray  # (N,) the number of each node in the input, -1 for nodes that the input did not number
     stops: np.ndarray  # the leaves that inner_classes="stop" added
+    given_texts: NodeTexts | None = None  # (N,) the texts that were given to nodes; None: no node has one
     scratch: dict[Any, Any] = field(default_factory=dict, init=False)  # values that other modules derive and cache
 
     def __post_init__(self) -> None:
@@ -156,13 +158,16 @@ class Taxonomy(TreeQueries):
         format: str | None = None,
         classes: Iterable[Label] | None = None,
         inner_classes: InnerClasses = "error",
+        texts: Mapping[Any, str] | str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> Self:
         """Read a taxonomy from a file. The suffix determines the format, unless `format` names one.
 
-        docs/taxonomy-files.md describes every format with its options.
+        `texts` are the texts of nodes as in `with_texts`. docs/taxonomy-files.md describes every format with its
+        options.
         """
-        return assemble(formats.read_file(path, format, options), cls, classes, inner_classes)
+        tax = assemble(formats.read_file(path, format, options), cls, classes, inner_classes)
+        return tax if texts is None else tax.with_texts(texts)
 
     def save(self, path: str | os.PathLike[str], *, format: str | None = None, lossy: bool = False) -> None:
         """Write the taxonomy to a file, completely or not at all; the suffix determines the format.
@@ -194,6 +199,32 @@ class Taxonomy(TreeQueries):
     def to_anytree(self) -> anytree.Node:
         """Return the root of an anytree copy; its nodes have the attributes `node_id` and `class_id`."""
         return _interop.to_anytree(self)
+
+    # Texts
+
+    def with_texts(self, texts: Mapping[Any, str] | str | os.PathLike[str]) -> Self:
+        """Return the same taxonomy with texts for nodes, such as descriptions; other nodes keep what they had.
+
+        `texts` maps labels or paths to texts, or is a file: a table of code, title and description, or a JSON mapping.
+        Texts are saved with the taxonomy and are not part of its fingerprint.
+
+        >>> tax = Taxonomy.from_nested({"bird": ["owl", "hen"]}).with_texts({"owl": "a bird that hunts at night"})
+        >>> tax.texts
+        ('root', 'bird', 'a bird that hunts at night', 'hen')
+        """
+        if isinstance(texts, (str, os.PathLike)):
+            return replace(self, given_texts=resolve_texts(self, formats.read_texts(texts), os.path.basename(texts)))
+        return replace(self, given_texts=add_texts(self, texts))
+
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """The text of each node, or its name if it was given none."""
+        return complete_texts(self)
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether any node was given a text."""
+        return self.given_texts is not None and any(self.given_texts)
 
     # Labels
 
@@ -296,4 +327,4 @@ class Taxonomy(TreeQueries):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.names, self.parent, self.leaves, self.source_index, self.stops)
+        return type(self), (self.names, self.parent, self.leaves, self.source_index, self.stops, self.given_texts)

@@ -10,4 +10,5 @@ SOC2020 = TextFiles(
     "contains public sector information licensed under the Open Government Licence v3.0",
     "Office for National Statistics, SOC 2020 coding index, version 12",
     "taxonomy.json",
+    node_texts="names.tsv",
 )

@@ -51,6 +51,7 @@ class TextFiles(DatasetSource):
     """A dataset in one file for each split: the published file, or the table `train.tsv` or `test.tsv`.
 
     `tree` is the taxonomy, or the name of a taxonomy file in the folder of the dataset. Labels are names of leaves.
+    `node_texts` is the name of a file with the texts of nodes, which may be missing.
     """
 
     def __init__(
@@ -61,9 +62,10 @@ class TextFiles(DatasetSource):
         source: str,
         tree: Callable[[], Taxonomy] | str,
         remote_files: tuple[RemoteTable, ...] = (),
+        node_texts: str | None = None,
     ) -> None:
         self.name, self.description, self.licence, self.source = name, description, licence, source
-        self.tree = tree
+        self.tree, self.node_texts = tree, node_texts
         self.hint = f"arbormax data fetch {name}" if remote_files else "copy its files into the data folder"
         self.remote_files: tuple[RemoteTable, ...] = remote_files
 
@@ -77,7 +79,8 @@ class TextFiles(DatasetSource):
     def taxonomy(self, folder: Path) -> Taxonomy:
         if callable(self.tree):
             return self.tree()
-        return Taxonomy.load(folder / self.name / self.tree)
+        texts = folder / self.name / self.node_texts if self.node_texts else None
+        return Taxonomy.load(folder / self.name / self.tree, texts=texts if texts and texts.is_file() else None)
 
     def status(self, folder: Path) -> Status:
         paths = [path for split in SPLITS if (path := self.find(folder, split))]

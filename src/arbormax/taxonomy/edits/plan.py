@@ -59,12 +59,13 @@ class TaxonomyEdits:
         self._taxonomy = taxonomy
         self._edits: list[Edit] = []
 
-    def add(self, name: str, under: Label, *, share: float | None = None) -> Self:
+    def add(self, name: str, under: Label, *, share: float | None = None, text: str | None = None) -> Self:
         """Add a class below a node; `under=()` is the root. `share` is its initial share of its parent's probability.
 
-        Later edits may give an added node children; use `split` for a class that existed before.
+        `text` describes the class; if a model is edited, the row of the class starts from it. Later edits may give an
+        added node children; use `split` for a class that existed before.
         """
-        return self._append(Edit("add", name, under, share=share))
+        return self._append(Edit("add", name, under, share=share, text=text))
 
     def remove(self, node: Label, *, emptied: Emptied = "error") -> Self:
         """Remove a node and its descendants.
@@ -124,7 +125,9 @@ def build(tree: WorkingTree) -> tuple[Edited, np.ndarray]:
     order = breadth_first(parents)
     source = np.concatenate((tax.source_index, np.full(len(parents) - tax.num_nodes, -1)))
     stops = tax.stops[np.isin(tax.stops, order)]
-    edited, rank = build_ordered(Taxonomy, tree.names, parents, source, order, stops)
+    edited, rank = build_ordered(
+        Taxonomy, tree.names, parents, source, order, stops, tree.texts if any(tree.texts) else None
+    )
     is_leaf = (rank >= 0) & edited.is_leaf[rank]
     stays = is_leaf[tax.leaves]
     new = [node for node in dict.fromkeys(tree.new_classes) if is_leaf[node] and not tree.was_class(node)]

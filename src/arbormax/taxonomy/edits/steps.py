@@ -25,6 +25,7 @@ class Edit:
     shares: tuple[float, ...] | None = None
     keep_row: bool = False
     emptied: str = "error"
+    text: Any = None  # the text of an added node
 
     def __str__(self) -> str:
         arguments = {
@@ -73,7 +74,9 @@ def _add(tree: WorkingTree, edit: Edit, listener: EditListener) -> str:
     parent = _new_parent(tree, edit)
     _check_name(tree, edit.node, parent)
     _check_share(tree, edit.share, parent)
-    node = tree.create(edit.node)  # type: ignore[arg-type]  # checked to be a name
+    if edit.text is not None and (not isinstance(edit.text, str) or not edit.text.strip()):
+        raise EditError(f"a text is a string that is not empty, found {edit.text!r}")
+    node = tree.create(edit.node, edit.text)  # type: ignore[arg-type]  # checked to be a name
     listener.added(tree, node, parent, edit.share)
     tree.attach(node, parent)
     tree.new_classes.append(node)

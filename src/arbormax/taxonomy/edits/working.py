@@ -33,6 +33,7 @@ class WorkingTree:
         self.new_classes: list[int] = []  # nodes that became classes, in that order
         self.log: list[str] = []  # one line for each edit
         self.names = list(tax.names)
+        self.texts: list[str | None] = list(tax.given_texts or (None,) * tax.num_nodes)
         self.parents: list[int] = tax.parent.tolist()
         starts = tax.child_start.tolist()
         # the children of each node by name, in order
@@ -145,9 +146,10 @@ class WorkingTree:
 
     # Changes
 
-    def create(self, name: str) -> int:
+    def create(self, name: str, text: str | None = None) -> int:
         node = len(self.names)
         self.names.append(name)
+        self.texts.append(text and text.strip())
         self.parents.append(REMOVED)
         self._children.append({})
         self._named.setdefault(name, set()).add(node)

@@ -18,11 +18,12 @@ from arbormax.taxonomy.formats._check import choose_text
 from arbormax.taxonomy.formats._format import Format
 from arbormax.taxonomy.formats._json import to_dict
 from arbormax.taxonomy.formats._text import decode
+from arbormax.taxonomy.formats._texts import join_texts, read_texts
 
 if TYPE_CHECKING:
     from arbormax.taxonomy.tree import Taxonomy
 
-__all__ = ["FORMATS", "Format", "to_dict"]
+__all__ = ["FORMATS", "Format", "join_texts", "read_texts", "to_dict"]
 
 FORMATS: Registry[Format] = Registry("format")
 FORMATS.add(

@@ -74,6 +74,9 @@ def _losses(tax: Taxonomy, back: Taxonomy, nodes: np.ndarray) -> list[str]:
         lost.append("the order of siblings")
     if len(tax.stops):
         lost.append("the leaves of inner classes")
+    found = back.given_texts or (None,) * back.num_nodes
+    if tax.given_texts and any(tax.given_texts[old] != found[new] for new, old in enumerate(nodes.tolist())):
+        lost.append("the texts of nodes")
     return lost
 
 

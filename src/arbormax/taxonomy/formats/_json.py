@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _NAME = "arbormax.taxonomy"
 _VERSION = 1
-_KEYS = ("format", "version", "root", "nodes", "classes", "stops")
+_KEYS = ("format", "version", "root", "nodes", "classes", "stops", "texts")
 _SIGNATURE = re.compile(rf'"format"\s*:\s*"{re.escape(_NAME)}"')
 _BLANK = re.compile(r"[ \t\n\r]*")
 _CLOSING = {"{": "}", "[": "]"}
@@ -120,7 +120,10 @@ def to_dict(tax: Taxonomy) -> dict[str, Any]:
     """Return the content of the flat layout."""
     nodes = [list(row) for row in zip(tax.names[1:], tax.parent[1:].tolist(), strict=True)]
     values = (_NAME, _VERSION, tax.names[0], nodes, tax.leaves.tolist(), tax.stops.tolist())
-    return dict(zip(_KEYS, values, strict=True))
+    content = dict(zip(_KEYS, values, strict=False))
+    if tax.given_texts is not None:
+        content["texts"] = [[node, text] for node, text in enumerate(tax.given_texts) if text]
+    return content
 
 
 def write(tax: Taxonomy) -> Iterator[str]:
@@ -128,11 +131,11 @@ def write(tax: Taxonomy) -> Iterator[str]:
     try:
         text.encode()
     except UnicodeEncodeError:  # a lone surrogate, which JSON can only write as an escape
-        paired = [name for name in tax.names if _PAIR.search(name)]
+        paired = [name for name in (*tax.names, *(tax.given_texts or ())) if name and _PAIR.search(name)]
         if paired:
             raise TaxonomyError(
-                f"the name {paired[0]!a} contains a character as two surrogates, which JSON cannot distinguish from "
-                "the character itself; change the name"
+                f"the name or text {paired[0]!a} contains a character as two surrogates, which JSON cannot "
+                "distinguish from the character itself; change it"
             ) from None
         text = _render(tax, ascii_only=True)
     yield text
@@ -143,8 +146,11 @@ def _render(tax: Taxonomy, ascii_only: bool) -> str:
     encode = json.JSONEncoder(ensure_ascii=ascii_only).encode
     content = to_dict(tax)
     rows = ",\n".join(f"[{encode(name)}, {parent}]" for name, parent in content["nodes"])
-    lines = [f'"{key}": {encode(value)}' for key, value in content.items() if key != "nodes"]
+    lines = [f'"{key}": {encode(value)}' for key, value in content.items() if key not in ("nodes", "texts")]
     lines.insert(3, f'"nodes": [\n{rows}\n]')
+    if "texts" in content:
+        texts = ",\n".join(f"[{node}, {encode(text)}]" for node, text in content["texts"])
+        lines.append(f'"texts": [\n{texts}\n]')
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -182,6 +188,7 @@ def read_flat(pairs: Iterable[tuple[str, Any]], draft: Draft, place: Callable[..
         return
     _add_nodes(root, nodes, draft)
     _add_classes(content, draft, place)
+    _add_texts(content.get("texts", []), draft, place)
 
 
 def _add_nodes(root: str, rows: list[Any], draft: Draft) -> None:
@@ -217,6 +224,23 @@ def _add_classes(content: dict[str, Any], draft: Draft, place: Callable[..., str
         draft.problems.append(
             f"classes lacks {len(missing)} {leaves}: {listing(missing)}{in_brackets(place('classes'))}"
         )
+
+
+def _add_texts(rows: Any, draft: Draft, place: Callable[..., str]) -> None:
+    if type(rows) is not list:
+        draft.problems.append(
+            f"texts is a list of [node, text] rows, found {short_repr(rows)}{in_brackets(place('texts'))}"
+        )
+        return
+    for number, row in enumerate(rows):
+        node, text = row if type(row) is list and len(row) == 2 else (None, None)
+        if type(node) is not int or not 0 <= node < len(draft.names) or type(text) is not str:
+            draft.problems.append(
+                f"a text is a row [node, text] with a node id from 0 to {len(draft.names) - 1}, "
+                f"found {short_repr(row)}{in_brackets(place('texts', number))}"
+            )
+        else:
+            draft.describe(node, text, place("texts", number))
 
 
 def _node_ids(key: str, values: Any, draft: Draft, place: Callable[..., str]) -> list[int]:

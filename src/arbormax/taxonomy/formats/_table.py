@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arbormax.errors import OptionError
-from arbormax.taxonomy._build import add_edges, add_paths
+from arbormax.taxonomy._build import DESCRIPTION, add_edges, add_paths
 from arbormax.taxonomy._draft import Draft
 from arbormax.taxonomy.formats._format import Format
 
@@ -42,11 +42,17 @@ def read_csv(
         raise OptionError(f"expected one character, found {delimiter!r}", argument="delimiter")
     if header is False and layout is None:
         raise OptionError("a file without a header needs a layout, 'edges' or 'paths'", argument="layout")
-    rows = _rows(text, delimiter, draft)
+    rows = table_rows(text, delimiter, draft)
     if not rows:
         return
+    described, texts = None, None
+    if header is not False:
+        named = [cell.strip().lower() for cell in rows[0][1]]
+        described = named.index(DESCRIPTION) if DESCRIPTION in named and len(named) > 1 else None
+        rows[0][1][:] = [cell for column, cell in enumerate(rows[0][1]) if column != described]
     shape = _shape(rows[0], layout, header, delimiter, draft)
     width = 2 if shape.layout == "edges" else 0 if header is False else len(rows[0][1])
+    width += described is not None
     if header is not False:
         rows = rows[1:]
     draft.problems += [
@@ -55,6 +61,10 @@ def read_csv(
         if width and len(cells) > width
     ]
     rows = [(line, cells) for line, cells in rows if not width or len(cells) <= width]
+    if described is not None:
+        texts = [cells.pop(described) if described < len(cells) else "" for _, cells in rows]
+        for _, cells in rows:
+            _trim(cells)
 
     def place(number: int) -> str:
         return f"line {rows[number][0]}"
@@ -62,32 +72,37 @@ def read_csv(
     if shape.layout == "edges":
         # an empty cell is None: as a parent the root, as a child a defect
         edges = (tuple([*cells, "", ""][column] or None for column in shape.order) for _, cells in rows)
-        add_edges(draft, edges, place, root)
+        add_edges(draft, edges, place, root, texts)
         return
     if root is not None:
         raise OptionError("only for a file of edges; paths begin below the root", argument="root")
-    add_paths(draft, (cells[0] if shape.one_column else cells for _, cells in rows), place)
+    add_paths(draft, (cells[0] if shape.one_column else cells for _, cells in rows), place, texts)
 
 
 def read_tsv(text: str, draft: Draft, *, delimiter: str = "\t", **options: Any) -> None:
     read_csv(text, draft, delimiter=delimiter, **options)
 
 
-def _rows(text: str, delimiter: str, draft: Draft) -> list[tuple[int, list[str]]]:
+def table_rows(text: str, delimiter: str, draft: Draft) -> list[tuple[int, list[str]]]:
     """Return every row that is not blank with the number of its first line, without empty cells at its end."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows = []
     line = 1
     try:
         for cells in reader:
-            while cells and not cells[-1].strip():
-                cells.pop()
+            _trim(cells)
             if cells:
                 rows.append((line, cells))
             line = reader.line_num + 1
     except csv.Error as error:
         raise draft.fail(f"invalid table: {error} (line {line})") from None
     return rows
+
+
+def _trim(cells: list[str]) -> None:
+    """Remove the empty cells at the end of a row."""
+    while cells and not cells[-1].strip():
+        cells.pop()
 
 
 def _shape(
@@ -132,12 +147,22 @@ def _known_header(cells: list[str]) -> _Shape | None:
 
 def write_csv(tax: Taxonomy, delimiter: str = ",") -> Iterator[str]:
     header = [f"level{level}" for level in range(1, tax.depth + 1)]
+    rows = [tax.path(leaf) for leaf in tax.leaves.tolist()]
+    if tax.given_texts is not None:
+        header.append(DESCRIPTION)
+        inner = [node for node in range(1, tax.num_nodes) if not tax.is_leaf[node] and tax.given_texts[node]]
+        nodes = [*tax.leaves.tolist(), *inner]
+        paths = (tax.path(node) for node in nodes)
+        rows = [
+            (*path, *("" for _ in range(tax.depth - len(path))), tax.given_texts[node] or "")
+            for node, path in zip(nodes, paths, strict=True)
+        ]
     # the second attempt is for names that need quotes, such as one with a carriage return
     for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
         out = io.StringIO(newline="")
         writer = csv.writer(out, delimiter=delimiter, lineterminator="\n", quoting=quoting)
         writer.writerow(header)
-        writer.writerows(tax.path(leaf) for leaf in tax.leaves.tolist())
+        writer.writerows(rows)
         yield out.getvalue()
 
 

@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from arbormax.errors import MissingDependencyError, TaxonomyError
-from arbormax.taxonomy._build import Items, Pairs, Scalar, add_nested
+from arbormax.taxonomy._build import DESCRIPTION, Items, Pairs, Scalar, add_nested
 from arbormax.taxonomy._draft import Draft
 from arbormax.taxonomy.formats._check import preorder
 from arbormax.taxonomy.formats._format import Format
@@ -87,17 +89,21 @@ def write(tax: Taxonomy) -> Iterator[str]:
             char if char.isprintable() else f"\\U{ord(char):08x}" for char in json.dumps(name, ensure_ascii=False)
         )
 
-    # Children become a mapping if all of them are inner nodes, otherwise a list.
-    inner = ~tax.is_leaf
+    # Children become a mapping if all of them have a value (children or a description), otherwise a list.
+    texts = np.array(tax.given_texts or [None] * tax.num_nodes, object)
+    inner = ~tax.is_leaf | (texts != None)  # noqa: E711 - compares each element
     listed = [not all(inner[first:stop]) for first, stop in zip(tax.child_start, tax.child_start[1:], strict=False)]
     indent = [-2] + [0] * (tax.num_nodes - 1)
-    rows = []
+    rows = [f"{'- ' * listed[0]}{DESCRIPTION}: {quote(texts[0])}\n"] if texts[0] else []
     for node in preorder(tax)[1:]:
         parent = int(tax.parent[node])
         # the dash of a list item indents its children further
         dashed = parent and listed[int(tax.parent[parent])]
         indent[node] = indent[parent] + (4 if dashed else 2)
         rows.append(f"{' ' * indent[node]}{'- ' * listed[parent]}{quote(tax.names[node])}{':' * bool(inner[node])}\n")
+        if texts[node]:
+            own = indent[node] + (4 if listed[parent] else 2)
+            rows.append(f"{' ' * own}{'- ' * listed[node]}{DESCRIPTION}: {quote(texts[node])}\n")
     yield "".join(rows)
 
 

@@ -1,0 +1,88 @@
+"""Files with the texts of nodes: tables of code, title and description, or a JSON mapping from labels to texts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from arbormax.taxonomy._build import Pairs
+from arbormax.taxonomy._draft import Draft
+from arbormax.taxonomy.formats._json import parse
+from arbormax.taxonomy.formats._table import table_rows
+from arbormax.taxonomy.formats._text import decode
+
+Entry = tuple[Any, Any, str]  # label, text, place in the file
+
+_DELIMITERS = {".tsv": "\t", ".txt": "\t", ".csv": ","}
+_CODES = ("code", "label", "path", "node", "class", "id", "name")
+_TEXTS = ("title", "name", "text", "description")
+
+
+def read_texts(path: str | os.PathLike[str]) -> list[Entry]:
+    """Return the label, the text and the place of every node in a file."""
+    file = Path(path)
+    draft = Draft(source=file.name)
+    suffix = file.suffix.lower()
+    if suffix not in (*_DELIMITERS, ".json"):
+        raise draft.fail(f"unknown suffix {file.suffix!r}; expected .tsv, .csv, .txt or .json")
+    text = decode(file.read_bytes(), "utf-8-sig", draft)
+    entries = _read_json(text, draft) if suffix == ".json" else _read_table(text, _DELIMITERS[suffix], draft)
+    if not entries:
+        raise draft.fail("the file has no texts")
+    return entries
+
+
+def join_texts(title: str, description: str) -> str:
+    """Return one text of a title and a description.
+
+    >>> join_texts("Bakers", "They bake bread."), join_texts("", "They bake bread.")
+    ('Bakers. They bake bread.', 'They bake bread.')
+    """
+    title, description = title.strip(), description.strip()
+    if not title or not description:
+        return title or description
+    return f"{title} {description}" if title[-1] in ".:;!?" else f"{title}. {description}"
+
+
+def _read_json(text: str, draft: Draft) -> list[Entry]:
+    try:
+        content = parse(text)
+    except ValueError as error:
+        raise draft.fail(f"invalid JSON: {error}") from None
+    if not isinstance(content, Pairs):
+        raise draft.fail(f"expected an object that maps labels to texts, found {type(content).__name__}")
+    return [(key.value, getattr(text, "value", text), f"line {key.line}") for key, text in content]
+
+
+def _read_table(text: str, delimiter: str, draft: Draft) -> list[Entry]:
+    rows = table_rows(text, delimiter, draft)
+    if not rows:
+        return []
+    code, columns = 0, [1, 2]
+    header = [cell.strip().lower() for cell in rows[0][1]]
+    has_header = len(header) > 1 and header[0] in _CODES and any(cell in _TEXTS for cell in header[1:])
+    if has_header:
+        code = min(range(len(header)), key=lambda i: _CODES.index(header[i]) if header[i] in _CODES else len(_CODES))
+        columns = [header.index(name) for name in _TEXTS if name in header and header.index(name) != code]
+        rows = rows[1:]
+    else:
+        draft.problems += [
+            f"expected the columns code, title and description, found {len(cells)} cells (line {line}); "
+            "a table with further columns needs a header"
+            for line, cells in rows
+            if len(cells) > 3
+        ]
+    if all(len(cells) < 2 for _, cells in rows):
+        raise draft.fail(
+            f"expected a code and a text in each row, found one column; is {delimiter!r} the delimiter of this file?"
+        )
+    draft.fail_on_problems()
+    entries: list[Entry] = []
+    for line, cells in rows:
+        found = [cells[column].strip() if column < len(cells) else "" for column in (code, *columns)]
+        joined = ""
+        for part in found[1:]:
+            joined = join_texts(joined, part)
+        entries.append((found[0], joined, f"line {line}"))
+    return entries
