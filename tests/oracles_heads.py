@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from arbormax import Taxonomy
-from oracles import children_of, leaves_below
+from oracles import ancestors_of, children_of, leaves_below
 
 
 def log_softmax(values: Sequence[float]) -> list[float]:
@@ -77,3 +77,32 @@ def loss(
         total += (1.0 if node_weights is None else node_weights[node]) * focus * entropy
         node = int(tax.parent[node])
     return item_weight * total, item_weight
+
+
+def flat_loss(
+    leaf_logits: Sequence[float],
+    node: int,
+    tax: Taxonomy,
+    *,
+    weight: Sequence[float] | None = None,
+    label_smoothing: float = 0.0,
+    path_weight: float | Sequence[float] = 0.0,
+) -> tuple[float, float]:
+    """The loss of one item of a softmax over all classes times its weight, and that weight."""
+    logp = flat_node_log_probs(leaf_logits, tax)
+    below = leaves_below(tax, node)
+    item_weight = 1.0 if weight is None else sum(weight[int(tax.class_of[leaf])] for leaf in below) / len(below)
+    if node == 0:
+        return 0.0, item_weight
+    shares = {}
+    for ancestor in ancestors_of(tax, node)[1:]:  # without the root
+        level = len(ancestors_of(tax, ancestor))
+        shares[ancestor] = 1.0 if isinstance(path_weight, float) else path_weight[level - 1]
+    total = path_weight if isinstance(path_weight, float) else sum(path_weight)
+    if sum(shares.values()) == 0:
+        shares, total = {}, 0.0
+    entropy = -(1 - total) * logp[node]
+    for ancestor, share in shares.items():
+        entropy -= total * share / sum(shares.values()) * logp[ancestor]
+    spread = -sum(logp[int(leaf)] for leaf in tax.leaves) / tax.num_leaves
+    return item_weight * ((1 - label_smoothing) * entropy + label_smoothing * spread), item_weight

@@ -64,6 +64,19 @@ def test_settings_reach_the_model(run, texts, tmp_path):
     assert config["encoder_options"] == {"dim": 8, "tokens": "whitespace"}
 
 
+@pytest.mark.parametrize(("given", "stored"), [("0.6", 0.6), ("0.25,", None), ("0.25", 0.25)])
+def test_the_path_weight_reaches_the_model(given, stored, run, texts, tmp_path):
+    result = run(
+        "train", texts / "train.csv", "--out", tmp_path / "m", *SMALL, "--head", "flat", "--path-weight", given
+    )
+    if stored is None:
+        assert result.code == 2
+        assert "--path-weight" in result.err
+        return
+    assert result.code == 0
+    assert json.loads((tmp_path / "m" / "config.json").read_text())["config"]["path_weight"] == stored
+
+
 def test_the_preset_of_the_paper_is_known():
     from arbormax.cli.options import ModelOptions
 
@@ -156,6 +169,8 @@ def test_an_import_that_fails_is_an_error(refused, texts, tmp_path, monkeypatch)
         (["--class-weight", "heavy"], None),
         (["--label-smoothing", "1"], "--label-smoothing"),
         (["--gamma", "1", "--head", "flat"], "--head hierarchical"),
+        (["--path-weight", "0.5", "--head", "hierarchical"], "--head flat"),
+        (["--path-weight", "0.5,0.6", "--head", "flat"], "--path-weight"),
         (["-o", "dimm=8"], "did you mean 'dim'"),
         (["-o", "dim"], "KEY=VALUE"),
         (["-o", "=3"], "KEY=VALUE"),

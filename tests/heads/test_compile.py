@@ -2,6 +2,7 @@
 
 import functools
 import shutil
+from functools import partial
 
 import pytest
 import torch
@@ -151,6 +152,8 @@ def test_the_functions_take_the_taxonomy_as_an_argument():
         (AF.flat_node_log_probs, (leaf_logits, tax)),
         (AF.hierarchical_cross_entropy, (logits, y, tax)),
         (AF.flat_cross_entropy, (leaf_logits, y, tax)),
+        (partial(AF.flat_cross_entropy, path_weight=0.6), (leaf_logits, y, tax)),
+        (partial(AF.flat_cross_entropy, path_weight=(0.2, 0.3)), (leaf_logits, y, tax)),
     ):
         torch.testing.assert_close(compiled(function)(*arguments), function(*arguments))
 

@@ -157,6 +157,24 @@ def test_options_that_act_on_sibling_groups_need_sibling_groups(kind, options):
 
 
 @over_leaves
+@pytest.mark.parametrize("target_kind", ["class", "node"])
+def test_the_path_weight_moves_a_share_of_the_loss_to_the_ancestors(kind, target_kind):
+    head, h, y = make(kind), features(5), targets(target_kind, 5)
+    options = {"target_kind": target_kind, "weight": WEIGHT, "label_smoothing": 0.1, "path_weight": [0.2, 0.3]}
+    expected = AF.flat_cross_entropy(head.leaf_logits(h), y, TREE, **options)
+    torch.testing.assert_close(head.loss(h, y, **options), expected)
+    assert not torch.isclose(expected, head.loss(h, y, **{**options, "path_weight": 0.0}))
+
+
+@pytest.mark.parametrize("path_weight", [0.6, [0.2, 0.3], (0.0, 0.0)])
+def test_the_hierarchical_head_refuses_a_path_weight(path_weight):
+    with pytest.raises(
+        OptionError, match=r"path_weight: acts on sums over leaves, which .*level_weights\(tax, weights\)"
+    ):
+        make(am.HierarchicalSoftmax).loss(features(2), targets("class", 2), path_weight=path_weight)
+
+
+@over_leaves
 def test_neutral_values_of_sibling_options_are_accepted(kind):
     head, h, y = make(kind), features(3), targets("class", 3)
     neutral = {"label_smoothing": 0.0, "gamma": 0, "node_weights": None, "tau": 0.0}

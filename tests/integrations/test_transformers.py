@@ -193,6 +193,8 @@ def test_the_trainer_loss_equals_the_loss_of_the_head(kind: str, target_kind: st
         model.classifier.set_priors([4, 3, 2, 1])
         options |= {"gamma": 2.0, "tau": 1.0}
         options["node_weights"] = am.functional.hxe_weights(TREE, alpha=0.1)
+    else:
+        options["path_weight"] = 0.6
     for given in ({}, options):
         loss = am.trainer_loss(model, target_kind, **given)
         expected = model.classifier.loss(features, y, target_kind=target_kind, **given)
@@ -303,6 +305,8 @@ def test_wrong_arguments_of_trainer_loss_are_errors():
     with pytest.raises(OptionError, match="gamma: this option acts on sibling groups"):
         am.trainer_loss(am.replace_head(bert(), TREE, "flat"), gamma=1.0)
     model = am.replace_head(bert(), TREE)
+    with pytest.raises(OptionError, match="path_weight: acts on sums over leaves"):
+        am.trainer_loss(model, path_weight=0.5)
     with pytest.raises(OptionError, match="set_priors"):
         am.trainer_loss(model, tau=1.0)
     with pytest.raises(InputError, match="no labels"):

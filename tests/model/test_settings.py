@@ -74,6 +74,15 @@ def test_settings_are_restored_from_json():
             "gamma: acts on sibling groups, .*; try head='hierarchical'\ntau: ",
         ),
         ({"head": "shared", "hxe_alpha": 0.0}, "hxe_alpha: acts on sibling groups, which head 'shared' does not have"),
+        (
+            {"head": "hierarchical", "path_weight": 0.5},
+            "path_weight: acts on sums over leaves, which head 'hierarchical' .*; try head='flat' or head='shared'",
+        ),
+        ({"head": "flat", "path_weight": 1.0}, "path_weight: expected one number, or one for each level, with a sum"),
+        ({"head": "flat", "path_weight": [0.6, 0.6]}, "path_weight: expected one number.*found \\[0.6, 0.6\\]"),
+        ({"head": "flat", "path_weight": -0.1}, "path_weight: expected one number"),
+        ({"head": "flat", "path_weight": "half"}, "path_weight: expected one number.*found 'half'"),
+        ({"head": "flat", "path_weight": ()}, "path_weight: expected one number"),
     ],
 )
 def test_invalid_settings_are_an_error_with_a_hint(given, message):

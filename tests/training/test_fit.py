@@ -156,6 +156,16 @@ def test_smoothing_changes_the_training_of_every_head(head):
     assert_training_changes(head, {"label_smoothing": 0.1})
 
 
+@pytest.mark.parametrize("head", ["flat", "shared"])
+def test_a_path_weight_changes_the_training_of_heads_with_one_softmax(head):
+    assert_training_changes(head, {"path_weight": 0.5})
+
+
+def test_path_weights_of_a_wrong_number_of_levels_are_an_error():
+    with pytest.raises(OptionError, match="path_weight: expected one share for each of 2 levels"):
+        fit(settings(head="flat", path_weight=(0.1, 0.2, 0.3)), TREE, examples(31))
+
+
 def assert_training_changes(head, option):
     plain, other = (
         fit(settings(validation=0, epochs=3, head=head, **given), TREE, examples(31)).model for given in ({}, option)

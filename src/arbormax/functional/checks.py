@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -87,6 +88,24 @@ def check_weights(weights: Tensor, length: int, name: str, device: torch.device,
     else:
         _assert_on_device(valid.all(), f"{name} contains a value that is negative or not finite")
     return weights
+
+
+def check_path_weight(path_weight: float | Sequence[float], depth: int) -> tuple[float, tuple[float, ...]]:
+    """Return the share of the loss that falls on ancestors, and the weight of each level that has inner nodes."""
+    is_single = isinstance(path_weight, (int, float))
+    try:
+        shares = (float(path_weight),) if is_single else tuple(map(float, path_weight))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        message = f"expected a number from 0 to 1 or a list of numbers, found {path_weight!r}"
+        raise OptionError(message, argument="path_weight") from None
+    if not is_single and len(shares) != depth - 1:
+        message = f"expected one share for each of {depth - 1} levels with inner nodes, found {len(shares)}"
+        raise OptionError(message, argument="path_weight")
+    total = sum(shares)
+    if not all(share >= 0 for share in shares) or not total <= 1 + 1e-6:
+        kind = "a number from 0 to 1" if is_single else "shares of at least 0 whose sum is at most 1"
+        raise OptionError(f"expected {kind}, found {path_weight!r}", argument="path_weight")
+    return min(total, 1.0), (1.0,) * (depth - 1) if is_single else shares
 
 
 def _can_read(tensor: Tensor) -> bool:

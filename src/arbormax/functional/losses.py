@@ -7,12 +7,14 @@ B batch, M columns, C classes, K steps of a path, S siblings.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arbormax.functional.checks import Reduction, TargetKind, check_width
-from arbormax.functional.index import STOP, TreeIndex, Windows, path_windows, tree_index
+from arbormax.functional.checks import Reduction, TargetKind, check_path_weight, check_width
+from arbormax.functional.index import STOP, TreeIndex, Windows, path_nodes, path_windows, tree_index
 from arbormax.functional.options import LossOptions
 from arbormax.functional.probabilities import flat_node_log_probs
 from arbormax.taxonomy import Taxonomy
@@ -109,11 +111,22 @@ def flat_cross_entropy(
     ignore_index: int = -100,
     weight: Tensor | None = None,
     label_smoothing: float = 0.0,
+    path_weight: float | Sequence[float] = 0.0,
 ) -> Tensor:
     """Return the negative log-probability of each target under one softmax over all classes.
 
     The arguments are those of `hierarchical_cross_entropy`, with (..., C) logits. The probability of an inner node is
     the sum over its leaves, and `label_smoothing` spreads its share of the target evenly over all classes.
+
+    `path_weight` moves a share of the loss from the target to its ancestors below the root: a number is divided
+    equally among them, and a sequence has one share for each level that has inner nodes. If a path does not reach all
+    these levels, the others take over their part in proportion; a target without ancestors keeps the whole loss.
+
+    >>> from arbormax import Taxonomy
+    >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})
+    >>> logits, target = torch.tensor([[0.0, 0.0, 0.0]]), torch.tensor([0])
+    >>> flat_cross_entropy(logits, target, tax, path_weight=0.6)  # -0.4 log(1/3) - 0.6 log(2/3)
+    tensor(0.6827)
     """
     index = tree_index(tax, leaf_logits.device)
     check_width(leaf_logits, index.num_leaves, "one column per class")
@@ -125,19 +138,39 @@ def flat_cross_entropy(
         weight=weight,
         label_smoothing=label_smoothing,
     ).check(index, wide)
+    share, levels = check_path_weight(path_weight, index.depth)
     batch = leaf_logits.shape[:-1]
     targets = options.targets(target, batch, index)
     logits_BC = leaf_logits.reshape(-1, index.num_leaves).to(wide)
     # torch would spread class weights over the smoothed target
-    if target_kind == "class" and (weight is None or not label_smoothing):
+    if target_kind == "class" and (weight is None or not label_smoothing) and not share:
         ids_B = targets.ids.masked_fill(targets.ignored, STOP)
         loss = F.cross_entropy(
             logits_BC, ids_B, options.weight, reduction=reduction, ignore_index=STOP, label_smoothing=label_smoothing
         )
         return loss.reshape(batch) if reduction == "none" else loss
     nodes_B = options.target_nodes(targets, index)
-    loss_B = -flat_node_log_probs(logits_BC, tax).gather(1, nodes_B.unsqueeze(1)).squeeze(1)
+    logp_BN = flat_node_log_probs(logits_BC, tax)
+    if share:
+        loss_B = _shared_path_loss(logp_BN, nodes_B, index, share, levels)
+    else:
+        loss_B = -logp_BN.gather(1, nodes_B.unsqueeze(1)).squeeze(1)
     if label_smoothing:
         spread_B = -logits_BC.log_softmax(-1).mean(-1).masked_fill(nodes_B == 0, 0.0)  # the root costs nothing
         loss_B = (1.0 - label_smoothing) * loss_B + label_smoothing * spread_B
     return options.reduce(loss_B, targets, batch, index)
+
+
+def _shared_path_loss(
+    logp_BN: Tensor, nodes_B: Tensor, index: TreeIndex, share: float, levels: tuple[float, ...]
+) -> Tensor:
+    """Return the (B,) losses of nodes that leave a share to their ancestors, divided in proportion to the levels."""
+    path_BK = torch.stack(path_nodes(index, nodes_B), dim=-1)
+    depth_B1, level_K = index.node_depth[nodes_B].unsqueeze(1), torch.arange(1, index.depth + 1, device=nodes_B.device)
+    above_BK = (level_K < depth_B1) * logp_BN.new_tensor([*levels, 0.0])
+    total_B1 = above_BK.sum(1, keepdim=True)
+    share_B1 = share * (total_B1 > 0)
+    part_BK = share_B1 * above_BK / total_B1.clamp(min=torch.finfo(total_B1.dtype).tiny)
+    part_BK = part_BK + (1.0 - share_B1) * (level_K == depth_B1)
+    # A part of 0 costs nothing, also where the probability is 0.
+    return -(part_BK * logp_BN.gather(1, path_BK).masked_fill(part_BK == 0, 0.0)).sum(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from operator import index
 from typing import Any, ClassVar, Literal, get_args
 
@@ -42,6 +43,7 @@ class TreeHead(nn.Module, ABC):
     """
 
     sibling_options: ClassVar[bool] = False  # whether `loss` takes gamma, node_weights and tau
+    path_options: ClassVar[bool] = False  # whether `loss` takes path_weight
     supports_sparse: ClassVar[bool] = False  # whether the constructor takes sparse=True
     edit_rows: ClassVar[type[HeadRows] | None] = None  # how `am.edit` computes its rows; None: it cannot be edited
 
@@ -110,10 +112,12 @@ class TreeHead(nn.Module, ABC):
         gamma: float = 0.0,
         node_weights: Tensor | None = None,
         tau: float = 0.0,
+        path_weight: float | Sequence[float] = 0.0,
     ) -> Tensor:
         """Return the negative log-probability of the targets, class ids or node ids.
 
-        `gamma`, `node_weights` and `tau` act on sibling groups; a head without them raises an `OptionError`.
+        `gamma`, `node_weights` and `tau` act on sibling groups, and `path_weight` on sums over leaves; a head without
+        them raises an `OptionError`.
         """
 
     def set_priors(self, class_counts: ArrayLike | Tensor, smoothing: float = 0.0) -> None:
@@ -222,6 +226,8 @@ class TreeHead(nn.Module, ABC):
 class SoftmaxOverLeaves(TreeHead):
     """A head with one softmax over all classes; the probability of a node is the sum over its leaves."""
 
+    path_options: ClassVar[bool] = True
+
     @abstractmethod
     def leaf_logits(self, h: Tensor) -> Tensor:
         """Return the (..., C) logits of the softmax, from (..., D) features."""
@@ -246,9 +252,10 @@ class SoftmaxOverLeaves(TreeHead):
         gamma: float = 0.0,
         node_weights: Tensor | None = None,
         tau: float = 0.0,
+        path_weight: float | Sequence[float] = 0.0,
     ) -> Tensor:
         """Return the negative log-probability of the targets: see `arbormax.functional.flat_cross_entropy`."""
-        refuse_sibling_options(self, gamma=gamma, node_weights=node_weights, tau=tau)
+        refuse_options(self, gamma=gamma, node_weights=node_weights, tau=tau)
         return flat_cross_entropy(
             self.leaf_logits(h),
             target,
@@ -258,6 +265,7 @@ class SoftmaxOverLeaves(TreeHead):
             ignore_index=ignore_index,
             weight=weight,
             label_smoothing=label_smoothing,
+            path_weight=path_weight,
         )
 
 
@@ -267,11 +275,20 @@ def check_taxonomy(tax: Taxonomy) -> Taxonomy:
     return tax
 
 
-def refuse_sibling_options(head: TreeHead, **options: Tensor | float | None) -> None:
-    """Raise if an option that acts on sibling groups is set for a head without them."""
-    used = [name for name, value in options.items() if isinstance(value, Tensor) or value]
+def refuse_options(
+    head: TreeHead, path_weight: float | Sequence[float] = 0.0, **siblings: Tensor | float | None
+) -> None:
+    """Raise if an option of the loss is set that the head does not support."""
+    used = [name for name, value in siblings.items() if isinstance(value, Tensor) or value]
     if used and not head.sibling_options:
         raise OptionError(
             f"{', '.join(sorted(used))}: this option acts on sibling groups, which {type(head).__name__} does not "
             "have; use HierarchicalSoftmax"
+        )
+    if not head.path_options and (not isinstance(path_weight, (int, float)) or path_weight):
+        raise OptionError(
+            f"acts on sums over leaves, which {type(head).__name__} does not have; its loss already has one term for "
+            "each step of the path: use node_weights=functional.level_weights(tax, weights), FlatSoftmax or "
+            "SharedSoftmax",
+            argument="path_weight",
         )

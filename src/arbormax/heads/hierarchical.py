@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -18,7 +19,7 @@ from arbormax.functional.path_tree import path_tree
 from arbormax.functional.paths import path_log_probs
 from arbormax.functional.routes import linear_cross_entropy, prefers_paths, prefers_search
 from arbormax.functional.threshold import check_tau
-from arbormax.heads.base import TreeHead
+from arbormax.heads.base import TreeHead, refuse_options
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import SiblingRows
 
@@ -95,11 +96,13 @@ class HierarchicalSoftmax(TreeHead):
         gamma: float = 0.0,
         node_weights: Tensor | None = None,
         tau: float = 0.0,
+        path_weight: float | Sequence[float] = 0.0,
     ) -> Tensor:
         """Return the log losses on each target's path: see `arbormax.functional.hierarchical_cross_entropy`.
 
         `tau` adjusts the logits by the priors that `set_priors` has stored.
         """
+        refuse_options(self, path_weight)
         self._check_features(h)
         if tau:
             self._check_priors()

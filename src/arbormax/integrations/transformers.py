@@ -8,7 +8,7 @@ they reject the folder, instead of loading a flat head with random weights.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from os import PathLike
 from pathlib import Path
@@ -20,7 +20,7 @@ from arbormax import heads
 from arbormax.errors import ArbormaxError, InputError, MissingDependencyError, OptionError
 from arbormax.functional import flat_cross_entropy, flat_node_log_probs, hierarchical_cross_entropy
 from arbormax.functional.checks import TargetKind, check_choice
-from arbormax.heads.base import TreeHead, check_taxonomy, refuse_sibling_options
+from arbormax.heads.base import TreeHead, check_taxonomy, refuse_options
 from arbormax.taxonomy import Taxonomy
 
 try:
@@ -118,6 +118,7 @@ def trainer_loss(
     gamma: float = 0.0,
     node_weights: Tensor | None = None,
     tau: float = 0.0,
+    path_weight: float | Sequence[float] = 0.0,
 ) -> Callable[..., Tensor]:
     """A loss for `Trainer(compute_loss_func=...)` with labels of any depth and the options of `head.loss`.
 
@@ -130,6 +131,7 @@ def trainer_loss(
         gamma: exponent of the focal loss, applied at every step of the path.
         node_weights: (N,) weight of the step to each node.
         tau: strength of the logit adjustment by the priors of `head.set_priors`.
+        path_weight: share of the loss on the ancestors, if the head has one softmax.
     """
     found = [module for module in model.modules() if isinstance(module, TreeHead)]
     if len(found) != 1:
@@ -137,7 +139,7 @@ def trainer_loss(
     head = found[0]
     check_choice("target_kind", target_kind, get_args(TargetKind))
     siblings: dict[str, Any] = {"gamma": gamma, "node_weights": node_weights, "tau": tau}
-    refuse_sibling_options(head, **siblings)
+    refuse_options(head, path_weight, **siblings)
     log_priors = getattr(head, "log_priors", None)
     if tau and (log_priors is None or not bool(log_priors.any())):
         raise OptionError("needs the class frequencies; call head.set_priors(class_counts) first", argument="tau")
@@ -162,7 +164,7 @@ def trainer_loss(
             priors = log_priors.to(leaves_BC.device) if tau and log_priors is not None else None
             total = hierarchical_cross_entropy(logits_BM, labels, tax, log_priors=priors, **options, **siblings)
         else:
-            total = flat_cross_entropy(leaves_BC, labels, tax, **options)
+            total = flat_cross_entropy(leaves_BC, labels, tax, path_weight=path_weight, **options)
         if num_items_in_batch is None:
             return total
         return total / (

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from arbormax._registry import Registry
 from arbormax.encoders import ENCODERS
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
     from arbormax.encoders import EncoderOptions
+    from arbormax.heads import TreeHead
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -53,9 +54,27 @@ _DEFAULTS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class LossOption:
-    """Marks a setting that is passed to `head.loss`; `siblings`: only heads with `sibling_options` support it."""
+    """Marks a setting that is passed to `head.loss`; `needs`: the class attribute of the heads that support it."""
 
-    siblings: bool = False
+    needs: Literal["sibling_options", "path_options"] | None = None
+
+    @property
+    def acts_on(self) -> str:
+        """What the option acts on, for messages about heads that do not have it."""
+        return "sibling groups" if self.needs == "sibling_options" else "sums over leaves"
+
+
+def _read_shares(value: Any) -> float | tuple[float, ...]:
+    """One share of at least 0 and below 1, or a share for each level, also as text: 0.2,0.4."""
+    parts = value.split(",") if isinstance(value, str) else value
+    try:
+        shares = tuple(float(part) for part in parts) if isinstance(parts, (list, tuple)) else (float(parts),)
+    except (TypeError, ValueError):
+        shares = ()
+    if not shares or not all(share >= 0 for share in shares) or not sum(shares) < 1:
+        raise ValueError(f"expected one number, or one for each level, with a sum from 0 to below 1, found {value!r}")
+    is_single = not isinstance(parts, (list, tuple)) or (isinstance(value, str) and len(parts) == 1)
+    return shares[0] if is_single else shares
 
 
 HeadName = Annotated[str, AfterValidator(HEADS.check)]
@@ -105,14 +124,21 @@ class TrainConfig(BaseModel):
     label_smoothing: Annotated[float, LossOption()] = Field(
         0.0, ge=0, lt=1, description="label smoothing among siblings, or among all classes with another head"
     )
-    gamma: Annotated[float, LossOption(siblings=True)] = Field(
+    gamma: Annotated[float, LossOption("sibling_options")] = Field(
         0.0, ge=0, description="gamma of the focal loss at every step; heads with sibling groups only"
     )
-    tau: Annotated[float, LossOption(siblings=True)] = Field(
+    tau: Annotated[float, LossOption("sibling_options")] = Field(
         0.0, ge=0, description="strength of the logit adjustment by sibling frequencies; heads with sibling groups only"
     )
-    hxe_alpha: Annotated[float | None, LossOption(siblings=True)] = Field(
+    hxe_alpha: Annotated[float | None, LossOption("sibling_options")] = Field(
         None, ge=0, description="alpha of the level weights of Bertinetto et al.; heads with sibling groups only"
+    )
+    path_weight: Annotated[float | tuple[float, ...], LossOption("path_options"), BeforeValidator(_read_shares)] = (
+        Field(
+            0.0,
+            description="share of the loss on the ancestors of the label, or one share per level, such as 0.2,0.4; "
+            "heads with one softmax only",
+        )
     )
     sparse_head: bool = Field(
         False,
@@ -170,17 +196,18 @@ class TrainConfig(BaseModel):
         elif self.sparse_head and ENCODERS[self.encoder].gives_sparse:
             message = f"not possible with encoder {self.encoder!r}, whose features are sparse"
             problems.append(OptionError(message, argument="sparse_head"))
-        if not head.sibling_options:
-            fix = {"head": tuple(name for name in HEADS if HEADS[name].sibling_options)}
-            message = f"acts on sibling groups, which head {self.head!r} does not have"
-            problems += [OptionError(message, argument=name, fix=fix) for name in sibling_options(self)]
+        for name, option in unsupported_options(self, head).items():
+            fix = {"head": tuple(other for other in HEADS if getattr(HEADS[other], option.needs or ""))}
+            message = f"acts on {option.acts_on}, which head {self.head!r} does not have"
+            problems.append(OptionError(message, argument=name, fix=fix))
         if problems:
             raise OptionError(parts=problems)
 
 
-def sibling_options(config: TrainConfig) -> list[str]:
-    """The names of the options in use that act on sibling groups."""
-    return [name for name, option in _loss_options(config).items() if option.siblings]
+def unsupported_options(config: TrainConfig, head: type[TreeHead]) -> dict[str, LossOption]:
+    """The options of the loss in use that this head does not support."""
+    used = _loss_options(config)
+    return {name: used[name] for name in used if used[name].needs and not getattr(head, used[name].needs or "")}
 
 
 def _loss_options(config: TrainConfig) -> dict[str, LossOption]:

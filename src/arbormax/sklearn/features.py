@@ -74,6 +74,7 @@ class HierarchicalClassifier(TreeClassifier):
         gamma: float = 0.0,
         tau: float = 0.0,
         hxe_alpha: float | None = None,
+        path_weight: float | Sequence[float] = 0.0,
         sparse_head: bool = False,
         seed: int = 0,
         accelerator: str = "auto",
@@ -102,6 +103,7 @@ class HierarchicalClassifier(TreeClassifier):
         self.gamma = gamma
         self.tau = tau
         self.hxe_alpha = hxe_alpha
+        self.path_weight = path_weight
         self.sparse_head = sparse_head
         self.seed = seed
         self.accelerator = accelerator

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -67,6 +67,7 @@ class TextClassifier(TreeClassifier):
         gamma: float = 0.0,
         tau: float = 0.0,
         hxe_alpha: float | None = None,
+        path_weight: float | Sequence[float] = 0.0,
         sparse_head: bool = False,
         seed: int = 0,
         accelerator: str = "auto",
@@ -97,6 +98,7 @@ class TextClassifier(TreeClassifier):
         self.gamma = gamma
         self.tau = tau
         self.hxe_alpha = hxe_alpha
+        self.path_weight = path_weight
         self.sparse_head = sparse_head
         self.seed = seed
         self.accelerator = accelerator

@@ -20,7 +20,7 @@ from arbormax.heads import HEADS
 from arbormax.metrics import MEASURES
 from arbormax.metrics.bootstrap import bootstrap, check_options
 from arbormax.metrics.registry import COSTS, compared_measures, shown_measures
-from arbormax.model.settings import TrainConfig, sibling_options
+from arbormax.model.settings import TrainConfig, unsupported_options
 from arbormax.studies.crossval import (
     EpochsFrom,
     Progress,
@@ -204,10 +204,14 @@ def _settings(
             raise OptionError(f"expected at least one, each once, found {tuple(values)}", argument=name)
     if any(not isinstance(seed, int) or not 0 <= seed < 2**32 for seed in seeds):
         raise OptionError(f"expected integers from 0 to 2**32 - 1, found {tuple(seeds)}", argument="seeds")
-    without_siblings = [head for head in heads if not HEADS[head].sibling_options]
-    if without_siblings and (options := sibling_options(config)):
-        message = f"acts on sibling groups, not available in {', '.join(without_siblings)}; compare without it"
-        raise OptionError(parts=[OptionError(message, argument=name) for name in options])
+    unsupported = {head: unsupported_options(config, HEADS[head]) for head in heads}
+    if used := {name: option for options in unsupported.values() for name, option in options.items()}:
+        without = {name: ", ".join(head for head in heads if name in unsupported[head]) for name in used}
+        messages = {
+            name: f"acts on {option.acts_on}, not available in {without[name]}; compare without it"
+            for name, option in used.items()
+        }
+        raise OptionError(parts=[OptionError(message, argument=name) for name, message in messages.items()])
     return {
         (head, seed): config.model_copy(update={"head": head, "seed": seed}).resolved(items)
         for seed in seeds
