@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from arbormax.errors import InputError
+from arbormax.errors import InputError, OptionError
 from arbormax.errors import check_choice as check_choice
 
 Reduction = Literal["none", "mean", "sum"]
