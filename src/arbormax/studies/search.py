@@ -80,8 +80,8 @@ def search(
     `storage` is an SQLite file or the URL of a database that Optuna supports. Any number of processes may call this
     function with the same storage and study; together, and over all restarts, they run `trials` complete trials, plus
     at most one for each further worker. A trial that is interrupted, or whose worker sends no heartbeat for twice
-    `heartbeat` seconds, is run again. Parameters depend only on `seed` and the number of the trial, so that a single worker always tries the same
-    settings, also after a restart. No trial starts after `timeout` seconds.
+    `heartbeat` seconds, is run again. Parameters depend only on `seed` and the number of the trial, so that a single
+    worker always tries the same settings, also after a restart. No trial starts after `timeout` seconds.
     """
     optuna = _import_optuna()
     space = space or SearchSpace()

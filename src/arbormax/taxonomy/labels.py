@@ -185,7 +185,7 @@ class LabelIndex:
                 node = known[key] = self.seek(key)
             if node < 0:
                 if key not in wrong:
-                    wrong[key] = self._explain(label, hints=len(wrong) < _LISTED), []
+                    wrong[key] = self._explain(label, hints=len(wrong) < LabelError.shown), []
                 wrong[key][1].append(position)
             nodes.append(node)
         if wrong:
@@ -193,10 +193,6 @@ class LabelIndex:
                 f"{message} (at {', '.join(map(str, at[:3]))}{', …' if len(at) > 3 else ''})"
                 for message, at in wrong.values()
             ]
-            lines = [f"  - {problem}" for problem in problems[:_LISTED]]
-            if len(problems) > _LISTED:
-                lines.append(f"  - … and {len(problems) - _LISTED} more")
-            unknown = LabelError("\n".join([f"{nodes.count(-1)} labels cannot be found:", *lines]))
-            unknown.problems = tuple(problems)
-            raise unknown
+            count = f"{nodes.count(-1)} labels cannot be found:"
+            raise LabelError(f"{count} {problems[0]}" if len(problems) == 1 else count, problems)
         return np.array(nodes, np.int64)
