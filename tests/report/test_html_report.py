@@ -195,7 +195,7 @@ def broken(folder: Path, change) -> Path:
         (lambda m: m["details"]["confusions"].update(pairs=[[0, 999, 1]]), "confusions name nodes"),
         (lambda m: m["details"]["items"].update(true="AAAA"), "cannot be unpacked"),
         (lambda m: m["details"]["items"].update(count=7), "expected 7 items"),
-        (lambda m: m["details"]["answers"].update(right=[[1]]), "answers of"),
+        (lambda m: m["details"]["answers"].update(right=[[1]]), "expected 100 × 4 numbers"),
     ],
 )
 def test_invalid_details_raise_an_error_with_a_reason(two, change, message):

@@ -218,7 +218,7 @@ def _run_details(details: Mapping[str, Any], name: str, file: Path) -> Run:
             source=str(file),
             measures={},
             tree=tree,
-            severity=_ints(details["severity"]).tolist(),
+            severity=_array(details["severity"], None, whole=True).tolist(),
             confusions=pairs,
             left_out=(
                 int(confusions["all_pairs"]) - len(pairs),
@@ -241,52 +241,40 @@ def _run_details(details: Mapping[str, Any], name: str, file: Path) -> Run:
 
 
 def _tree(given: Mapping[str, Any]) -> Tree:
-    names, children = given["names"], _ints(given["children"])
+    names, children = given["names"], _array(given["children"], None, whole=True)
     count = len(children)
     if not isinstance(names, list) or len(names) != count or not all(isinstance(name, str) for name in names):
         raise ValueError(f"expected the names of {count} nodes")
-    if count < 2 or children.sum() != count - 1:
-        raise ValueError("the numbers of children do not form a tree")
     parent = np.concatenate(([-1], np.repeat(np.arange(count), children)))
-    if (parent[1:] >= np.arange(1, count)).any():
+    if count < 2 or len(parent) != count or (parent[1:] >= np.arange(1, count)).any():
         raise ValueError("the numbers of children do not form a tree")
     tax = Taxonomy(tuple(names), parent, np.flatnonzero(children == 0), np.arange(count), np.zeros(0, np.int64))
-    counts = [_ints(given[key], count) for key in ("support", "predicted", "correct")]
-    return Tree(tax, *counts)
+    return Tree(tax, *(_array(given[key], count, whole=True) for key in ("support", "predicted", "correct")))
 
 
-def _ints(values: Any, length: int | None = None) -> np.ndarray:
+def _array(values: Any, *shape: int | None, whole: bool = False) -> np.ndarray:
+    """Numbers from 0 to LARGEST in an array of this shape, where None is any length."""
     array = np.asarray(values)
-    if (
-        array.ndim != 1
-        or (array.size and array.dtype.kind not in "iu")
-        or (length is not None and len(array) != length)
-    ):
-        raise ValueError(f"expected {'' if length is None else f'{length} '}whole numbers, found {str(values)[:40]}")
-    if array.size and array.min() < 0:
-        raise ValueError(f"expected numbers from 0, found {array.min()}")
-    return array.astype(np.int64)
+    has_shape = array.ndim == len(shape) and all(
+        want in (None, size) for want, size in zip(shape, array.shape, strict=True)
+    )
+    kinds = "iu" if whole else "iuf"
+    if not has_shape or (array.size and (array.dtype.kind not in kinds or array.min() < 0 or array.max() > LARGEST)):
+        lengths = " × ".join("any" if size is None else f"{size:,}" for size in shape)
+        raise ValueError(f"expected {lengths} {'whole ' * whole}numbers from 0, found {str(values)[:40]}")
+    return array.astype(np.int64 if whole else np.float64)
 
 
 def _pairs(rows: Any, nodes: int) -> np.ndarray:
-    table = np.asarray(rows, np.int64).reshape(-1, 3)
-    if table.size and (table.min() < 0 or table[:, :2].max() >= nodes):
-        raise ValueError(f"confusions name nodes from 0 to {nodes - 1}, found {table[:, :2].min()} to {table.max()}")
+    table = _array(rows or np.zeros((0, 3), np.int64), None, 3, whole=True)
+    if table.size and table[:, :2].max() >= nodes:
+        raise ValueError(f"confusions name nodes from 0 to {nodes - 1}, found {table[:, :2].max()}")
     return table
 
 
-def _numbers(values: Any) -> np.ndarray:
-    array = np.asarray(values, np.float64)
-    if not ((array >= 0) & (array <= LARGEST)).all():  # NaN is neither
-        raise ValueError(f"expected numbers from 0 to {LARGEST:g}, found {str(values)[:40]}")
-    return array
-
-
 def _bins(level: Any) -> dict[str, np.ndarray]:
-    bins = {key: _numbers(level[key]) for key in ("count", "right", "confidence")}
-    if len({array.shape for array in bins.values()}) > 1 or bins["count"].ndim != 1:
-        raise ValueError("expected the same bins of calibration in count, right and confidence")
-    return bins
+    count = _array(level["count"], None)
+    return {"count": count, **{key: _array(level[key], len(count)) for key in ("right", "confidence")}}
 
 
 def _quotes(given: Any) -> list[list[Mapping[str, Any]]]:
@@ -317,14 +305,11 @@ def _unpack(text: Any, count: int, nodes: int) -> np.ndarray:
 def _answers(given: Any, levels: int) -> dict[str, np.ndarray] | None:
     if not isinstance(given, dict):
         return None
-    names = ("thresholds", "answered", "right", "classes", "classes_right")
-    answers = {name: _numbers(given[name]) for name in names}
-    count = answers["thresholds"].size
-    if not count or any(answers[key].shape != (count, levels) for key in ("answered", "right")):
-        raise ValueError(f"expected the answers of {levels} levels at each threshold")
-    if any(answers[key].shape != (count,) for key in ("thresholds", "classes", "classes_right")):
-        raise ValueError("expected the answered classes at each threshold")
-    return answers
+    thresholds = _array(given["thresholds"], None)
+    count = len(thresholds)
+    by_level = {name: _array(given[name], count, levels) for name in ("answered", "right")}
+    of_classes = {name: _array(given[name], count) for name in ("classes", "classes_right")}
+    return {"thresholds": thresholds, **by_level, **of_classes}
 
 
 def _curve(rows: Any) -> list[dict[str, float]]:
