@@ -26,6 +26,7 @@ class Server:
         self.body, self.paths = body, []
         self.length = True  # whether Content-Length is sent
         self.cut = False  # whether bodies end early
+        self.ranges = False  # whether a part of the body can be requested; each request gets at most a third then
         self.answers = []  # statuses to return first, instead of the body
         self.location = None
         server = self
@@ -48,6 +49,13 @@ class Server:
             if self.location:
                 request.send_header("Location", self.location)
             request.end_headers()
+            return
+        if self.ranges:
+            start = int(request.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
+            request.send_response(206)
+            request.send_header("Content-Length", str(len(self.body) - start))
+            request.end_headers()
+            request.wfile.write(self.body[start : start + len(self.body) // 3])
             return
         request.send_response(200)
         if self.length:
@@ -229,6 +237,14 @@ def test_a_body_that_ends_early_is_an_error_and_leaves_nothing(server, monkeypat
     with pytest.raises(DownloadError, match="ended after 256,000 of 512,000 bytes"):
         fetch("glove", tmp_path)
     assert names(tmp_path) == []
+
+
+def test_a_connection_that_ends_early_is_resumed(server, monkeypatch, tmp_path):
+    server.ranges = True
+    offer(monkeypatch, server.url())
+    (path,) = fetch("glove", tmp_path)
+    assert path.read_bytes() == BODY
+    assert len(server.paths) == 4  # three thirds, and the bytes that the division left over
 
 
 def test_an_interrupted_download_leaves_nothing(server, monkeypatch, tmp_path):

@@ -6,6 +6,7 @@ import http.client
 import os
 import urllib.request
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.error import HTTPError
@@ -88,7 +89,14 @@ def _download(remote: RemoteFile, folder: Path, progress: Progress | None) -> st
     for url in remote.urls:
         with TemporaryDirectory(prefix=".download-", dir=folder) as temporary:
             path = Path(temporary) / remote.name
-            problem = _transfer(url, path, remote.max_bytes, progress) or remote.find_mismatch(path)
+            path.touch()
+            before, problem = -1, None
+            while before < path.stat().st_size <= remote.max_bytes:  # resume as long as new bytes arrive
+                before = path.stat().st_size
+                problem = _transfer(url, path, remote.max_bytes, progress)
+                if problem is None:
+                    problem = remote.find_mismatch(path)
+                    break
             if problem is None:
                 os.replace(path, folder / remote.name)
                 return ""
@@ -97,15 +105,20 @@ def _download(remote: RemoteFile, folder: Path, progress: Progress | None) -> st
 
 
 def _transfer(url: str, path: Path, max_bytes: int, progress: Progress | None) -> str | None:
-    """Download one address to a path; returns what went wrong, or None."""
+    """Download one address to a path, after the bytes that it has; returns what went wrong, or None."""
+    done = path.stat().st_size
     # Some servers refuse Python's own user agent, and a compressed body would not be the file.
     headers = {"User-Agent": "arbormax", "Accept-Encoding": "identity"}
+    if done:
+        headers["Range"] = f"bytes={done}-"
     try:
         request = urllib.request.Request(url, headers=headers)  # noqa: S310 - addresses are those of registered files
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as response, path.open("wb") as file:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as response, path.open("r+b") as file:  # noqa: S310
+            done = done if response.status == HTTPStatus.PARTIAL_CONTENT else 0  # other servers send the whole file
+            file.seek(done)
+            file.truncate()
             length = response.headers.get("Content-Length", "")
-            total = int(length) if length.isdigit() else None
-            done = 0
+            total = done + int(length) if length.isdigit() else None
             while done <= max_bytes and (chunk := response.read(_CHUNK)):
                 file.write(chunk)
                 done += len(chunk)
