@@ -6,7 +6,7 @@ when the entry is first used. Command-line choices, schemas and tables of the do
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
@@ -46,13 +46,14 @@ class Registry(Generic[T]):
         """One line about an entry, for help texts and tables."""
         return self._summaries[name]
 
-    def check(self, name: Any, argument: str | None = None) -> str:
-        """The name if it is registered, else an error that lists the known names."""
+    def check(self, name: Any, argument: str | None = None, listed: Iterable[str] | None = None) -> str:
+        """The name if it is registered, else an error that lists the known names, or those of `listed`."""
         if isinstance(name, str) and name in self._entries:
             return name
-        hint = did_you_mean(str(name), self._entries)
+        known = tuple(self.names if listed is None else listed)
+        hint = did_you_mean(str(name), known)
         raise OptionError(
-            f"unknown {self.kind} {name!r}{hint} (available: {', '.join(self.names)})",
+            f"unknown {self.kind} {name!r}{hint} (available: {', '.join(known)})",
             argument=argument or self.kind.replace(" ", "_"),
         )
 

@@ -183,7 +183,7 @@ def test_texts_and_features_are_not_mixed_up(refused, folder, model, texts, tabl
     assert "expected 3 columns of features, found 1" in refused("evaluate", folder, texts / "test.csv")
     assert "classifies feature matrices" in refused("predict", folder, "--message", "a goal")
     assert "classifies feature matrices" in refused("evaluate", folder, "icd10cm")
-    assert "no column 'text'" in refused("evaluate", model, table)
+    assert "--text: test.csv: no column 'text'" in refused("evaluate", model, table)
     for command in ("evaluate", "predict"):
         file = npz(tmp_path / "a.npz", X=np.zeros((3, 3)), y=LABELS)
         assert "classifies texts" in refused(command, model, file)

@@ -123,7 +123,7 @@ def test_a_folder_without_a_model_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ModelFolderError, match="is not a model"):
         load_model(tmp_path / "file")
-    with pytest.raises(OptionError, match="is a file; a model is saved as a folder"):
+    with pytest.raises(OptionError, match="is a file; a model is saved in a folder"):
         save_model(untrained(), tmp_path / "file")
 
 

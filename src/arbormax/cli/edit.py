@@ -69,17 +69,17 @@ class EditOptions(OptionGroup):
 
         for text in self.add or ():
             *above, name = split_path(text)
-            edits.add(name, under=join_path(above) if any(above) else ())
+            edits.add(name, under=join_path(above) if any(above) else ()).described(f"--add {text}")
         for text in self.split or ():
             node, names = pair("split", text, "CLASS=A,B")
-            edits.split(node, split_path(names, ","))
+            edits.split(node, split_path(names, ",")).described(f"--split {text}")
         for text in self.move or ():
             node, parent = pair("move", text, "NODE=PARENT")
-            edits.move(node, under=parent or (), keep_row=self.keep_rows, emptied=emptied)
+            edits.move(node, under=parent or (), keep_row=self.keep_rows, emptied=emptied).described(f"--move {text}")
         for text in self.remove or ():
-            edits.remove(text, emptied=emptied)
+            edits.remove(text, emptied=emptied).described(f"--remove {text}")
         for text in self.rename or ():
-            edits.rename(*pair("rename", text, "NODE=NAME"))
+            edits.rename(*pair("rename", text, "NODE=NAME")).described(f"--rename {text}")
         if problems:
             raise OptionError("; ".join(problems))
 
@@ -99,15 +99,10 @@ def edit_file(tax: Taxonomy, options: EditOptions, out: Path, overwrite: bool, l
 
 def edit_model(folder: Path, options: EditOptions, out: Path, overwrite: bool) -> Edited:
     """Edit the head of a model and write the model to a folder."""
-    from arbormax.model.folder import read_metrics, read_record
+    from arbormax.model.folder import has_model, read_metrics, read_record
 
-    if out.exists() and not out.is_dir():
-        raise OptionError(f"expected a folder for the model, found the file {out}", argument="out")
-    if out.exists() and any(out.iterdir()):
-        if not (out / "config.json").is_file():
-            raise OptionError(f"the folder {out} contains other files and no model", argument="out")
-        if not overwrite:
-            raise OptionError(f"{out} contains a model already", argument="out", fix={"overwrite": True})
+    if has_model(out, "out") and not overwrite:
+        raise OptionError(f"{out} contains a model already", argument="out", fix={"overwrite": True})
     if read_record(folder)["config"].get("encoder") == "features":
         raise OptionError(f"{folder} is a classifier of feature matrices; edit its head in Python with am.edit")
     from arbormax.heads.edit import edit

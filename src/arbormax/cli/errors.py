@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from arbormax.cli import output
 from arbormax.cli.options import Spelling
 from arbormax.errors import ArbormaxError
 
-BAD_INPUT, INTERRUPTED, FAILED = 2, 130, 1
+BAD_INPUT, INTERRUPTED, FAILED, CLOSED_PIPE = 2, 130, 1, 141  # 141: as a shell reports SIGPIPE
 
 # Typer contains a copy of Click or uses the installed one, depending on its version: take the class from Typer.
 ClickError: Any = typer.BadParameter.__mro__[2]
@@ -39,7 +40,9 @@ class Program(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         command = self.find_command(ctx.meta["arguments"])
         with exit_on_error(command, debug=bool(ctx.params.get("debug"))), one_line_warnings():
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # raises here, not at the end of the process, if nobody reads it
+            return result
 
     def find_command(self, words: list[str]) -> Any:
         """The innermost command that these words name."""
@@ -65,8 +68,11 @@ def exit_on_error(command: Any, debug: bool = False) -> Iterator[None]:
     """Print an error that is raised inside as one line on stderr, and exit; `debug` raises it instead."""
     try:
         yield
-    except (typer.Exit, typer.Abort, BrokenPipeError):
-        raise  # Typer exits quietly when the reader of stdout has closed it
+    except (typer.Exit, typer.Abort):
+        raise
+    except BrokenPipeError:  # the reader of stdout, such as head, has closed it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(CLOSED_PIPE) from None
     except SystemExit as error:
         if not isinstance(error.__context__, KeyboardInterrupt):
             raise

@@ -18,16 +18,13 @@ from arbormax.cli.inputs import (
     read_file,
 )
 from arbormax.cli.options import (
-    Decoder,
-    DecoderOption,
+    DecoderOptions,
     Device,
     Features,
     Imports,
     Json,
     LabelOptions,
-    Tau,
     import_modules,
-    parse_options,
     resolve_device,
 )
 from arbormax.cli.report import NoTexts
@@ -47,14 +44,12 @@ def evaluate(
         str, typer.Argument(metavar="DATA", help="A dataset, of which the test texts are used, or a file.")
     ],
     table: LabelOptions,
+    decoder: DecoderOptions,
     split: Annotated[str, typer.Option(help="Part of a dataset: test or train.")] = "test",
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the measures to this JSON file, for `arbormax report FILE`."),
     ] = None,
-    decoder: Decoder = None,
-    tau: Tau = None,
-    decoder_option: DecoderOption = None,
     features: Features = None,
     no_texts: NoTexts = False,
     predictions: Annotated[
@@ -77,10 +72,8 @@ def evaluate(
         resolve_format(predictions)
     import_modules(imports)
     from arbormax.model import load_model
-    from arbormax.model.predict import Decoding
     from arbormax.studies.record import Record, evaluation
 
-    decoding = Decoding.choose(decoder, tau, options=parse_options(decoder_option, "decoder_option"))
     loaded = load_model(model, resolve_device(device))
     examples = _read(data, split, table, features, model, loaded)
     with output.progress_bar("evaluating", len(examples)) as advance:
@@ -91,7 +84,7 @@ def evaluate(
             texts=not no_texts,
             batch_size=batch_size,
             progress=advance,
-            decoding=decoding,
+            decoding=decoder.decoding(),
         )
     if predictions is not None:
         _write_predictions(predictions, examples, found.predicted.tolist(), loaded.taxonomy)

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbormax.cli import output
+from arbormax.cli.groups import expand_options
 from arbormax.cli.options import (
-    Decoder,
-    DecoderOption,
+    DecoderOptions,
     Device,
     Imports,
     Json,
-    Tau,
     import_modules,
-    parse_options,
     resolve_device,
 )
 from arbormax.errors import InputError
@@ -31,12 +29,11 @@ _WORDS = 4  # words to show that support a step, and as many that oppose it
 _TITLE, _WORD = 200, 30  # maximum number of characters of the title and of a word
 
 
+@expand_options
 def explain(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model.")],
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to explain.")],
-    decoder: Decoder = None,
-    tau: Tau = None,
-    decoder_option: DecoderOption = None,
+    decoder: DecoderOptions,
     siblings: Annotated[int, typer.Option(min=1, help="Number of children to show at each step.")] = 5,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write an SVG picture.")] = None,
     device: Device = "auto",
@@ -52,10 +49,9 @@ def explain(
     import_modules(imports)
     from arbormax.model import load_model
     from arbormax.model.explain import explain as explain_text
-    from arbormax.model.predict import Decoding
 
-    decoding = Decoding.choose(decoder, tau, options=parse_options(decoder_option, "decoder_option"))
-    found = explain_text(load_model(model, resolve_device(device)), text, decoding=decoding, siblings=siblings)
+    loaded = load_model(model, resolve_device(device))
+    found = explain_text(loaded, text, decoding=decoder.decoding(), siblings=siblings)
     if svg is not None:
         from arbormax.cli.trees import write_drawing
         from arbormax.report import prediction_svg

@@ -7,11 +7,11 @@ import inspect
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
 
 import typer
 
@@ -21,6 +21,7 @@ from arbormax.errors import OptionError
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
+    from arbormax.model.predict import Decoding
     from arbormax.model.settings import TrainConfig
     from arbormax.training import Hardware
 
@@ -37,14 +38,6 @@ Imports = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one.")]
-Decoder = Annotated[str | None, NameOption("arbormax.decode:DECODERS", "How to choose the predicted node")]
-Tau = Annotated[
-    float | None,
-    typer.Option(help="Stop at the deepest node with a probability above this value; selects --decoder threshold."),
-]
-DecoderOption = Annotated[
-    list[str] | None, typer.Option(metavar="KEY=VALUE", help="Another option of the decoder; repeatable.")
-]
 
 Features = Annotated[
     str | None,
@@ -109,8 +102,36 @@ class LabelOptions(InputOptions):
 
 
 @dataclass(frozen=True)
+class DecoderOptions(OptionGroup):
+    """How to choose the predicted node."""
+
+    decoder: Annotated[str | None, NameOption("arbormax.decode:DECODERS", "How to choose the predicted node")] = None
+    tau: Annotated[
+        float | None,
+        typer.Option(help="Stop at the deepest node with a probability above this value; selects --decoder threshold."),
+    ] = None
+    decoder_option: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Another option of the decoder; repeatable.")
+    ] = None
+
+    def decoding(self, top_k: int = 0) -> Decoding:
+        """The decoding as the library describes it."""
+        from arbormax.model.predict import Decoding
+
+        options = parse_options(self.decoder_option, "decoder_option")
+        try:
+            return Decoding.choose(self.decoder, self.tau, top_k, options)
+        except OptionError as error:
+            if error.argument not in options:
+                raise
+            raise OptionError(error.message, argument=f"decoder_option.{error.argument}") from None
+
+
+@dataclass(frozen=True)
 class ModelOptions(OptionGroup):
     """The model and its training: the fields of `TrainConfig`, each as an option, and a few more."""
+
+    hidden: ClassVar[tuple[str, ...]] = ()  # settings that the help does not list
 
     preset: Annotated[
         str | None, NameOption("arbormax.model.settings:PRESETS", "Published settings", rich_help_panel=MODEL)
@@ -128,7 +149,7 @@ class ModelOptions(OptionGroup):
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
         own = [parameter for parameter in super().parameters() if parameter.name != "settings"]
-        return [*setting_parameters(), *own]
+        return [*setting_parameters(cls.hidden), *own]
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Self:
@@ -138,6 +159,7 @@ class ModelOptions(OptionGroup):
     def config(self) -> TrainConfig:
         """The settings, validated; the encoder chooses those that are not given."""
         import_modules(self.imports)
+        from arbormax.encoders.registry import ENCODERS, text_encoders
         from arbormax.model.settings import TrainConfig
 
         options = parse_options(self.option)
@@ -147,11 +169,21 @@ class ModelOptions(OptionGroup):
         disabled = {name: None for name in given if given[name] == 0 and _can_disable(TrainConfig.model_fields[name])}
         config = TrainConfig.make(self.preset, **{name: given[name] for name in given if name not in disabled})
         config = config.model_copy(update=disabled)
+        if not ENCODERS[config.encoder].takes_texts:
+            message = f"{config.encoder!r} takes feature matrices, not texts (available: {', '.join(text_encoders())})"
+            raise OptionError(message, argument="encoder")
         config.check()
         return config
 
 
-def setting_parameters() -> list[inspect.Parameter]:
+@dataclass(frozen=True)
+class ComparedOptions(ModelOptions):
+    """The options of a comparison, which has --heads and --seeds in place of --head and --seed."""
+
+    hidden: ClassVar[tuple[str, ...]] = ("head", "seed")
+
+
+def setting_parameters(hidden: Sequence[str] = ()) -> list[inspect.Parameter]:
     """A parameter for every field of `TrainConfig` that has one value; None means not given."""
     from arbormax.model.settings import TrainConfig
 
@@ -165,7 +197,7 @@ def setting_parameters() -> list[inspect.Parameter]:
             text += f": {', '.join(missing)}"
         text += "; 0 disables it" * _can_disable(setting)
         default = setting.default
-        about: dict[str, Any] = {"rich_help_panel": MODEL if name in _NAMES else TRAINING}
+        about: dict[str, Any] = {"rich_help_panel": MODEL if name in _NAMES else TRAINING, "hidden": name in hidden}
         about["show_default"] = False if default is None or default is False else str(default)
         # a Boolean setting is a flag without a negation
         flags = [f"--{name.replace('_', '-')}"] if kind is bool else []

@@ -12,16 +12,13 @@ from arbormax.cli import output
 from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import check_texts_expected, feature_columns, warn_skipped
 from arbormax.cli.options import (
-    Decoder,
-    DecoderOption,
+    DecoderOptions,
     Device,
     Features,
     Imports,
     InputOptions,
     Json,
-    Tau,
     import_modules,
-    parse_options,
     resolve_device,
 )
 from arbormax.data.tables.writing import open_writer, resolve_format
@@ -37,6 +34,7 @@ ENGINES = ("local", "ray")
 def predict(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model.")],
     table: InputOptions,
+    decoder: DecoderOptions,
     files: Annotated[
         list[str] | None,
         typer.Argument(
@@ -56,9 +54,6 @@ def predict(
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Also write the columns of the input, first.")] = False,
     top_k: Annotated[int, typer.Option(min=0, help="Number of most probable classes to list.")] = 0,
-    decoder: Decoder = None,
-    tau: Tau = None,
-    decoder_option: DecoderOption = None,
     features: Features = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 256,
     engine: Annotated[
@@ -78,9 +73,8 @@ def predict(
     With Ray: `arbormax predict reviews-model corpus/ --engine ray --workers 8 --out predicted.parquet`
     """
     import_modules(imports)
-    from arbormax.model.predict import Decoding
 
-    decoding = Decoding.choose(decoder, tau, top_k, parse_options(decoder_option, "decoder_option"))
+    decoding = decoder.decoding(top_k)
     check_choice("engine", engine, ENGINES)
     if engine == "ray":
         if json or message is not None:

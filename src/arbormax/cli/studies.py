@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from arbormax.cli import errors, output
-from arbormax.cli.groups import expand_options
+from arbormax.cli.groups import NameOption, expand_options
 from arbormax.cli.inputs import is_dataset, read_labelled
-from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions
+from arbormax.cli.options import ComparedOptions, Json, LabelOptions, MachineOptions, ModelOptions
 from arbormax.cli.report import NoTexts
 from arbormax.errors import OptionError
 from arbormax.metrics.registry import COSTS, shown_measures
@@ -94,7 +94,7 @@ def crossval(
 def compare(
     ctx: typer.Context,
     data: Data,
-    model: ModelOptions,
+    model: ComparedOptions,
     table: LabelOptions,
     machine: MachineOptions,
     taxonomy: Tree = None,
@@ -103,7 +103,7 @@ def compare(
     ] = None,
     on_test: Annotated[bool, typer.Option("--on-test", help="Evaluate on the test texts of the dataset.")] = False,
     heads: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Heads to compare; by default all registered heads.")
+        str | None, NameOption("arbormax.heads:HEADS", "Heads to compare, by default all", metavar="A,B")
     ] = None,
     seeds: Annotated[
         str, typer.Option(metavar="0,1,2", help="Random seeds; each head is trained once with each.")

@@ -68,8 +68,8 @@ def label_nodes(
     return distinct.spread(nodes)
 
 
-def infer_taxonomy(labels: Iterable[Any], separator: str | None = None) -> Taxonomy:
-    """The taxonomy of labels that are paths, with classes in order of first appearance.
+def infer_taxonomy(labels: Iterable[Any], separator: str | None = None, *, sort: bool = False) -> Taxonomy:
+    """The taxonomy of labels that are paths, with classes in order of first appearance or, with `sort`, of their paths.
 
     A string is split at `separator`, by default the result of `guess_separator`; a tuple or list is a path. A label
     that is the start of other labels is an inner node, not a class.
@@ -77,7 +77,8 @@ def infer_taxonomy(labels: Iterable[Any], separator: str | None = None) -> Taxon
     >>> infer_taxonomy(["news > sport", "shop", "news", "news > weather"]).classes
     ('sport', 'shop', 'weather')
     """
-    return _build_tree(_paths(_Distinct(labels), separator))
+    paths = _paths(_Distinct(labels), separator)
+    return _build_tree(sorted(paths) if sort else paths)
 
 
 def guess_separator(labels: Iterable[Any]) -> str | None:
@@ -102,7 +103,8 @@ def read_examples(
 ) -> tuple[Examples, Taxonomy]:
     """The labelled texts of a file and the taxonomy of their labels.
 
-    `taxonomy` is a `Taxonomy` or the path of its file; if None, it is inferred from the labels. The options are those
+    `taxonomy` is a `Taxonomy` or the path of its file; if None, it is inferred from the labels, with its classes sorted
+    by their paths. The options are those
     of `iter_rows`. Rows that `on_bad_rows="skip"` leaves out are reported in a warning; to handle them yourself, pass a
     `Table` from `read_table` instead of a path.
     """
@@ -123,7 +125,7 @@ def read_examples(
         return Examples(table.texts, find_nodes(table, tax, separator)), tax
     distinct = _Distinct(table.labels, table.lines, table.path, table.unit)
     paths = _paths(distinct, separator)
-    tax = _build_tree(paths)
+    tax = _build_tree(sorted(paths))
     return Examples(table.texts, distinct.spread(tax.find_many(paths))), tax
 
 

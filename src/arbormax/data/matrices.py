@@ -44,7 +44,8 @@ def iter_features(
     unit = unit_of(path, options.get("format"))
     labels = [] if label is None else [label]
     columns: list[str] = []
-    for batch in iter_rows(path, labels, required=labels, paths=labels, records=True, on_bad_rows="skip", **options):
+    how: dict[str, Any] = {"required": labels, "paths": labels, "arguments": dict.fromkeys(labels, "label")}
+    for batch in iter_rows(path, labels, records=True, on_bad_rows="skip", **how, **options):
         if not columns and (names := batch.names or tuple(batch.rows[0] if batch.rows else ())):
             columns = _select(names, features, label, width, name)
         values_BD, problems = _to_numbers([[row.get(column) for column in columns] for row in batch.rows], columns)

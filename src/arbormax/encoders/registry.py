@@ -26,6 +26,11 @@ def register(kind: type[E]) -> type[E]:
     return kind
 
 
+def check_encoder(name: str) -> str:
+    """The name if it is registered, else an error that lists the encoders of texts."""
+    return ENCODERS.check(name, listed=text_encoders())
+
+
 def text_encoders() -> list[str]:
     """The names of the encoders of texts; `takes_texts` of the class would need torch."""
     return [name for name in ENCODERS if name != "features"]

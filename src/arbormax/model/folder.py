@@ -41,17 +41,33 @@ _CONFIG, _TREE, _WEIGHTS, _METRICS, _CARD = (
     "metrics.json",
     "README.md",
 )
+_STATE, _LOGS = "checkpoints", "logs"  # what an unfinished training leaves in its folder
 
 
 class ModelFolderError(ArbormaxError, ValueError):
     """The folder does not contain a complete model."""
 
 
-def save_model(model: Model, folder: Path | str, metrics: dict[str, Any] | None = None) -> Path:
-    """Write the model: first all files to a temporary folder, then each to its place, config.json last."""
-    folder = Path(folder)
+def has_model(folder: Path, argument: str) -> bool:
+    """Whether the folder contains a model; raises if it is a file, or contains other files and no model.
+
+    `argument` is the caller's name of the folder. What an unfinished training leaves does not count as other files.
+    """
     if folder.exists() and not folder.is_dir():
-        raise OptionError(f"{folder} is a file; a model is saved as a folder", argument="folder")
+        raise OptionError(f"{folder} is a file; a model is saved in a folder", argument=argument)
+    found = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if _CONFIG not in found and _STATE not in found and found - {_LOGS}:
+        raise OptionError(f"{folder} contains other files and no model; choose another folder", argument=argument)
+    return _CONFIG in found
+
+
+def save_model(model: Model, folder: Path | str, metrics: dict[str, Any] | None = None) -> Path:
+    """Write the model: first all files to a temporary folder, then each to its place, config.json last.
+
+    A model that is in the folder already is replaced. `load_model` detects a replacement that was interrupted.
+    """
+    folder = Path(folder)
+    has_model(folder, "folder")
     folder.mkdir(parents=True, exist_ok=True)
     metrics = metrics or {}
     with tempfile.TemporaryDirectory(prefix=".arbormax-", dir=folder) as temporary:
@@ -118,9 +134,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     path = folder / _CONFIG
     if not path.is_file():
         what = "no such folder" if not folder.exists() else f"it has no {_CONFIG}"
-        unfinished = (
-            "; it contains an unfinished training, which can be resumed" if (folder / "checkpoints").is_dir() else ""
-        )
+        unfinished = "; it contains an unfinished training, which can be resumed" if (folder / _STATE).is_dir() else ""
         raise ModelFolderError(f"{folder} is not a model: {what}{unfinished}")
     try:
         record = json.loads(path.read_text("utf-8"))
@@ -172,7 +186,7 @@ def format_metrics(metrics: Mapping[str, Any]) -> str:
 
 def remove_state(folder: Path | str) -> None:
     """Delete the state of a finished training."""
-    shutil.rmtree(Path(folder) / "checkpoints", ignore_errors=True)
+    shutil.rmtree(Path(folder) / _STATE, ignore_errors=True)
 
 
 def _digest(path: Path) -> str:

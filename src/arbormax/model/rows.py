@@ -49,7 +49,8 @@ def read_rows(source: Source, text: str = "text", **options: Any) -> tuple[Itera
 
 
 def _iter_rows(source: Source, column: Column, **options: Any) -> Iterator[RowBatch]:
-    return iter_rows(source, [column], ROWS, required=[column], records=True, on_bad_rows="skip", **options)
+    how: dict[str, Any] = {"required": [column], "arguments": {column: "text"}, "records": True, "on_bad_rows": "skip"}
+    return iter_rows(source, [column], ROWS, **how, **options)
 
 
 def predict_rows(

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from arbormax._registry import Registry
 from arbormax.encoders import ENCODERS
+from arbormax.encoders.registry import check_encoder
 from arbormax.errors import ArbormaxError, OptionError, did_you_mean
 from arbormax.heads import HEADS
 
@@ -78,7 +79,7 @@ def _read_shares(value: Any) -> float | tuple[float, ...]:
 
 
 HeadName = Annotated[str, AfterValidator(HEADS.check)]
-EncoderName = Annotated[str, AfterValidator(ENCODERS.check)]
+EncoderName = Annotated[str, AfterValidator(check_encoder)]
 
 
 class TrainConfig(BaseModel):
@@ -219,6 +220,23 @@ def _loss_options(config: TrainConfig) -> dict[str, LossOption]:
     }
 
 
+# What Pydantic expects, by the type of its error.
+_EXPECTED = {
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_parsing", "float_type"), "a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "true or false"),
+    **dict.fromkeys(("list_type", "tuple_type"), "a list"),
+    "dict_type": "a dictionary",
+    "string_type": "a string",
+    "finite_number": "a finite number",
+    "greater_than": "a number greater than {gt:.10g}",
+    "greater_than_equal": "a number of at least {ge:.10g}",
+    "less_than": "a number less than {lt:.10g}",
+    "less_than_equal": "a number of at most {le:.10g}",
+    "literal_error": "{expected}",
+}
+
+
 def validate(kind: type[M], values: Mapping[str, Any], owner: str = "training", argument: str = "") -> M:
     """The values as a Pydantic model; one error reports every wrong value.
 
@@ -238,14 +256,17 @@ def _to_option_error(problem: ErrorDetails, kind: type[BaseModel], owner: str, a
     if problem["type"] == "extra_forbidden":
         known = sorted(kind.model_fields)
         hint = did_you_mean(name, known) or f" (available: {', '.join(known)})"
-        return OptionError(f"{owner} has no option {name!r}{hint}")
+        return OptionError(f"{owner} has no option {name!r}{hint}", argument=argument or None)
     if problem["type"] == "missing":
         about = kind.model_fields[name].description
-        return OptionError(f"{owner} needs the option {name!r}" + (f": {about}" if about else ""))
+        needs = f"{owner} needs the option {name!r}"
+        return OptionError(f"{needs}: {about}" if about else needs, argument=argument or None)
     if isinstance(raised, ArbormaxError):
         inner = raised.argument if raised.argument != name else None
         place = ".".join(filter(None, (place, inner)))
         return OptionError(raised.message or str(raised), argument=place, fix=raised.fix)
     if problem["type"] == "value_error":
         return OptionError(str(raised), argument=place)
-    return OptionError(f"{problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}", argument=place)
+    expected = _EXPECTED.get(problem["type"])
+    what = problem["msg"] if expected is None else f"expected {expected.format(**problem.get('ctx', {}))}"
+    return OptionError(f"{what[0].lower()}{what[1:]}, found {problem['input']!r}", argument=place)

@@ -242,6 +242,8 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     ) -> Path:
         """Write the fitted classifier to a folder of safetensors, JSON and text files, without pickle.
 
+        A model in the folder is replaced; a folder that contains other files and no model is an error.
+
         The folder's metrics.json and model card have the measures of the last `evaluate`, and `metrics` of your own,
         for example `{"valid": {"accuracy": 0.9}}`. Without `texts` no example texts are written to metrics.json.
         """

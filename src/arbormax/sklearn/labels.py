@@ -48,7 +48,7 @@ def read_text_labels(labels: Sequence[Any], taxonomy: Taxonomy | None) -> Labels
     separator = None
     if taxonomy is None:
         separator = guess_separator(labels)
-        taxonomy = infer_taxonomy(_sorted(labels), separator)
+        taxonomy = infer_taxonomy(labels, separator, sort=True)
         separator = separator or WHOLE
     nodes = label_nodes(labels, taxonomy, separator=separator)
     return Labels(taxonomy, nodes, LabelFormat(None, separator, separator is None), np.array(taxonomy.classes))
@@ -59,7 +59,7 @@ def read_labels(y: Any, taxonomy: Taxonomy | None) -> Labels:
     is_given = taxonomy is not None
     paths = path_rows(y)
     if paths is not None:
-        tax = infer_taxonomy(_sorted(paths)) if taxonomy is None else taxonomy
+        tax = infer_taxonomy(paths, sort=True) if taxonomy is None else taxonomy
         written = LabelFormat(max(_width(y, paths), tax.depth), None, is_given)
         classes = _class_rows(tax, written.levels)
         if isinstance(y, np.ndarray) and y.dtype.kind in "iu":  # predictions are whole numbers, too
@@ -68,7 +68,7 @@ def read_labels(y: Any, taxonomy: Taxonomy | None) -> Labels:
     values = np.unique(np.asarray(y))
     separator = guess_separator(values.tolist()) if taxonomy is None else None
     if taxonomy is not None or separator is not None:
-        tax = infer_taxonomy(values.tolist(), separator) if taxonomy is None else taxonomy
+        tax = infer_taxonomy(values.tolist(), separator, sort=True) if taxonomy is None else taxonomy
         classes = np.array(tax.classes)
     else:
         tax = Taxonomy.from_paths([(str(value),) for value in values.tolist()])
@@ -163,11 +163,6 @@ def _check_strings(labels: Sequence[Any]) -> None:
             "some tools of scikit-learn turn labels into numbers, see docs/classifier.md",
             argument="y",
         )
-
-
-def _sorted(labels: Sequence[Any]) -> list[Any]:
-    """The distinct labels in the order of their names, as scikit-learn orders classes."""
-    return sorted(set(labels), key=lambda label: (label,) if isinstance(label, str) else label)
 
 
 def _class_rows(tax: Taxonomy, levels: int | None) -> np.ndarray:

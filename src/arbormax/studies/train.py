@@ -11,7 +11,7 @@ from typing import Any
 
 from arbormax.data.examples import Examples
 from arbormax.errors import OptionError
-from arbormax.model.folder import read_record, remove_state, save_model
+from arbormax.model.folder import has_model, read_record, remove_state, save_model
 from arbormax.model.run import Run
 from arbormax.model.settings import TrainConfig
 from arbormax.studies import record
@@ -22,8 +22,6 @@ from arbormax.training.hardware import ONE_DEVICE, Hardware
 from arbormax.training.state import describe_differences
 
 ProgressBar = Callable[[int], AbstractContextManager[Callable[[int], None]]]  # from the number of examples
-
-_TRAINING_FILES = {"logs", "checkpoints"}  # what an unfinished training leaves in its folder
 
 
 @dataclass(frozen=True)
@@ -88,12 +86,7 @@ def is_finished(out: Path, config: TrainConfig, *, resume: bool = False, overwri
     """
     if resume and overwrite:
         raise OptionError("cannot be combined with resume", argument="overwrite")
-    if out.exists() and not out.is_dir():
-        raise OptionError(f"{out} is a file; a model is saved in a folder", argument="out")
-    found = {path.name for path in out.iterdir()} if out.exists() else set()
-    if "config.json" not in found:
-        if "checkpoints" not in found and found - _TRAINING_FILES:
-            raise OptionError(f"{out} contains other files and no model; choose another folder", argument="out")
+    if not has_model(out, "out"):
         if has_checkpoint(out) and not (resume or overwrite):
             message = f"{out} contains an interrupted training"
             raise OptionError(message, argument="out", fix={"resume": True, "overwrite": True})
@@ -102,7 +95,7 @@ def is_finished(out: Path, config: TrainConfig, *, resume: bool = False, overwri
     if not (resume or overwrite):
         message = f"{out} already contains a model; choose another folder"
         raise OptionError(message, argument="out", fix={"overwrite": True})
-    if overwrite or "checkpoints" in found:
+    if overwrite or (out / "checkpoints").is_dir():
         return False
     unset = {name for name in type(config).model_fields if getattr(config, name) is None}
     settings = json.loads(config.resolved().model_dump_json(exclude=unset))

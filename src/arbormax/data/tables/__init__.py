@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 from arbormax.data.tables._batches import read_batches
 from arbormax.data.tables._common import (
@@ -52,7 +52,10 @@ def read_table(
     columns = (text,) if label is None else (text, label)
     table = Table([], None if label is None else [], [], name, unit=row_unit(chosen))
     fix: dict[str, object] = {}
-    for batch in iter_rows(path, columns, required=columns, paths=columns[1:], on_bad_rows="skip", **options):
+    how: dict[str, Any] = {"required": columns, "paths": columns[1:], "arguments": {text: "text"}}
+    if label is not None:
+        how["arguments"][label] = "label"
+    for batch in iter_rows(path, columns, on_bad_rows="skip", **how, **options):
         table.texts.extend(batch[text])
         table.lines.extend(batch.lines)
         table.skipped.extend(batch.problems)
@@ -81,6 +84,7 @@ def iter_rows(
     quoting: bool | None = None,
     encoding: str = "utf-8-sig",
     span: tuple[int, int] | None = None,
+    arguments: Mapping[Column, str] | None = None,
 ) -> Iterator[RowBatch]:
     """Batches of rows. A file without rows has one empty batch, which has the names of the columns.
 
@@ -99,6 +103,8 @@ def iter_rows(
     several rows is a bad row unless `quoting=True`.
 
     Parquet: `span=(10, 20)` reads only the rows from the eleventh to the twentieth.
+
+    `arguments` names the caller's arguments that select the columns; an error about a missing column carries the name.
 
     >>> import io
     >>> file = io.StringIO('text,label\\n"one\\ntwo",a\\nthree,b\\n')
@@ -130,6 +136,7 @@ def iter_rows(
         quoting=quoting,
         encoding=encoding,
         span=span,
+        arguments=arguments or {},
     )
     batches = read_batches(plan, batch_size)
     return _raise_on_bad_rows(batches, name) if on_bad_rows == "error" else batches

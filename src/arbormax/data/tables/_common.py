@@ -78,6 +78,7 @@ class Plan:
     quoting: bool | None
     encoding: str
     span: tuple[int, int] | None = None  # rows from 0, the second not included; Parquet only
+    arguments: Mapping[Column, str] = field(default_factory=dict)  # the arguments that select the columns
 
 
 class Flaw(NamedTuple):
@@ -136,10 +137,15 @@ def find_columns(names: tuple[str, ...], plan: Plan) -> list[int]:
     places: list[int] = []
     problems: list[str] = []
     fix: dict[str, object] = {}
-    for column in plan.columns:
+    wrong: list[Column] = []
+    for given in plan.columns:
+        column, before = given, len(problems)
         if isinstance(column, str) and not plan.header:
             if not (column.isascii() and column.isdigit()):
-                raise OptionError(f"columns of a table without a header are positions from 0, found {column!r}")
+                raise OptionError(
+                    f"columns of a table without a header are positions from 0, found {column!r}",
+                    argument=plan.arguments.get(given),
+                )
             column = int(column)
         if isinstance(column, int):
             if not 0 <= column < len(names):
@@ -154,12 +160,14 @@ def find_columns(names: tuple[str, ...], plan: Plan) -> list[int]:
             fix |= _header_fix(column, names, plan)
         else:
             places.append(names.index(column))
+        wrong += [given] * (len(problems) - before)
     if plan.records and len(set(names)) < len(names):
         repeated = next(name for name in names if names.count(name) > 1)
         problems.append(f"the column {repeated!r} exists {names.count(repeated)} times; names must be unique")
     if problems:
         listed = problems[0] if len(problems) == 1 else f"{len(problems)} columns cannot be read"
-        raise TableError(f"{plan.name}: {listed}", problems, fix=fix)
+        argument = plan.arguments.get(wrong[0]) if len(problems) == len(wrong) == 1 else None
+        raise TableError(f"{plan.name}: {listed}", problems, argument=argument, fix=fix)
     return places
 
 

@@ -38,7 +38,7 @@ def read_json(lines: Lines, plan: Plan) -> Iterator[Event]:
     if fields and unseen:
         column = next(iter(unseen))
         message = f"{plan.name}: no row has a column {describe_missing(column, fields)}"
-        raise TableError(message, fix=column_fix(column))
+        raise TableError(message, argument=plan.arguments.get(column), fix=column_fix(column))
 
 
 def _parse(line: str) -> dict[str, Any] | Flaw:

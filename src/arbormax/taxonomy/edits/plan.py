@@ -96,6 +96,11 @@ class TaxonomyEdits:
         """Rename a node."""
         return self._append(Edit("rename", node, names=(name,)))
 
+    def described(self, spelling: str) -> Self:
+        """Spell the last edit like this in error messages."""
+        self._edits[-1] = replace(self._edits[-1], spelling=spelling)
+        return self
+
     def done(self) -> Edited:
         """Apply the edits; one error reports every edit that is impossible."""
         return build(self._apply())[0]

@@ -26,8 +26,11 @@ class Edit:
     keep_row: bool = False
     emptied: str = "error"
     text: Any = None  # the text of an added node
+    spelling: str = ""  # what messages call it, if not a call in Python
 
     def __str__(self) -> str:
+        if self.spelling:
+            return self.spelling
         arguments = {
             "add": f"{self.node!r}, under={self.under!r}",
             "move": f"{self.node!r}, under={self.under!r}",
