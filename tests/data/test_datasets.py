@@ -401,3 +401,8 @@ def test_the_table_in_the_documentation_lists_every_dataset():
     page = (Path(__file__).parents[2] / "docs" / "data.md").read_text("utf-8")
     table = page.split("## Datasets")[1].split("\n\n")[1]
     assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == list(DATASETS)
+
+
+def test_an_unknown_split_is_an_error():
+    with pytest.raises(OptionError, match="split: expected train or test, found 'valid'"):
+        datasets.load_split("trec", "valid")

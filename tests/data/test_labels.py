@@ -317,3 +317,11 @@ def test_the_code_of_the_documentation_page_runs_and_prints_its_errors(capsys):
     assert shown
     for block in shown:
         assert block.strip() in printed
+
+
+def test_line_numbers_must_match_the_labels():
+    tax = Taxonomy.from_nested(["x", "y"])
+    with pytest.raises(OptionError, match="lines: expected 2 line numbers, one for each label, found 1"):
+        label_nodes(["x", "y"], tax, [1])
+    with pytest.raises(OptionError, match="separator: expected a string such as ' > ', found 5"):
+        label_nodes(["x"], tax, separator=5)

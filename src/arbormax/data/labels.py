@@ -155,11 +155,16 @@ class _Distinct:
         self.items: dict[Any, list[int]] = {}
         self.lines, self.unit = lines, unit
         self.prefix = f"{source}: " if source else ""
+        item = -1
         for item, label in enumerate(labels.tolist() if isinstance(labels, np.ndarray) else labels):
             try:
                 self.items.setdefault(tuple(label) if isinstance(label, list) else label, []).append(item)
             except TypeError:
                 raise LabelError(f"expected a string or a list of names, found {label!r}") from None
+        if lines is not None and len(lines) != item + 1:
+            raise OptionError(
+                f"expected {item + 1} line numbers, one for each label, found {len(lines)}", argument="lines"
+            )
 
     def spread(self, nodes: Iterable[int]) -> np.ndarray:
         """The node of every item from the node of every label."""
@@ -190,7 +195,7 @@ class _Distinct:
 
 
 def _check_separator(separator: str | None) -> None:
-    if separator == "":
+    if separator is not None and (not isinstance(separator, str) or not separator):
         raise OptionError(f"expected a string such as ' > ', found {separator!r}", argument="separator")
 
 
