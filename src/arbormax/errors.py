@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
 
 __all__ = [
     "ArbormaxError",
@@ -13,6 +15,7 @@ __all__ = [
     "TaxonomyError",
     "check_choice",
     "did_you_mean",
+    "import_extra",
 ]
 
 
@@ -120,6 +123,16 @@ class MissingDependencyError(ArbormaxError, ImportError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str | None]]:  # errors of worker processes are pickled
         return type(self), self.given
+
+
+def import_extra(module: str, feature: str, package: str, extra: str | None = None) -> Any:
+    """Import a module of an optional package, or raise an error that says what to install."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        if (error.name or module).split(".")[0] != module.split(".")[0]:
+            raise  # the package is there, and lacks one of its own dependencies
+        raise MissingDependencyError(feature, package, extra) from None
 
 
 def did_you_mean(word: str, known: Iterable[str], count: int = 3) -> str:

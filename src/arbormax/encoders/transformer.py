@@ -20,7 +20,7 @@ from arbormax.data.batching import Inputs
 from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Span, spans
 from arbormax.encoders.base import Encoder, EncoderOptions
-from arbormax.errors import InputError, MissingDependencyError, OptionError
+from arbormax.errors import InputError, OptionError, import_extra
 
 _FOLDER = "transformer"
 _CHUNK = 10_000  # texts that are tokenized at once, to limit memory
@@ -205,11 +205,7 @@ def _truncated_spans(text: str, words: list[Span]) -> list[Span]:
 
 
 def _import_transformers() -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingDependencyError("the transformer encoder", "transformers", "transformers") from error
-    return transformers
+    return import_extra("transformers", "the transformer encoder", "transformers", "transformers")
 
 
 @contextmanager

@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,7 +26,7 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from arbormax._version import __version__
-from arbormax.errors import ArbormaxError, MissingDependencyError, OptionError, did_you_mean
+from arbormax.errors import ArbormaxError, OptionError, did_you_mean, import_extra
 from arbormax.integrations._graph import OUTPUTS, Arrays, Format, Graph, build_graph
 from arbormax.model import Model, load_model
 
@@ -123,10 +122,7 @@ def _check_packages(format: Format, check: bool) -> None:
     if format != "onnx":
         return
     for package in ("onnx", "onnxscript", *(["onnxruntime"] if check else [])):
-        try:
-            import_module(package)
-        except ImportError as error:
-            raise MissingDependencyError("ONNX export", package, "onnx") from error
+        import_extra(package, "ONNX export", package, "onnx")
 
 
 def _write_description(graph: Graph, model: Model, folder: Path, format: Format) -> dict[str, Any]:

@@ -7,13 +7,12 @@ import hashlib
 import json
 from collections.abc import Sequence
 from html import escape
-from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from arbormax._files import write_file
-from arbormax.errors import InputError, MissingDependencyError, OptionError
+from arbormax.errors import InputError, OptionError, import_extra
 from arbormax.metrics import MEASURES
 from arbormax.report import overview
 from arbormax.report.differences import compare_runs
@@ -84,7 +83,7 @@ def _document(title: str, body: str, data: Any) -> str:
     folder = files("arbormax.report") / "page"
     style = (folder / _STYLE).read_text("utf-8")
     own = "(()=>{'use strict';\n" + "\n".join((folder / name).read_text("utf-8") for name in _SCRIPTS) + "\n})();"
-    plotly = _plotly()
+    plotly = str(import_extra("plotly.offline", "the report", "plotly", "report").get_plotlyjs())
     # only these two scripts may run, and nothing may be fetched, so that a missed escape does no harm
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in (plotly, own))
     policy = (
@@ -112,14 +111,6 @@ def _document(title: str, body: str, data: Any) -> str:
             "",
         ]
     )
-
-
-def _plotly() -> str:
-    try:
-        offline = import_module("plotly.offline")
-    except ImportError as error:
-        raise MissingDependencyError("the report", "plotly", "report") from error
-    return str(offline.get_plotlyjs())
 
 
 def _digest(script: str) -> str:

@@ -17,7 +17,7 @@ import pytorch_lightning as pl
 
 from arbormax.data.examples import Examples
 from arbormax.data.folds import assign_folds, hold_out
-from arbormax.errors import ArbormaxError, MissingDependencyError, OptionError
+from arbormax.errors import ArbormaxError, OptionError, import_extra
 from arbormax.model.settings import TrainConfig
 from arbormax.studies.crossval import Progress, ignore_progress
 from arbormax.studies.search_space import SearchSpace
@@ -286,8 +286,4 @@ def _describe_trial(trial: FrozenTrial) -> dict[str, Any]:
 
 
 def _import_optuna() -> Any:
-    try:
-        import optuna
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("search", "optuna", "train") from error
-    return optuna
+    return import_extra("optuna", "search", "optuna", "train")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from arbormax.errors import MissingDependencyError, TaxonomyError
+from arbormax.errors import TaxonomyError, import_extra
 from arbormax.taxonomy._build import DESCRIPTION
 from arbormax.taxonomy._draft import Draft
 from arbormax.taxonomy.labels import listing
@@ -111,7 +110,4 @@ def _order_classes(draft: Draft, ids: list[Any]) -> None:
 
 
 def _package(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError:
-        raise MissingDependencyError(f"conversion of {name} trees", name) from None
+    return import_extra(name, f"conversion of {name} trees", name)

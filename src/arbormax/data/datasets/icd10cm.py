@@ -16,7 +16,7 @@ import numpy as np
 
 from arbormax.data.datasets.base import Dataset, DatasetSource, Status
 from arbormax.data.examples import Examples
-from arbormax.errors import MissingDependencyError
+from arbormax.errors import import_extra
 from arbormax.taxonomy import Taxonomy
 
 NAME = "icd10cm"
@@ -76,14 +76,9 @@ ICD10CM = ICD10CMSource()
 
 
 def _package() -> Any:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the package reads its files through deprecated functions
-            return importlib.import_module("simple_icd_10_cm")
-    except ModuleNotFoundError as error:
-        if error.name != "simple_icd_10_cm":
-            raise
-        raise MissingDependencyError("the dataset icd10cm", PACKAGE, "text") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the package reads its files through deprecated functions
+        return import_extra("simple_icd_10_cm", "the dataset icd10cm", PACKAGE, "text")
 
 
 def _version() -> str:

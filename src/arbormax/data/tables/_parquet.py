@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
 from arbormax.data.tables._common import Event, Plan, find_columns
-from arbormax.errors import MissingDependencyError, TableError
+from arbormax.errors import TableError, import_extra
 
 
 def import_arrow() -> tuple[Any, Any]:
     """The modules pyarrow and pyarrow.parquet."""
-    try:
-        return import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError:
-        raise MissingDependencyError("Parquet", "pyarrow", "text") from None
+    arrow, parquet = (import_extra(name, "Parquet", "pyarrow", "text") for name in ("pyarrow", "pyarrow.parquet"))
+    return arrow, parquet
 
 
 @contextmanager

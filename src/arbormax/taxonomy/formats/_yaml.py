@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from arbormax.errors import MissingDependencyError, TaxonomyError
+from arbormax.errors import TaxonomyError, import_extra
 from arbormax.taxonomy._build import DESCRIPTION, Items, Pairs, Scalar, add_nested
 from arbormax.taxonomy._draft import Draft
 from arbormax.taxonomy.formats._check import preorder
@@ -108,11 +108,7 @@ def write(tax: Taxonomy) -> Iterator[str]:
 
 
 def _yaml(feature: str) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise MissingDependencyError(feature, "PyYAML", "text") from None
-    return yaml
+    return import_extra("yaml", feature, "PyYAML", "text")
 
 
 YAML = Format("YAML", (".yaml", ".yml"), read, write)
