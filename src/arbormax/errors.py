@@ -153,5 +153,6 @@ def did_you_mean(word: str, known: Iterable[str], count: int = 3) -> str:
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     """Raise unless the value of an option is one of the choices."""
     if value not in choices:
-        listed = ", ".join(map(repr, choices))
+        *others, last = map(repr, choices)
+        listed = f"{', '.join(others)} or {last}"
         raise OptionError(f"expected {listed}, found {value!r}{did_you_mean(str(value), choices)}", argument=name)

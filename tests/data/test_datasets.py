@@ -404,5 +404,5 @@ def test_the_table_in_the_documentation_lists_every_dataset():
 
 
 def test_an_unknown_split_is_an_error():
-    with pytest.raises(OptionError, match="split: expected train or test, found 'valid'"):
+    with pytest.raises(OptionError, match="split: expected 'train' or 'test', found 'valid'"):
         datasets.load_split("trec", "valid")

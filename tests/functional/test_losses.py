@@ -373,8 +373,8 @@ def test_an_invalid_weight_is_rejected(bad, name):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"reduction": "men"}, "reduction: expected 'none', 'mean', 'sum', found 'men'; did you mean 'mean'"),
-        ({"target_kind": "leaf"}, "target_kind: expected 'class', 'node'"),
+        ({"reduction": "men"}, "reduction: expected 'none', 'mean' or 'sum', found 'men'; did you mean 'mean'"),
+        ({"target_kind": "leaf"}, "target_kind: expected 'class' or 'node'"),
         ({"label_smoothing": 1.5}, "label_smoothing: expected a number from 0 to 1"),
         ({"gamma": -1.0}, "gamma: expected a number of at least 0"),
         ({"gamma": float("nan")}, "gamma: expected a number of at least 0"),

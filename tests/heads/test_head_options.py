@@ -77,7 +77,7 @@ def test_a_head_has_the_size_attributes_of_a_linear_layer(kind):
 @every_head
 def test_an_unknown_initialisation_is_rejected(kind):
     with pytest.raises(
-        OptionError, match="init: expected 'zeros', 'paper', 'torch', found 'zero'; did you mean 'zeros'"
+        OptionError, match="init: expected 'zeros', 'paper' or 'torch', found 'zero'; did you mean 'zeros'"
     ):
         kind(D, TREE, init="zero")
 

@@ -309,7 +309,7 @@ def test_an_existing_export_is_replaced_only_with_force_and_other_folders_never(
 
 def test_a_model_that_cannot_be_exported_is_an_error(made, tmp_path, monkeypatch):
     model = made()
-    with pytest.raises(OptionError, match=r"expected one of onnx, torch-export, found 'onx'; did you mean 'onnx'"):
+    with pytest.raises(OptionError, match=r"expected 'onnx' or 'torch-export', found 'onx'; did you mean 'onnx'"):
         export_model(model, tmp_path / "out", "onx")
     model.encoder = torch.nn.Identity()
     model.encoder.name = "mine"

@@ -139,7 +139,7 @@ def test_a_missing_gpu_is_an_error():
 
 def test_an_invalid_strategy_is_an_error():
     with pytest.raises(
-        OptionError, match=r"strategy: expected 'auto', 'ddp', 'ddp_spawn', found 'dpp'; did you mean 'ddp'"
+        OptionError, match=r"strategy: expected 'auto', 'ddp' or 'ddp_spawn', found 'dpp'; did you mean 'ddp'"
     ):
         Hardware("cpu", 2, "dpp")
     with pytest.raises(

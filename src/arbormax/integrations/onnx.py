@@ -26,7 +26,7 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from arbormax._version import __version__
-from arbormax.errors import ArbormaxError, OptionError, did_you_mean, import_extra
+from arbormax.errors import ArbormaxError, OptionError, check_choice, import_extra
 from arbormax.integrations._graph import OUTPUTS, Arrays, Format, Graph, build_graph
 from arbormax.model import Model, load_model
 
@@ -69,9 +69,7 @@ def export_model(
     `node_log_probs` (B, N). With `check`, the exported graph runs on texts of several lengths and must agree with torch
     to 1e-5, relative for log-probabilities below -1; otherwise nothing is written. `force` replaces an existing export.
     """
-    if format not in (known := get_args(Format)):
-        hint = did_you_mean(format, known)
-        raise OptionError(f"expected one of {', '.join(known)}, found {format!r}{hint}", argument="format")
+    check_choice("format", format, get_args(Format))
     folder, report = Path(folder), progress or (lambda *_: None)
     _check_target(folder, force)
     _check_packages(format, check)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
-from arbormax.errors import LabelError, OptionError, TaxonomyError
+from arbormax.errors import LabelError, OptionError, TaxonomyError, check_choice
 from arbormax.taxonomy.labels import Label, join_path, listing
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ class Draft:
 
 def assemble(draft: Draft, kind: type[T], classes: Iterable[Label] | None, inner_classes: InnerClasses) -> T:
     """Return the taxonomy of a draft, or raise one error with all defects."""
-    if inner_classes not in ("error", "stop"):
-        raise OptionError(f"expected 'error' or 'stop', found {inner_classes!r}", argument="inner_classes")
+    check_choice("inner_classes", inner_classes, ("error", "stop"))
     names, parents, source = draft.names, np.array(draft.parents, np.int64), np.arange(len(draft.names))
     texts = [draft.texts.get(node) for node in range(len(names))] if draft.texts else None
     _check_nodes(draft, parents)

@@ -20,7 +20,7 @@ from arbormax.data.datasets.base import (
 )
 from arbormax.data.datasets.registry import DATASETS
 from arbormax.data.examples import Examples
-from arbormax.errors import OptionError
+from arbormax.errors import check_choice
 from arbormax.taxonomy import Taxonomy
 
 __all__ = [
@@ -48,8 +48,7 @@ def load(name: str, root: Path | str | None = None) -> Dataset:
 
 def load_split(name: str, split: Split, root: Path | str | None = None) -> Examples:
     """The training or the test examples of a dataset. Where they are files, the other file is not opened."""
-    if split not in SPLITS:
-        raise OptionError(f"expected {' or '.join(SPLITS)}, found {split!r}", argument="split")
+    check_choice("split", split, SPLITS)
     return DATASETS[name].load_split(resolve_root(root), split)
 
 

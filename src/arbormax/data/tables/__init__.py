@@ -17,7 +17,7 @@ from arbormax.data.tables._common import (
     resolve_source,
     row_unit,
 )
-from arbormax.errors import OptionError, TableError
+from arbormax.errors import OptionError, TableError, check_choice
 
 __all__ = [
     "Column",
@@ -47,7 +47,7 @@ def read_table(
     A row with an empty text or label is a bad row. All bad rows are reported in one `TableError`, with line numbers;
     `on_bad_rows="skip"` leaves them out and lists them in `Table.skipped`. A file without any good row is an error.
     """
-    _check_on_bad_rows(on_bad_rows)
+    check_choice("on_bad_rows", on_bad_rows, ("error", "skip"))
     name, chosen = resolve_source(path, options.get("format"))
     columns = (text,) if label is None else (text, label)
     table = Table([], None if label is None else [], [], name, unit=row_unit(chosen))
@@ -111,7 +111,7 @@ def iter_rows(
     >>> [(batch.lines, batch["text"]) for batch in iter_rows(file, ["text"], format="csv")]
     [([2, 4], ['one\\ntwo', 'three'])]
     """
-    _check_on_bad_rows(on_bad_rows)
+    check_choice("on_bad_rows", on_bad_rows, ("error", "skip"))
     if batch_size < 1:
         raise OptionError(f"expected at least 1, found {batch_size}", argument="batch_size")
     if isinstance(columns, str):
@@ -149,11 +149,6 @@ def bad_rows_error(
     how = {**(fix or {}), **({"on_bad_rows": "skip"} if can_skip else {})}
     message = problems[0] if len(problems) == 1 else f"{len(problems)} rows cannot be used"
     return TableError(f"{name}: {message}", problems, fix=how)
-
-
-def _check_on_bad_rows(on_bad_rows: str) -> None:
-    if on_bad_rows not in ("error", "skip"):
-        raise OptionError(f"expected 'error' or 'skip', found {on_bad_rows!r}", argument="on_bad_rows")
 
 
 def _raise_on_bad_rows(batches: Iterator[RowBatch], name: str) -> Iterator[RowBatch]:
