@@ -143,9 +143,10 @@ def test_the_settings_of_an_interrupted_trial_are_tried_again(tmp_path, monkeypa
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(MODULE, "fit", interrupt)
-        search(TINY, TAX, toy(), trials=1, space=SMALL, storage=tmp_path / "study.db")
+        with pytest.raises(KeyboardInterrupt):
+            search(TINY, TAX, toy(), trials=1, space=SMALL, storage=tmp_path / "study.db")
     found = search(TINY, TAX, toy(), trials=1, space=SMALL, storage=tmp_path / "study.db")
     assert states(found.trials) == ["failed", "complete"]
     assert found.trials[1]["params"] == found.trials[0]["params"]
