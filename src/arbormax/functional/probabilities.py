@@ -93,6 +93,9 @@ def path_sums(values_MX: Tensor, index: TreeIndex) -> Tensor:
 
 
 def _conditionals(logits_MB: Tensor, index: TreeIndex) -> Tensor:
+    shapes = index.siblings.shapes
+    if len(shapes) == 1:  # groups of one size are in bucket order
+        return logits_MB.view(*shapes[0], logits_MB.shape[1]).log_softmax(1).view_as(logits_MB)
     parts = [group.log_softmax(1).flatten(0, 1) for group in _grouped(logits_MB, index.siblings)]
     return torch.cat(parts).index_select(0, index.siblings_back)
 
