@@ -21,7 +21,7 @@ HEADS = [am.HierarchicalSoftmax, am.FlatSoftmax, am.SharedSoftmax]
 
 
 def made(texts: list[str] = TEXTS, **options: object) -> TfidfEncoder:
-    encoder = TfidfEncoder.fit(texts, TfidfOptions(**options))
+    encoder = TfidfEncoder.fit(texts, TfidfOptions(**{"char_ngrams": 0, "min_char_ngrams": 2, **options}))
     assert isinstance(encoder, TfidfEncoder)
     return encoder
 
@@ -40,8 +40,8 @@ def test_features_equal_those_of_scikit_learn():
     np.testing.assert_allclose(features(encoder, [*TEXTS, "owl owl bat"]).to_dense(), expected, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize(("shortest", "longest"), [(2, 5), (1, 1), (4, 4), (3, 16)])
-def test_features_of_characters_equal_those_of_scikit_learn(shortest: int, longest: int):
+@pytest.mark.parametrize(("shortest", "longest", "share"), [(2, 5, 0.5), (1, 1, 0.5), (4, 4, 0.8), (3, 16, 0.1)])
+def test_features_of_characters_equal_those_of_scikit_learn(shortest: int, longest: int, share: float):
     texts = ["The owl eats the mouse", "A mouse eats an eel", "the owl's naïve mouse", "", "東京 owl 東京 o"]
     new = [*texts, "owlish mice", "ee eee", "?"]
     how = {"lowercase": False, "sublinear_tf": True}
@@ -49,8 +49,11 @@ def test_features_of_characters_equal_those_of_scikit_learn(shortest: int, longe
     # its own words are separated by blanks
     character = TfidfVectorizer(analyzer="char_wb", ngram_range=(shortest, longest), **how)
     character.fit([" ".join(words(text)) for text in texts])
-    both = hstack([word.transform(new), character.transform([" ".join(words(text)) for text in new])])
-    encoder = made(texts, min_ngram_count=1, char_ngrams=longest, min_char_ngrams=shortest, min_char_count=1)
+    blocks = word.transform(new), character.transform([" ".join(words(text)) for text in new])
+    both = hstack([(1 - share) ** 0.5 * blocks[0], share**0.5 * blocks[1]])
+    encoder = made(
+        texts, min_ngram_count=1, char_ngrams=longest, min_char_ngrams=shortest, min_char_count=1, char_weight=share
+    )
     grams = tuple("\t" + gram for gram in character.get_feature_names_out())
     assert encoder.terms == (*word.get_feature_names_out(), *grams)
     expected = normalize(both.tocsr()).toarray()
@@ -123,7 +126,7 @@ def test_texts_without_words_are_an_error():
 @pytest.mark.parametrize("tokens", ["words", "whitespace"])
 def test_a_saved_encoder_gives_exactly_the_same_features(tmp_path: Path, tokens: str, longest: int):
     texts = [*TEXTS, "na\u00efve caf\u00e9 \x85 x\u2028y\x0bz \u00a0 end", "caf\u00e9 na\u00efve"]
-    options = {"tokens": tokens, "min_ngram_count": 1, "char_ngrams": longest}
+    options = {"tokens": tokens, "min_ngram_count": 1, "char_ngrams": longest, "min_char_ngrams": 2}
     encoder = made(texts, **options).half()  # a change of precision must not change the counts
     encoder.save(tmp_path)
     again = TfidfEncoder.load(tmp_path, TfidfOptions(**options))

@@ -181,7 +181,7 @@ def test_a_loaded_torch_export_agrees_with_torch(exported, encoder, monkeypatch,
 
 @pytest.mark.parametrize("encoder", ["tfidf"])
 def test_ngrams_of_characters_are_exported(made, tmp_path, monkeypatch, capsys, encoder):
-    model = made(encoder, char_ngrams=4, min_char_ngrams=2)
+    model = made(encoder, char_ngrams=5, min_char_ngrams=2, char_weight=0.3)
     export = export_model(model, tmp_path / "out", "torch-export")
     agrees(model, export.folder)
     example_of_the_card_agrees(model, export.folder, monkeypatch, capsys)

@@ -38,10 +38,11 @@ class TfidfOptions(EncoderOptions):
     max_terms: int = Field(
         50_000, ge=1, description="maximum number of words and n-grams of words; the most frequent are used"
     )
-    char_ngrams: int = Field(0, ge=0, le=16, description="longest n-gram of characters within a word; 0 for none")
-    min_char_ngrams: int = Field(2, ge=1, le=16, description="shortest n-gram of characters within a word")
+    char_ngrams: int = Field(4, ge=0, le=16, description="longest n-gram of characters within a word; 0 for none")
+    min_char_ngrams: int = Field(3, ge=1, le=16, description="shortest n-gram of characters within a word")
     min_char_count: int = Field(2, ge=1, description="minimum number of texts that contain an n-gram of characters")
     max_char_terms: int = Field(50_000, ge=1, description="maximum number of n-grams of characters")
+    char_weight: float = Field(0.5, gt=0, lt=1, description="share of the n-grams of characters in the squared length")
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
@@ -55,8 +56,8 @@ class TfidfOptions(EncoderOptions):
 class TfidfEncoder(Encoder):
     """The TF-IDF weights of the terms of a text, normalised to length one.
 
-    The terms are words and n-grams of words, followed by n-grams of characters within words. If a text has both kinds,
-    each has half of the squared length. The features are a sparse (B, D) tensor. The encoder has no parameters, so the
+    The terms are words and n-grams of words, followed by n-grams of characters within words, which have a fixed share
+    of the squared length. The features are a sparse (B, D) tensor. The encoder has no parameters, so the
     head is a linear classifier.
     """
 
@@ -128,7 +129,7 @@ class TfidfEncoder(Encoder):
         idf_D = np.log((1 + float(self.num_texts)) / (1 + counts_D)) + 1
         rows = _weigh(blocks[0], idf_D[: self.num_words])
         if len(self.characters):
-            rows = _concatenate(rows, _weigh(blocks[1], idf_D[self.num_words :]))
+            rows = self._concatenate(rows, _weigh(blocks[1], idf_D[self.num_words :]))
         rows.sort_indices()
         return Ragged(rows.indices.astype(np.int64), rows.indptr.astype(np.int64), rows.data.astype(np.float32))
 
@@ -138,6 +139,17 @@ class TfidfEncoder(Encoder):
         tokenise = tokeniser(self.options.tokens)
         rows = [tokenise(text) for text in texts]
         return self._counter.transform(rows), self.characters.count(rows)
+
+    def _concatenate(self, words: csr_matrix, characters: csr_matrix) -> csr_matrix:
+        """Both blocks, each with its share of the squared length; a text with only one of them has length one too."""
+        from scipy.sparse import hstack
+        from sklearn.preprocessing import normalize
+
+        assert isinstance(self.options, TfidfOptions)
+        share = np.float32(self.options.char_weight)
+        words.data *= np.sqrt(1 - share)
+        characters.data *= np.sqrt(share)
+        return normalize(hstack([words, characters], format="csr"), copy=False)
 
     def collate(self, rows: Ragged) -> Inputs:
         assert rows.weights is not None
@@ -210,11 +222,3 @@ def _weigh(counts: csr_matrix, idf_D: np.ndarray) -> csr_matrix:
     weigh = TfidfTransformer(sublinear_tf=True)
     weigh.idf_ = idf_D
     return weigh.transform(counts, copy=False)
-
-
-def _concatenate(words: csr_matrix, characters: csr_matrix) -> csr_matrix:
-    """Both blocks side by side, each row normalised to length one."""
-    from scipy.sparse import hstack
-    from sklearn.preprocessing import normalize
-
-    return normalize(hstack([words, characters], format="csr"), copy=False)

@@ -243,7 +243,9 @@ inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.v
         weights_BT = torch.where(counts_BT > 0, 1 + counts_BT.clamp(min=1).log(), 0) * idf_BT
         if len(self.encoder.characters):
             is_word_BT = ids_BT < self.encoder.num_words
-            weights_BT = _normalise(weights_BT * is_word_BT) + _normalise(weights_BT * ~is_word_BT)
+            share = self.encoder.options.char_weight
+            words_BT = (1 - share) ** 0.5 * _normalise(weights_BT * is_word_BT)
+            weights_BT = words_BT + share**0.5 * _normalise(weights_BT * ~is_word_BT)
         weights_BT = _normalise(weights_BT)
         features_BD = weights_BT.new_zeros(ids_BT.shape[0], self.idf.shape[0])
         return features_BD.scatter_add(1, ids_BT, weights_BT)
