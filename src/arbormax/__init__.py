@@ -3,9 +3,9 @@
 The public names are imported on first use, so that a taxonomy needs no torch and the command line starts quickly.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from arbormax._lazy import lazy_names
 from arbormax._version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -36,18 +36,6 @@ __all__ = [
     "trainer_loss",
 ]
 
-_MODULE_OF = {
-    "FlatSoftmax": "arbormax.heads",
-    "HierarchicalClassifier": "arbormax.sklearn.features",
-    "HierarchicalSoftmax": "arbormax.heads",
-    "SharedSoftmax": "arbormax.heads",
-    "Taxonomy": "arbormax.taxonomy",
-    "TextClassifier": "arbormax.sklearn.text",
-    "edit": "arbormax.heads.edit",
-    "from_pretrained": "arbormax.integrations.transformers",
-    "replace_head": "arbormax.integrations.replace",
-    "trainer_loss": "arbormax.integrations.transformers",
-}
 _SUBMODULES = (
     "data",
     "decode",
@@ -61,16 +49,16 @@ _SUBMODULES = (
     "taxonomy",
     "training",
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
-        return import_module(f"arbormax.{name}")
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'arbormax' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF, *_SUBMODULES})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        **dict.fromkeys(_SUBMODULES, ()),
+        "heads": ("heads", "FlatSoftmax", "HierarchicalSoftmax", "SharedSoftmax"),
+        "heads.edit": ("edit",),
+        "integrations.replace": ("replace_head",),
+        "integrations.transformers": ("from_pretrained", "trainer_loss"),
+        "sklearn.features": ("HierarchicalClassifier",),
+        "sklearn.text": ("TextClassifier",),
+        "taxonomy": ("taxonomy", "Taxonomy"),
+    },
+)

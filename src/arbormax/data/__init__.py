@@ -1,7 +1,8 @@
 """Datasets, table readers, tokenizers, vocabularies, word vectors and batches. Names are imported on first use."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from arbormax._lazy import lazy_names
 
 if TYPE_CHECKING:
     from arbormax.data.batching import Batches
@@ -37,25 +38,17 @@ __all__ = [
     "read_table",
 ]
 
-_NAMES = {
-    "batching": ("Batches",),
-    "datasets": ("DATASETS", "Dataset", "Status", "available", "data_root", "load"),
-    "download": ("DownloadError", "fetch"),
-    "examples": ("Examples",),
-    "labels": ("infer_taxonomy", "label_nodes", "read_examples"),
-    "ragged": ("Ragged",),
-    "tables": ("RowBatch", "Table", "iter_rows", "read_table"),
-    "vectors": ("WordVectors",),
-    "vocabulary": ("Vocabulary",),
-}
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'arbormax.data' has no attribute {name!r}")
-    return getattr(import_module(f"arbormax.data.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "batching": ("Batches",),
+        "datasets": ("DATASETS", "Dataset", "Status", "available", "data_root", "load"),
+        "download": ("DownloadError", "fetch"),
+        "examples": ("Examples",),
+        "labels": ("infer_taxonomy", "label_nodes", "read_examples"),
+        "ragged": ("Ragged",),
+        "tables": ("RowBatch", "Table", "iter_rows", "read_table"),
+        "vectors": ("WordVectors",),
+        "vocabulary": ("Vocabulary",),
+    },
+)

@@ -1,8 +1,8 @@
 """Encoders turn texts into features. `ENCODERS` lists them by name; the classes are imported on first use."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from arbormax._lazy import lazy_names
 from arbormax.encoders.registry import ENCODERS, register
 
 if TYPE_CHECKING:
@@ -26,23 +26,14 @@ __all__ = [
     "register",
 ]
 
-_MODULES = {
-    "BagEncoder": "bag",
-    "BiLSTMEncoder": "lstm",
-    "Encoder": "base",
-    "EncoderOptions": "base",
-    "FeaturesEncoder": "features",
-    "LSTMEncoder": "lstm",
-    "TfidfEncoder": "tfidf",
-    "TransformerEncoder": "transformer",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'arbormax.encoders' has no attribute {name!r}")
-    return getattr(import_module(f"arbormax.encoders.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "bag": ("BagEncoder",),
+        "base": ("Encoder", "EncoderOptions"),
+        "features": ("FeaturesEncoder",),
+        "lstm": ("BiLSTMEncoder", "LSTMEncoder"),
+        "tfidf": ("TfidfEncoder",),
+        "transformer": ("TransformerEncoder",),
+    },
+)

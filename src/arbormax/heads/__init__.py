@@ -5,9 +5,9 @@ A new head is one class derived from `TreeHead` and one line here.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from arbormax._lazy import lazy_names
 from arbormax._registry import Registry
 
 if TYPE_CHECKING:
@@ -24,21 +24,13 @@ HEADS.add("hierarchical", "arbormax.heads.hierarchical:HierarchicalSoftmax", "on
 HEADS.add("flat", "arbormax.heads.flat:FlatSoftmax", "one softmax over all classes")
 HEADS.add("shared", "arbormax.heads.shared:SharedSoftmax", "one softmax, whose logits are sums along the path")
 
-_MODULES = {
-    "FlatSoftmax": "arbormax.heads.flat",
-    "HierarchicalSoftmax": "arbormax.heads.hierarchical",
-    "SharedSoftmax": "arbormax.heads.shared",
-    "TreeHead": "arbormax.heads.base",
-    "replace_head": "arbormax.heads.replace",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "base": ("TreeHead",),
+        "flat": ("FlatSoftmax",),
+        "hierarchical": ("HierarchicalSoftmax",),
+        "replace": ("replace_head",),
+        "shared": ("SharedSoftmax",),
+    },
+)

@@ -3,9 +3,9 @@
 The classes are imported on first use, so that `arbormax.model.settings` needs no torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from arbormax._lazy import lazy_names
 from arbormax.errors import MissingDependencyError
 
 try:
@@ -21,23 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PRESETS", "Model", "ModelFolderError", "TrainConfig", "load_model", "read_metrics", "save_model"]
 
-_MODULES = {
-    "PRESETS": "settings",
-    "Model": "network",
-    "ModelFolderError": "folder",
-    "TrainConfig": "settings",
-    "load_model": "folder",
-    "read_metrics": "folder",
-    "save_model": "folder",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"arbormax.model.{_MODULES[name]}"), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "folder": ("ModelFolderError", "load_model", "read_metrics", "save_model"),
+        "network": ("Model",),
+        "settings": ("PRESETS", "TrainConfig"),
+    },
+)

@@ -3,9 +3,9 @@
 `create_app` is imported on first use, so that the parent of several worker processes does not import torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from arbormax._lazy import lazy_names
 from arbormax.errors import MissingDependencyError
 
 try:
@@ -24,7 +24,4 @@ if TYPE_CHECKING:
 __all__ = ["Settings", "create_app", "run"]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "create_app":
-        return import_module("arbormax.serve.app").create_app
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(__name__, {"app": ("create_app",)})

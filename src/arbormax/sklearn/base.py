@@ -52,8 +52,6 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     _format: LabelFormat
     _evaluated: Record | None = None  # the last evaluation
 
-    # ------------------------------------------------------------ to be defined
-
     @abstractmethod
     def _check_inputs(self, X: Any) -> Any:
         """The inputs of a prediction, validated."""
@@ -73,8 +71,6 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     @abstractmethod
     def _config(self, settings: dict[str, Any], inputs: Any) -> TrainConfig:
         """The settings of a training, from the parameters that `TrainConfig` has, too."""
-
-    # ---------------------------------------------------------------- training
 
     def _fit(self, X: Any, y: Any, unsupported: Mapping[str, Any], **options: Any) -> Self:
         """Train on inputs and labels; `options` are further arguments of `arbormax.training.fit`."""
@@ -122,8 +118,6 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self._evaluated = None
         if run is not None:
             self.n_iter_ = run.epochs
-
-    # -------------------------------------------------------------- prediction
 
     def predict(self, X: Any) -> np.ndarray:
         """The label of the most probable class of each item, one of `classes_`."""
@@ -205,8 +199,6 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             start += len(rows)
         return result
 
-    # -------------------------------------------------------------- evaluation
-
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """The accuracy: the share of items whose most probable class is the node of their label.
 
@@ -234,8 +226,6 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     @property
     def _fitted_labels(self) -> Labels:
         return Labels(self.taxonomy_, np.zeros(0, np.int64), self._format, self.classes_)
-
-    # ------------------------------------------------------------------ on disk
 
     def save(
         self, folder: str | os.PathLike[str], metrics: Mapping[str, Any] | None = None, *, texts: bool = True
@@ -297,8 +287,6 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         if len(classes) != tax.num_leaves:
             raise ValueError(f"expected {tax.num_leaves} classes, found {len(classes)}")
         return LabelFormat(**record["labels"]), classes
-
-    # ------------------------------------------------- scikit-learn conventions
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")

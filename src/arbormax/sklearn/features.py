@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from arbormax.model import Model, ModelFolderError, TrainConfig
 from arbormax.sklearn.base import TreeClassifier
 from arbormax.sklearn.inputs import to_python
 from arbormax.sklearn.labels import Labels, find_nodes, path_rows, read_labels
+from arbormax.sklearn.parameters import TrainingParameters
 from arbormax.taxonomy import Taxonomy
 
 __all__ = ["HierarchicalClassifier"]
@@ -30,7 +32,8 @@ _MIN_STEPS = 20  # steps of an epoch that the default batch size leaves, if ther
 _MAX_STEPS = 100  # beyond this the default batch size grows: the cost of a step depends on the number of weights
 
 
-class HierarchicalClassifier(TreeClassifier):
+@dataclass(eq=False, repr=False)
+class HierarchicalClassifier(TrainingParameters, TreeClassifier):
     """A classifier of feature matrices over a taxonomy, with scikit-learn's conventions.
 
     The matrix is dense or sparse; a sparse matrix is never converted to a dense one. `hidden` are the widths of layers
@@ -50,71 +53,16 @@ class HierarchicalClassifier(TreeClassifier):
     [['animal', 'cat']]
     """
 
-    def __init__(
-        self,
-        taxonomy: Taxonomy | str | os.PathLike[str] | Mapping[str, Any] | None = None,
-        head: str = "hierarchical",
-        hidden: Sequence[int] = (),
-        dropout: float = 0.0,
-        scale: bool = True,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        head_learning_rate: float | None = None,
-        schedule: str | None = None,
-        warmup: float | None = None,
-        adam_epsilon: float | None = None,
-        weight_decay: float = 0.0,
-        clip: float | None = 5.0,
-        validation: float = 0.0,
-        patience: int | None = 3,
-        precision: str = "32-true",
-        class_weight: str | Mapping[Any, float] | None = None,
-        label_smoothing: float = 0.0,
-        gamma: float = 0.0,
-        tau: float = 0.0,
-        hxe_alpha: float | None = None,
-        path_weight: float | Sequence[float] = 0.0,
-        sparse_head: bool = False,
-        seed: int = 0,
-        accelerator: str = "auto",
-        devices: int | str = 1,
-        verbose: bool = False,
-    ) -> None:
-        self.taxonomy = taxonomy
-        self.head = head
-        self.hidden = hidden
-        self.dropout = dropout
-        self.scale = scale
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.head_learning_rate = head_learning_rate
-        self.schedule = schedule
-        self.warmup = warmup
-        self.adam_epsilon = adam_epsilon
-        self.weight_decay = weight_decay
-        self.clip = clip
-        self.validation = validation
-        self.patience = patience
-        self.precision = precision
-        self.class_weight = class_weight
-        self.label_smoothing = label_smoothing
-        self.gamma = gamma
-        self.tau = tau
-        self.hxe_alpha = hxe_alpha
-        self.path_weight = path_weight
-        self.sparse_head = sparse_head
-        self.seed = seed
-        self.accelerator = accelerator
-        self.devices = devices
-        self.verbose = verbose
+    taxonomy: Taxonomy | str | os.PathLike[str] | Mapping[str, Any] | None = None
+    head: str = "hierarchical"
+    hidden: Sequence[int] = ()
+    dropout: float = 0.0
+    scale: bool = True
+    validation: float = field(default=0.0, kw_only=True)
 
     def fit(self, X: Any, y: Any = None, **unsupported: Any) -> Self:
         """Train on the rows of a matrix and their labels."""
         return self._fit(X, y, unsupported)
-
-    # -------------------------------------------------------- the kind of input
 
     def _check_inputs(self, X: Any, reset: bool = False) -> Matrix:
         return _canonical(validate_data(self, X, reset=reset, accept_sparse="csr", dtype=np.float32))

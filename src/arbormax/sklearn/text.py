@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,12 +21,14 @@ from arbormax.model.predict import Decoding
 from arbormax.sklearn.base import TreeClassifier
 from arbormax.sklearn.inputs import check_labels, check_text_pairs, check_texts
 from arbormax.sklearn.labels import LabelFormat, Labels, read_text_labels
+from arbormax.sklearn.parameters import TrainingParameters
 from arbormax.taxonomy import Taxonomy
 
 __all__ = ["TextClassifier"]
 
 
-class TextClassifier(TreeClassifier):
+@dataclass(eq=False, repr=False)
+class TextClassifier(TrainingParameters, TreeClassifier):
     """A classifier of texts over a taxonomy, with scikit-learn's conventions.
 
     `taxonomy` is a `Taxonomy`, the path of a taxonomy file, nested mappings, or None to infer it from the labels.
@@ -43,69 +46,13 @@ class TextClassifier(TreeClassifier):
     ['sport']
     """
 
-    def __init__(
-        self,
-        taxonomy: Taxonomy | str | os.PathLike[str] | Mapping[str, Any] | None = None,
-        encoder: str | None = None,
-        head: str = "hierarchical",
-        preset: str | None = None,
-        encoder_options: Mapping[str, Any] | None = None,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        head_learning_rate: float | None = None,
-        schedule: str | None = None,
-        warmup: float | None = None,
-        adam_epsilon: float | None = None,
-        weight_decay: float = 0.0,
-        clip: float | None = 5.0,
-        validation: float = 0.1,
-        patience: int | None = 3,
-        precision: str = "32-true",
-        class_weight: str | Mapping[Any, float] | None = None,
-        label_smoothing: float = 0.0,
-        gamma: float = 0.0,
-        tau: float = 0.0,
-        hxe_alpha: float | None = None,
-        path_weight: float | Sequence[float] = 0.0,
-        sparse_head: bool = False,
-        seed: int = 0,
-        accelerator: str = "auto",
-        devices: int | str = 1,
-        folder: str | os.PathLike[str] | None = None,
-        resume: bool = False,
-        verbose: bool = False,
-    ) -> None:
-        self.taxonomy = taxonomy
-        self.encoder = encoder
-        self.head = head
-        self.preset = preset
-        self.encoder_options = encoder_options
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.head_learning_rate = head_learning_rate
-        self.schedule = schedule
-        self.warmup = warmup
-        self.adam_epsilon = adam_epsilon
-        self.weight_decay = weight_decay
-        self.clip = clip
-        self.validation = validation
-        self.patience = patience
-        self.precision = precision
-        self.class_weight = class_weight
-        self.label_smoothing = label_smoothing
-        self.gamma = gamma
-        self.tau = tau
-        self.hxe_alpha = hxe_alpha
-        self.path_weight = path_weight
-        self.sparse_head = sparse_head
-        self.seed = seed
-        self.accelerator = accelerator
-        self.devices = devices
-        self.folder = folder
-        self.resume = resume
-        self.verbose = verbose
+    taxonomy: Taxonomy | str | os.PathLike[str] | Mapping[str, Any] | None = None
+    encoder: str | None = None
+    head: str = "hierarchical"
+    preset: str | None = None
+    encoder_options: Mapping[str, Any] | None = None
+    folder: str | os.PathLike[str] | None = field(default=None, kw_only=True)
+    resume: bool = field(default=False, kw_only=True)
 
     def fit(self, X: Any, y: Any = None, **unsupported: Any) -> Self:
         """Train on texts and their labels.
@@ -152,8 +99,6 @@ class TextClassifier(TreeClassifier):
         clf = super().load(folder, device)
         clf.taxonomy = clf.taxonomy_
         return clf
-
-    # -------------------------------------------------------- the kind of input
 
     @classmethod
     def _check_kind(cls, model: Model, folder: str | os.PathLike[str]) -> None:

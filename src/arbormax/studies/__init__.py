@@ -5,8 +5,9 @@ Lightning is loaded on first use of `train_model`; evaluation does not need it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from arbormax._lazy import lazy_names
 from arbormax.studies.evaluate import Evaluation, evaluate
 
 if TYPE_CHECKING:
@@ -15,9 +16,4 @@ if TYPE_CHECKING:
 __all__ = ["Evaluation", "TrainedModel", "evaluate", "train_model"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in ("TrainedModel", "train_model"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from arbormax.studies import train
-
-    return getattr(train, name)
+__getattr__, __dir__ = lazy_names(__name__, {"train": ("TrainedModel", "train_model")})
