@@ -34,7 +34,17 @@ def list_datasets(json: Json = False) -> None:
     if json:
         output.print_json({"folder": str(data_root()), "datasets": [asdict(status) for status in found]})
         return
-    output.print_result(_dataset_table(found))
+    rows = [
+        (
+            status.name,
+            "yes" if status.available else "no",
+            output.format_number(status.train),
+            output.format_number(status.test),
+            status.description,
+        )
+        for status in found
+    ]
+    output.print_result(output.table(("dataset", "available", "train", "test", ""), rows, text=(0, 1, 4)))
     for status in found:
         if not status.available:
             output.print_result(f"{status.name}: {status.hint}")
@@ -87,19 +97,3 @@ def _download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
     with shown:
         task = shown.add_task(name, total=None)
         yield lambda done, total: shown.update(task, completed=done, total=total)
-
-
-def _dataset_table(found: list[Any]) -> Any:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("dataset", "available"):
-        table.add_column(name)
-    for name in ("train", "test"):
-        table.add_column(name, justify="right")
-    table.add_column("", overflow="fold")
-    for status in found:
-        counts = (output.format_number(count) for count in (status.train, status.test))
-        table.add_row(status.name, "yes" if status.available else "no", *counts, status.description)
-    return table

@@ -16,40 +16,26 @@ if TYPE_CHECKING:
     from arbormax.taxonomy import Taxonomy
     from arbormax.taxonomy.edits import Edited, TaxonomyEdits
 
-EDITS = "Edits, applied in this order"
-
 
 @dataclass(frozen=True)
 class EditOptions(OptionGroup):
     """The edits; edits of the same kind are applied in the order given."""
 
+    panel = "Edits, applied in this order"
+
     add: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PARENT/NAME", help="Add a class; NAME alone adds it below the root.", rich_help_panel=EDITS
-        ),
+        list[str] | None, typer.Option(metavar="PARENT/NAME", help="Add a class; NAME alone adds it below the root.")
     ] = None
-    split: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CLASS=A,B", help="Split a class into children.", rich_help_panel=EDITS),
-    ] = None
-    move: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NODE=PARENT", help="Move a node and its descendants.", rich_help_panel=EDITS),
-    ] = None
-    remove: Annotated[
-        list[str] | None, typer.Option(metavar="NODE", help="Remove a node and its descendants.", rich_help_panel=EDITS)
-    ] = None
-    rename: Annotated[
-        list[str] | None, typer.Option(metavar="NODE=NAME", help="Rename a node.", rich_help_panel=EDITS)
-    ] = None
-    emptied: Annotated[
-        str,
-        typer.Option(help="For a parent that loses its last child: error, class or remove.", rich_help_panel=EDITS),
-    ] = "error"
-    keep_rows: Annotated[
-        bool, typer.Option("--keep-rows", help="Keep the rows of moved nodes in the head.", rich_help_panel=EDITS)
-    ] = False
+    split: Annotated[list[str] | None, typer.Option(metavar="CLASS=A,B", help="Split a class into children.")] = None
+    move: Annotated[list[str] | None, typer.Option(metavar="NODE=PARENT", help="Move a node and its descendants.")] = (
+        None
+    )
+    remove: Annotated[list[str] | None, typer.Option(metavar="NODE", help="Remove a node and its descendants.")] = None
+    rename: Annotated[list[str] | None, typer.Option(metavar="NODE=NAME", help="Rename a node.")] = None
+    emptied: Annotated[str, typer.Option(help="For a parent that loses its last child: error, class or remove.")] = (
+        "error"
+    )
+    keep_rows: Annotated[bool, typer.Option("--keep-rows", help="Keep the rows of moved nodes in the head.")] = False
 
     def append_to(self, edits: TaxonomyEdits) -> None:
         """Append the edits to a list; one error reports every option that cannot be read."""

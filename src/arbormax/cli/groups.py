@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from copy import copy
 from dataclasses import fields
 from functools import wraps
 from importlib import import_module
-from typing import Any, Self, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 from typer.models import OptionInfo
 
 
 class OptionGroup:
-    """The base class of a frozen dataclass whose fields are options of every command that has it as a parameter."""
+    """The base class of a frozen dataclass whose annotated fields are options of every command that has it."""
+
+    panel: ClassVar[str | None] = None  # title of the options in the help
 
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
         """One keyword parameter for each option."""
         hints = get_type_hints(cls, include_extras=True)
         return [
-            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
+            keyword_parameter(f.name, _in_panel(hints[f.name], cls.panel), f.default)
             for f in fields(cls)  # type: ignore[arg-type]  # every subclass is a dataclass
+            if get_origin(hints[f.name]) is Annotated
         ]
 
     @classmethod
@@ -38,6 +42,18 @@ class OptionGroup:
                 words += [flag.replace("--", "--no-") if value is False else flag]
                 words += [] if isinstance(value, bool) else [str(value)]
         return words
+
+
+def keyword_parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    """A parameter of a command that is given by name."""
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _in_panel(hint: Any, panel: str | None) -> Any:
+    kind, option = get_args(hint)
+    option = copy(option)
+    option.rich_help_panel = panel
+    return Annotated[kind, option]
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union
 
 import typer
 
-from arbormax.cli.groups import NameOption, OptionGroup
+from arbormax.cli.groups import NameOption, OptionGroup, keyword_parameter
 from arbormax.errors import OptionError
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from arbormax.training import Hardware
 
 FILE, MODEL, TRAINING, MACHINE = "Input file", "Model", "Training", "Hardware"  # titles of groups in the help
-_FILE: dict[str, Any] = {"rich_help_panel": FILE}
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Imports = Annotated[
@@ -45,7 +44,6 @@ Features = Annotated[
         metavar="A,B",
         help="Columns of the features, for a model of feature matrices: names or patterns such as 'x*'; by default the "
         "columns of the training, or all except the label.",
-        **_FILE,
     ),
 ]
 
@@ -59,26 +57,23 @@ _NAMES = {
 class InputOptions(OptionGroup):
     """How to read a table of texts."""
 
-    text: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Column of the texts: a name, or a position from 0.", **_FILE)
-    ] = "text"
+    panel = FILE
+
+    text: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts: a name, or a position from 0.")] = (
+        "text"
+    )
     delimiter: Annotated[
-        str | None, typer.Option(metavar="CHAR", help="Character between the cells of CSV or TSV.", **_FILE)
+        str | None, typer.Option(metavar="CHAR", help="Character between the cells of CSV or TSV.")
     ] = None
     no_header: Annotated[
-        bool, typer.Option("--no-header", help="The first row is data; columns have positions, not names.", **_FILE)
+        bool, typer.Option("--no-header", help="The first row is data; columns have positions, not names.")
     ] = False
-    quoting: Annotated[bool | None, typer.Option(help='Whether " encloses cells of CSV or TSV.', **_FILE)] = None
-    encoding: Annotated[str, typer.Option(metavar="NAME", help="Character encoding, such as latin-1.", **_FILE)] = (
-        "utf-8-sig"
-    )
+    quoting: Annotated[bool | None, typer.Option(help='Whether " encloses cells of CSV or TSV.')] = None
+    encoding: Annotated[str, typer.Option(metavar="NAME", help="Character encoding, such as latin-1.")] = "utf-8-sig"
     input_format: Annotated[
-        str | None,
-        typer.Option(metavar="FORMAT", help="csv, tsv, jsonl or parquet; by default the file's suffix.", **_FILE),
+        str | None, typer.Option(metavar="FORMAT", help="csv, tsv, jsonl or parquet; by default the file's suffix.")
     ] = None
-    skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="Skip rows that cannot be read.", **_FILE)] = (
-        False
-    )
+    skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="Skip rows that cannot be read.")] = False
 
     def reader(self) -> dict[str, Any]:
         """The options of `iter_rows`."""
@@ -93,11 +88,10 @@ class LabelOptions(InputOptions):
     """How to read a table of labelled texts."""
 
     label: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Column of the labels: a name, or a position from 0.", **_FILE)
+        str, typer.Option(metavar="COLUMN", help="Column of the labels: a name, or a position from 0.")
     ] = "label"
     separator: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Text between the names of a path; by default detected.", **_FILE),
+        str | None, typer.Option(metavar="TEXT", help="Text between the names of a path; by default detected.")
     ] = None
 
 
@@ -131,25 +125,20 @@ class DecoderOptions(OptionGroup):
 class ModelOptions(OptionGroup):
     """The model and its training: the fields of `TrainConfig`, each as an option, and a few more."""
 
+    panel = MODEL
     hidden: ClassVar[tuple[str, ...]] = ()  # settings that the help does not list
 
-    preset: Annotated[
-        str | None, NameOption("arbormax.model.settings:PRESETS", "Published settings", rich_help_panel=MODEL)
-    ] = None
+    preset: Annotated[str | None, NameOption("arbormax.model.settings:PRESETS", "Published settings")] = None
     option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the encoder.", rich_help_panel=MODEL),
+        list[str] | None, typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the encoder.")
     ] = None
-    vectors: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Pretrained word vectors.", rich_help_panel=MODEL)
-    ] = None
+    vectors: Annotated[Path | None, typer.Option(metavar="FILE", help="Pretrained word vectors.")] = None
     imports: Imports = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # the fields of TrainConfig that were given
 
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
-        own = [parameter for parameter in super().parameters() if parameter.name != "settings"]
-        return [*setting_parameters(cls.hidden), *own]
+        return [*setting_parameters(cls.hidden), *super().parameters()]
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Self:
@@ -207,7 +196,7 @@ def setting_parameters(hidden: Sequence[str] = ()) -> list[inspect.Parameter]:
             else typer.Option(*flags, help=f"{text[0].upper()}{text[1:]}.", **about)
         )
         annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
-        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
+        parameters.append(keyword_parameter(name, annotation, None))
     return parameters
 
 
@@ -229,12 +218,10 @@ def _can_disable(setting: FieldInfo) -> bool:
 class MachineOptions(OptionGroup):
     """The hardware to train on."""
 
-    accelerator: Annotated[str, typer.Option(help="auto, cpu, gpu, … as in Lightning.", rich_help_panel=MACHINE)] = (
-        "auto"
-    )
-    devices: Annotated[str, typer.Option(help="Number of devices, or a list such as 0,1.", rich_help_panel=MACHINE)] = (
-        "1"
-    )
+    panel = MACHINE
+
+    accelerator: Annotated[str, typer.Option(help="auto, cpu, gpu, … as in Lightning.")] = "auto"
+    devices: Annotated[str, typer.Option(help="Number of devices, or a list such as 0,1.")] = "1"
 
     def hardware(self) -> Hardware:
         """The hardware as the library describes it."""

@@ -46,8 +46,10 @@ def print_json(value: Any) -> None:
     print(json.dumps(to_plain(value), ensure_ascii=False, indent=2))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> RenderableType:
-    """A table with text in the first column and numbers in the others."""
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, text: Sequence[int] = (0,)
+) -> RenderableType:
+    """A table with numbers in all columns except those at the positions of `text`."""
     from rich import box
     from rich.console import Group
     from rich.table import Table
@@ -55,7 +57,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | No
 
     grid = Table(box=box.SIMPLE_HEAD)
     for place, name in enumerate(columns):
-        grid.add_column(name, justify="left" if place == 0 else "right", overflow="fold")
+        grid.add_column(name, justify="left" if place in text else "right", overflow="fold")
     for row in rows:
         grid.add_row(*row)
     return grid if title is None else Group(Text(title, style="bold"), grid)

@@ -12,7 +12,7 @@ import typer
 
 from arbormax.cli import output
 from arbormax.cli.options import Device, Imports, import_modules, resolve_device
-from arbormax.errors import OptionError, did_you_mean
+from arbormax.errors import OptionError, check_choice
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -69,9 +69,7 @@ def serve(
 
     More processes: `arbormax serve reviews-model --workers 8`; less memory: `--workers 1`
     """
-    if log_level not in LOG_LEVELS:
-        hint = did_you_mean(log_level, LOG_LEVELS)
-        raise OptionError(f"expected one of {', '.join(LOG_LEVELS)}; found {log_level!r}{hint}", argument="log_level")
+    check_choice("log_level", log_level, LOG_LEVELS)
     if not (model / "config.json").is_file():
         from arbormax.model.folder import read_record  # imports torch, which the parent of the workers does not need
 

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from arbormax.taxonomy import Taxonomy
 
 taxonomy = typer.Typer(
-    help="Show, check, convert and edit taxonomies.\n\nExample: `arbormax taxonomy show trec`",
-    no_args_is_help=True,
+    help="Show, check, convert and edit taxonomies.\n\nExample: `arbormax taxonomy show trec`", no_args_is_help=True
 )
 
 FORMATS = "arbormax.taxonomy.formats:FORMATS"
@@ -36,37 +35,24 @@ Lossy = Annotated[
 class TreeOptions(OptionGroup):
     """The format of a taxonomy file and its options."""
 
+    panel = FILE
+
     input_format: Annotated[
-        str | None,
-        NameOption(
-            FORMATS, "Format of the file, by default that of its suffix", metavar="FORMAT", rich_help_panel=FILE
-        ),
+        str | None, NameOption(FORMATS, "Format of the file, by default that of its suffix", metavar="FORMAT")
     ] = None
     inner_classes: Annotated[
-        str,
-        typer.Option(help="For a class above other classes: error, or stop to add a leaf.", rich_help_panel=FILE),
+        str, typer.Option(help="For a class above other classes: error, or stop to add a leaf.")
     ] = "error"
-    separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Separator of the names in a path (txt).", rich_help_panel=FILE)
-    ] = None
+    separator: Annotated[str | None, typer.Option(metavar="TEXT", help="Separator of the names in a path (txt).")] = (
+        None
+    )
     layout: Annotated[
-        str | None,
-        typer.Option(
-            help="Content of the lines: edges or paths (csv, tsv), paths or children (txt).", rich_help_panel=FILE
-        ),
+        str | None, typer.Option(help="Content of the lines: edges or paths (csv, tsv), paths or children (txt).")
     ] = None
-    delimiter: Annotated[
-        str | None, typer.Option(metavar="CHAR", help="Delimiter of the cells (csv, tsv).", rich_help_panel=FILE)
-    ] = None
-    header: Annotated[
-        bool | None, typer.Option(help="Whether the first line is a header (csv, tsv).", rich_help_panel=FILE)
-    ] = None
-    root: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the root (csv, tsv, txt).", rich_help_panel=FILE)
-    ] = None
-    encoding: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Encoding of the file, such as latin-1.", rich_help_panel=FILE)
-    ] = None
+    delimiter: Annotated[str | None, typer.Option(metavar="CHAR", help="Delimiter of the cells (csv, tsv).")] = None
+    header: Annotated[bool | None, typer.Option(help="Whether the first line is a header (csv, tsv).")] = None
+    root: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the root (csv, tsv, txt).")] = None
+    encoding: Annotated[str | None, typer.Option(metavar="NAME", help="Encoding of the file, such as latin-1.")] = None
 
     def read(self, source: str) -> Taxonomy:
         """Read the taxonomy of a dataset, a model or a file."""

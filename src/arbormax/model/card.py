@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -11,17 +11,14 @@ from arbormax.metrics import MEASURES
 from arbormax.metrics.registry import shown_measures
 from arbormax.model.network import Model
 
-Kind = Literal["text", "features"]
 
-_INTRODUCTIONS = {"text": "A text classifier", "features": "A classifier of feature matrices"}
-_EXAMPLES = {
-    "text": ['clf = am.TextClassifier.load("this folder")', 'clf.predict(["a text"])'],
-    "features": ['clf = am.HierarchicalClassifier.load("this folder")', "clf.predict(X)"],
-}
-
-
-def model_card(model: Model, metrics: dict[str, Any], kind: Kind = "text") -> str:
-    """The card in Markdown; `kind` is the kind of input that the model takes."""
+def model_card(model: Model, metrics: dict[str, Any]) -> str:
+    """The card in Markdown."""
+    kind, loader, inputs = (
+        ("text classifier", "TextClassifier", '["a text"]')
+        if model.encoder.takes_texts
+        else ("classifier of feature matrices", "HierarchicalClassifier", "X")
+    )
     tax, config = model.taxonomy, model.config
     settings = [
         f"| {name.replace('_', ' ')} | {value} |"
@@ -31,13 +28,14 @@ def model_card(model: Model, metrics: dict[str, Any], kind: Kind = "text") -> st
     lines = [
         f"# {config.encoder} with a {config.head} softmax over {tax.num_leaves:,} classes",
         "",
-        f"{_INTRODUCTIONS[kind]}, trained with arbormax {__version__} (torch {torch.__version__}). It assigns a "
+        f"A {kind}, trained with arbormax {__version__} (torch {torch.__version__}). It assigns a "
         f"probability to each of the {tax.num_nodes:,} nodes of a tree of depth {tax.depth}; classes are leaves.",
         "",
         "```python",
         "import arbormax as am",
         "",
-        *_EXAMPLES[kind],
+        f'clf = am.{loader}.load("this folder")',
+        f"clf.predict({inputs})",
         "```",
         "",
         "## Taxonomy",

@@ -28,7 +28,7 @@ from arbormax._files import write_file
 from arbormax._version import __version__
 from arbormax.encoders import ENCODERS, Encoder
 from arbormax.errors import ArbormaxError, OptionError
-from arbormax.model.card import Kind, model_card
+from arbormax.model.card import model_card
 from arbormax.model.network import Model, seeded
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
@@ -78,8 +78,7 @@ def save_model(model: Model, folder: Path | str, metrics: dict[str, Any] | None 
         save_file({name: value.cpu().clone() for name, value in model.state_dict().items()}, new / _WEIGHTS)
         (new / _WEIGHTS).chmod((new / _TREE).stat().st_mode)  # safetensors makes it readable by the owner only
         (new / _METRICS).write_text(format_metrics(metrics), "utf-8")
-        kind: Kind = "text" if model.encoder.takes_texts else "features"
-        (new / _CARD).write_text(model_card(model, metrics, kind), "utf-8")
+        (new / _CARD).write_text(model_card(model, metrics), "utf-8")
         names = sorted(str(p.relative_to(new).as_posix()) for p in new.rglob("*") if p.is_file())
         record = {
             "format": FORMAT,
