@@ -79,12 +79,3 @@ def test_a_saved_classifier_of_matrices_is_reported(matrix, tmp_path):
     assert done.exit_code == 0, done.output
     again = HierarchicalClassifier.load(tmp_path / "model")
     assert again.evaluate(X, y) == measures
-
-
-def test_the_command_refuses_to_evaluate_a_classifier_of_matrices(matrix, tmp_path):
-    HierarchicalClassifier(epochs=1, seed=0).fit(*matrix).save(tmp_path / "model")
-    (tmp_path / "test.csv").write_text("text,label\ncat,animal > cat\n")
-    done = run("evaluate", tmp_path / "model", tmp_path / "test.csv")
-    assert done.exit_code == 2
-    assert "feature matrices" in done.stderr
-    assert "HierarchicalClassifier" in done.stderr
