@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from arbormax.errors import InputError, OptionError
-from arbormax.errors import check_choice as check_choice
 
 Reduction = Literal["none", "mean", "sum"]
 TargetKind = Literal["class", "node"]

@@ -11,8 +11,8 @@ from typing import NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from arbormax.errors import OptionError
-from arbormax.functional.checks import Reduction, TargetKind, check_choice, check_ids, check_target, check_weights
+from arbormax.errors import OptionError, check_choice
+from arbormax.functional.checks import Reduction, TargetKind, check_ids, check_target, check_weights
 from arbormax.functional.index import TreeIndex
 
 

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from arbormax.errors import InputError, OptionError, TaxonomyError, did_you_mean
+from arbormax.errors import InputError, OptionError, TaxonomyError, check_choice, did_you_mean
 from arbormax.functional import flat_cross_entropy, flat_node_log_probs
 from arbormax.functional.best import top_classes
-from arbormax.functional.checks import Reduction, TargetKind, check_choice, check_width
+from arbormax.functional.checks import Reduction, TargetKind, check_width
 from arbormax.functional.index import path_nodes, tree_index
 from arbormax.functional.paths import check_nodes
 from arbormax.functional.threshold import check_tau, deepest_node

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from arbormax.errors import OptionError
+from arbormax.errors import OptionError, check_choice
 from arbormax.functional import leaf_log_probs, node_log_probs, sibling_log_priors
 from arbormax.functional.best import best_leaves, deepest_nodes
-from arbormax.functional.checks import Reduction, TargetKind, check_choice, is_transformed
+from arbormax.functional.checks import Reduction, TargetKind, is_transformed
 from arbormax.functional.index import tree_index
 from arbormax.functional.linear import linear
 from arbormax.functional.path_tree import path_tree

@@ -17,9 +17,9 @@ from typing import Any, ClassVar, cast, get_args
 from torch import Tensor, nn
 
 from arbormax import heads
-from arbormax.errors import ArbormaxError, InputError, MissingDependencyError, OptionError
+from arbormax.errors import ArbormaxError, InputError, MissingDependencyError, OptionError, check_choice
 from arbormax.functional import flat_cross_entropy, flat_node_log_probs, hierarchical_cross_entropy
-from arbormax.functional.checks import TargetKind, check_choice
+from arbormax.functional.checks import TargetKind
 from arbormax.heads.base import TreeHead, check_taxonomy, refuse_options
 from arbormax.taxonomy import Taxonomy
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -49,6 +49,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     classes_: np.ndarray
     run_: Run | None
     n_iter_: int
+    _takes_texts: ClassVar[bool]  # whether the inputs are texts, or the rows of a feature matrix
     _format: LabelFormat
     _evaluated: Record | None = None  # the last evaluation
 
@@ -260,7 +261,9 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         Its parameters are the settings of the training, including the defaults of the preset and the encoder.
         """
         model = load_model(Path(folder), device)
-        cls._check_kind(model, folder)
+        if model.encoder.takes_texts != cls._takes_texts:
+            kind, loader = ("texts", "Text") if model.encoder.takes_texts else ("feature matrices", "Hierarchical")
+            raise ModelFolderError(f"{folder} contains a classifier of {kind}: load it with {loader}Classifier.load")
         path = Path(folder) / RECORD
         try:
             record = _read_record(path, model.taxonomy)
@@ -275,10 +278,6 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         if (names := record.get("feature_names")) is not None:
             clf.feature_names_in_ = np.array(names, dtype=object)
         return clf
-
-    @classmethod
-    def _check_kind(cls, model: Model, folder: str | os.PathLike[str]) -> None:
-        """Raise if the model takes inputs of another kind."""
 
     @classmethod
     def _read_format(cls, record: Mapping[str, Any], tax: Taxonomy) -> tuple[LabelFormat, np.ndarray]:

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from arbormax.data.examples import Matrix
-from arbormax.model import Model, ModelFolderError, TrainConfig
+from arbormax.model import Model, TrainConfig
 from arbormax.sklearn.base import TreeClassifier
 from arbormax.sklearn.inputs import to_python
 from arbormax.sklearn.labels import Labels, find_nodes, path_rows, read_labels
@@ -52,6 +52,8 @@ class HierarchicalClassifier(TrainingParameters, TreeClassifier):
     >>> HierarchicalClassifier().fit(X, y).predict([[0.0, 1.0]]).tolist()
     [['animal', 'cat']]
     """
+
+    _takes_texts = False
 
     taxonomy: Taxonomy | str | os.PathLike[str] | Mapping[str, Any] | None = None
     head: str = "hierarchical"
@@ -96,11 +98,6 @@ class HierarchicalClassifier(TrainingParameters, TreeClassifier):
         usual = dict(_DEFAULTS[bool(hidden), not isinstance(inputs, np.ndarray)])
         usual["batch_size"] = min(max(usual["batch_size"], items // _MAX_STEPS), 1024, max(1, items // _MIN_STEPS))
         return TrainConfig.make(**{name: usual.get(name) if v is None else v for name, v in settings.items()})
-
-    @classmethod
-    def _check_kind(cls, model: Model, folder: str | os.PathLike[str]) -> None:
-        if model.encoder.takes_texts:
-            raise ModelFolderError(f"{folder} contains a classifier of texts: load it with TextClassifier.load")
 
     def _set_model(self, model: Model, *rest: Any) -> None:
         super()._set_model(model, *rest)

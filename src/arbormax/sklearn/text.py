@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from arbormax.data.labels import label_nodes
 from arbormax.errors import OptionError
-from arbormax.model import Model, ModelFolderError, TrainConfig
+from arbormax.model import TrainConfig
 from arbormax.model.explain import explain
 from arbormax.model.folder import remove_state
 from arbormax.model.predict import Decoding
@@ -45,6 +45,8 @@ class TextClassifier(TrainingParameters, TreeClassifier):
     >>> clf.predict(["a ball and a goal"]).tolist()
     ['sport']
     """
+
+    _takes_texts = True
 
     taxonomy: Taxonomy | str | os.PathLike[str] | Mapping[str, Any] | None = None
     encoder: str | None = None
@@ -99,13 +101,6 @@ class TextClassifier(TrainingParameters, TreeClassifier):
         clf = super().load(folder, device)
         clf.taxonomy = clf.taxonomy_
         return clf
-
-    @classmethod
-    def _check_kind(cls, model: Model, folder: str | os.PathLike[str]) -> None:
-        if not model.encoder.takes_texts:
-            raise ModelFolderError(
-                f"{folder} contains a classifier of feature matrices: load it with HierarchicalClassifier.load"
-            )
 
     def _check_inputs(self, X: Any) -> list[str]:
         return check_texts(X)

@@ -8,8 +8,7 @@ from typing import Literal, get_args
 import torch
 from pytorch_lightning.accelerators import AcceleratorRegistry
 
-from arbormax.errors import OptionError
-from arbormax.functional.checks import check_choice
+from arbormax.errors import OptionError, check_choice
 
 StrategyName = Literal["auto", "ddp", "ddp_spawn"]
 
