@@ -16,8 +16,11 @@ from arbormax.functional import flat_cross_entropy, flat_node_log_probs
 from arbormax.functional.best import top_classes
 from arbormax.functional.checks import Reduction, TargetKind, check_width
 from arbormax.functional.index import path_nodes, tree_index
+from arbormax.functional.linear import linear
 from arbormax.functional.paths import check_nodes
+from arbormax.functional.sparse import sparse_linear
 from arbormax.functional.threshold import check_tau, deepest_node
+from arbormax.heads.sparse import SparseWeight
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import HeadRows
 
@@ -40,6 +43,8 @@ class TreeHead(nn.Module, ABC):
             `nn.Linear`).
         device: where the parameters are created.
         dtype: their type.
+        sparse_weight: whether the weight is stored as a `SparseWeight`, which contains its values other than zero; it
+            starts without values, whatever `init` is.
     """
 
     sibling_options: ClassVar[bool] = False  # whether `loss` takes gamma, node_weights and tau
@@ -47,8 +52,9 @@ class TreeHead(nn.Module, ABC):
     supports_sparse: ClassVar[bool] = False  # whether the constructor takes sparse=True
     edit_rows: ClassVar[type[HeadRows] | None] = None  # how `am.edit` computes its rows; None: it cannot be edited
 
-    weight: nn.Parameter
+    weight: nn.Parameter  # None with sparse_weight=True
     bias: nn.Parameter | None
+    sparse_weight: SparseWeight | None
     fingerprint: Tensor
     _verified: tuple[Tensor]  # the fingerprint tensor that was last found to match the taxonomy
 
@@ -61,11 +67,12 @@ class TreeHead(nn.Module, ABC):
         init: Init = "paper",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        sparse_weight: bool = False,
         **unknown: Any,
     ) -> None:
         super().__init__()
         for name in unknown:
-            hint = did_you_mean(name, ("bias", "init", "device", "dtype"))
+            hint = did_you_mean(name, ("bias", "init", "device", "dtype", "sparse_weight"))
             raise OptionError(f"{type(self).__name__} does not take this argument{hint}", argument=name)
         if in_features < 1:
             raise InputError(f"expected at least 1 feature, found {in_features}", argument="in_features")
@@ -77,7 +84,12 @@ class TreeHead(nn.Module, ABC):
         self.out_features = tax.num_leaves  # stored, because a compiler cannot trace the taxonomy's numpy arrays
         self.taxonomy = tax
         self.init = init
-        self.weight = nn.Parameter(torch.empty(rows, in_features, device=device, dtype=dtype))
+        self.sparse_weight = None
+        if sparse_weight:
+            self.register_parameter("weight", None)
+            self.sparse_weight = SparseWeight(rows, in_features, device, dtype)
+        else:
+            self.weight = nn.Parameter(torch.empty(rows, in_features, device=device, dtype=dtype))
         if bias:
             self.bias = nn.Parameter(torch.empty(rows, device=device, dtype=dtype))
         else:
@@ -151,6 +163,20 @@ class TreeHead(nn.Module, ABC):
         return deepest_node(self.node_log_probs(h), self.taxonomy, tau)
 
     @property
+    def device(self) -> torch.device:
+        """The device of the parameters."""
+        return self._values.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the parameters."""
+        return self._values.dtype
+
+    @property
+    def _values(self) -> Tensor:
+        return self.weight if self.sparse_weight is None else self.sparse_weight.values
+
+    @property
     def searches(self) -> bool:
         """Whether `predict`, `predict_nodes` and `topk` search the tree instead of scoring all nodes."""
         return False
@@ -166,7 +192,8 @@ class TreeHead(nn.Module, ABC):
     def reset_parameters(self) -> None:
         """Initialise the parameters again, as `init` says."""
         bound = {"zeros": 0.0, "paper": 0.1, "torch": self.in_features**-0.5}[self.init]
-        nn.init.uniform_(self.weight, -bound, bound) if bound else nn.init.zeros_(self.weight)
+        if self.sparse_weight is None:
+            nn.init.uniform_(self.weight, -bound, bound) if bound else nn.init.zeros_(self.weight)
         if self.bias is not None:
             nn.init.uniform_(self.bias, -bound, bound) if self.init == "torch" else nn.init.zeros_(self.bias)
         self._write_fingerprint()
@@ -183,6 +210,13 @@ class TreeHead(nn.Module, ABC):
             raise OptionError(f"expected 1 to {self.out_features}, the number of classes, found {k}", argument="k")
         return number
 
+    def _linear(self, h: Tensor) -> Tensor:
+        """Return the (..., M) products of the features with the rows, plus the bias."""
+        self._check_features(h)
+        if self.sparse_weight is None:
+            return linear(h, self.weight, self.bias)
+        return sparse_linear(h, self.sparse_weight.tensors(), self.bias)
+
     def _check_features(self, h: Tensor) -> None:
         check_width(h, self.in_features, "the in_features of this head")
         self._check_fingerprint()
@@ -196,10 +230,10 @@ class TreeHead(nn.Module, ABC):
     def _write_fingerprint(self) -> None:
         """Store the taxonomy's fingerprint beside the weights, and build its index on their device."""
         own = torch.tensor(list(bytes.fromhex(self.taxonomy.fingerprint)), dtype=torch.uint8, device="cpu")
-        self.fingerprint = own.to(self.weight.device)
+        self.fingerprint = own.to(self.device)
         self._verified = (self.fingerprint,)
-        if self.weight.device.type != "meta":
-            tree_index(self.taxonomy, self.weight.device)
+        if self.device.type != "meta":
+            tree_index(self.taxonomy, self.device)
 
     def _refuse_other_taxonomy(self, fingerprint: Tensor) -> None:
         if fingerprint.device.type == "meta":

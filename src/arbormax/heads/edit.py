@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from arbormax.errors import InputError
 from arbormax.heads.base import TreeHead
+from arbormax.heads.sparse import SparseWeight
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.plan import Edited, TaxonomyEdits, build
 from arbormax.taxonomy.edits.rows import HeadRows, NewRows
@@ -91,7 +92,7 @@ class Edits(TaxonomyEdits):
             raise InputError(f"expected {head.in_features} finite numbers, found shape {point.shape}", argument="at")
         rows = head.edit_rows(self._taxonomy, _RowReader(head), point)  # type: ignore[misc]  # checked above
         problems = _missing_bias(self._edits, head, rows, at is not None)
-        edited, rank = build(self._apply(None if head.weight.is_meta else rows, problems))
+        edited, rank = build(self._apply(None if head.device.type == "meta" else rows, problems))
         filled = rows.finish(edited, rank)
         new = _new_head(head, edited.taxonomy, filled)
         if self._owner is not None:
@@ -109,7 +110,13 @@ class _RowReader:
         self._head, self.in_features = head, head.in_features
 
     def weight(self, rows: np.ndarray) -> np.ndarray:
-        return _read(self._head.weight, rows)
+        sparse = self._head.sparse_weight
+        if sparse is None:
+            return _read(self._head.weight, rows)
+        positions, columns, values = sparse.read(rows)
+        weight = np.zeros((len(rows), self.in_features))
+        weight[positions, columns] = values
+        return weight
 
     def bias(self, rows: np.ndarray) -> np.ndarray:
         return np.zeros(len(rows)) if self._head.bias is None else _read(self._head.bias, rows)
@@ -148,18 +155,25 @@ def _missing_bias(edits: list[Edit], head: TreeHead, rows: HeadRows, has_point: 
 def _new_head(old: TreeHead, tax: Taxonomy, rows: NewRows) -> TreeHead:
     """Return a head like the old one with another taxonomy and other rows."""
     options = {name: getattr(old, name) for name in ("sparse", "impl") if hasattr(old, name)}
-    options |= {"device": old.weight.device, "dtype": old.weight.dtype, "init": "zeros"}
+    options |= {
+        "device": old.device,
+        "dtype": old.dtype,
+        "init": "zeros",
+        "sparse_weight": old.sparse_weight is not None,
+    }
     new = type(old)(old.in_features, tax, bias=old.bias is not None, **options)
     new.init = old.init
     new.train(old.training)
     for name, parameter in new.named_parameters():
         parameter.requires_grad_(old.get_parameter(name).requires_grad)
-    pairs = [(new.weight, old.weight, rows.weight)]
+    pairs = []
+    if new.sparse_weight is not None and old.sparse_weight is not None:
+        _copy_sparse(old.sparse_weight, new.sparse_weight, rows)
+    else:
+        pairs.append((new.weight, old.weight, rows.weight))
     if new.bias is not None and old.bias is not None:
         pairs.append((new.bias, old.bias, rows.bias))
-    source, target, fresh = (
-        torch.from_numpy(each).to(old.weight.device) for each in (rows.source, rows.target, rows.fresh)
-    )
+    source, target, fresh = (torch.from_numpy(each).to(old.device) for each in (rows.source, rows.target, rows.fresh))
     for into, values, started in pairs:
         for take, put in zip(torch.split(source, _CHUNK), torch.split(target, _CHUNK), strict=True):
             into[put] = values[take]
@@ -167,6 +181,16 @@ def _new_head(old: TreeHead, tax: Taxonomy, rows: NewRows) -> TreeHead:
     if rows.log_priors is not None:
         new.get_buffer("log_priors").copy_(torch.from_numpy(rows.log_priors))
     return new
+
+
+def _copy_sparse(old: SparseWeight, new: SparseWeight, rows: NewRows) -> None:
+    positions, columns, values = old.read(rows.source)
+    fresh, fresh_columns = rows.weight.nonzero()
+    new.set_rows(
+        np.concatenate([rows.target[positions], rows.fresh[fresh]]),
+        np.concatenate([columns, fresh_columns]),
+        np.concatenate([values, rows.weight[fresh, fresh_columns].astype(values.dtype)]),
+    )
 
 
 def _replace(owner: Any, old: TreeHead, new: TreeHead) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from arbormax.functional.linear import linear
 from arbormax.heads.base import SoftmaxOverLeaves
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import ClassRows
@@ -28,5 +27,4 @@ class FlatSoftmax(SoftmaxOverLeaves):
         return tax.num_leaves
 
     def leaf_logits(self, h: Tensor) -> Tensor:
-        self._check_features(h)
-        return linear(h, self.weight, self.bias)
+        return self._linear(h)

@@ -10,11 +10,15 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from arbormax.errors import OptionError, check_choice
-from arbormax.functional import leaf_log_probs, node_log_probs, sibling_log_priors
+from arbormax.functional import (
+    hierarchical_cross_entropy,
+    leaf_log_probs,
+    node_log_probs,
+    sibling_log_priors,
+)
 from arbormax.functional.best import best_leaves, deepest_nodes
 from arbormax.functional.checks import Reduction, TargetKind, is_transformed
 from arbormax.functional.index import tree_index
-from arbormax.functional.linear import linear
 from arbormax.functional.path_tree import path_tree
 from arbormax.functional.paths import path_log_probs
 from arbormax.functional.routes import linear_cross_entropy, prefers_paths, prefers_search
@@ -69,9 +73,11 @@ class HierarchicalSoftmax(TreeHead):
         **options: Any,
     ) -> None:
         check_choice("impl", impl, ("auto", "torch", "triton"))
+        if sparse and options.get("sparse_weight"):
+            raise OptionError("sparse gradients need a dense weight", argument="sparse", fix={"sparse_weight": False})
         self.sparse, self.impl = sparse, impl
         super().__init__(in_features, tax, bias, **options)
-        self.register_buffer("log_priors", torch.zeros_like(self.weight[:, 0]).detach())
+        self.register_buffer("log_priors", torch.zeros(self.num_rows(tax), device=self.device, dtype=self.dtype))
 
     @staticmethod
     def num_rows(tax: Taxonomy) -> int:
@@ -106,23 +112,21 @@ class HierarchicalSoftmax(TreeHead):
         self._check_features(h)
         if tau:
             self._check_priors()
+        options: dict[str, Any] = {
+            "reduction": reduction,
+            "target_kind": target_kind,
+            "ignore_index": ignore_index,
+            "weight": weight,
+            "label_smoothing": label_smoothing,
+            "gamma": gamma,
+            "node_weights": node_weights,
+            "log_priors": self.log_priors if tau else None,
+            "tau": tau,
+        }
+        if self.sparse_weight is not None:
+            return hierarchical_cross_entropy(self._linear(h), target, self.taxonomy, **options)
         return linear_cross_entropy(
-            h,
-            self.weight,
-            self.bias,
-            target,
-            self.taxonomy,
-            sparse=self.sparse,
-            impl=self.impl,
-            reduction=reduction,
-            target_kind=target_kind,
-            ignore_index=ignore_index,
-            weight=weight,
-            label_smoothing=label_smoothing,
-            gamma=gamma,
-            node_weights=node_weights,
-            log_priors=self.log_priors if tau else None,
-            tau=tau,
+            h, self.weight, self.bias, target, self.taxonomy, sparse=self.sparse, impl=self.impl, **options
         )
 
     def set_priors(self, class_counts: ArrayLike | Tensor, smoothing: float = 0.0) -> None:
@@ -142,7 +146,7 @@ class HierarchicalSoftmax(TreeHead):
 
     @property
     def searches(self) -> bool:
-        return prefers_search(tree_index(self.taxonomy, self.weight.device))
+        return self.sparse_weight is None and prefers_search(tree_index(self.taxonomy, self.device))
 
     def topk(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Return the k most probable classes.
@@ -199,7 +203,7 @@ class HierarchicalSoftmax(TreeHead):
 
     def _write_fingerprint(self) -> None:
         super()._write_fingerprint()
-        device = self.weight.device
+        device = self.device
         by_paths = self.sparse or self.impl == "triton"
         if device.type != "meta" and (by_paths or prefers_paths(tree_index(self.taxonomy, device))):
             path_tree(self.taxonomy, device)
@@ -207,11 +211,10 @@ class HierarchicalSoftmax(TreeHead):
     def _can_search(self, h: Tensor) -> bool:
         is_eager = not torch.compiler.is_compiling() and not is_transformed()
         is_dense = h.layout == torch.strided and h.numel() > 0
-        return is_eager and is_dense and prefers_search(tree_index(self.taxonomy, h.device))
+        return is_eager and is_dense and self.searches
 
     def _logits(self, h: Tensor) -> Tensor:
-        self._check_features(h)
-        return linear(h, self.weight, self.bias)
+        return self._linear(h)
 
     def _check_priors(self) -> None:
         # Checked once, because the result has to come back from the device.

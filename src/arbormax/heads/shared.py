@@ -5,7 +5,6 @@ from __future__ import annotations
 from torch import Tensor
 
 from arbormax.functional import shared_leaf_logits
-from arbormax.functional.linear import linear
 from arbormax.heads.base import SoftmaxOverLeaves
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import PathRows
@@ -24,5 +23,4 @@ class SharedSoftmax(SoftmaxOverLeaves):
         return tax.num_nodes - 1
 
     def leaf_logits(self, h: Tensor) -> Tensor:
-        self._check_features(h)
-        return shared_leaf_logits(linear(h, self.weight, self.bias), self.taxonomy)
+        return shared_leaf_logits(self._linear(h), self.taxonomy)

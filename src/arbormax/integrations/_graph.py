@@ -235,7 +235,7 @@ inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.v
         super().__init__(model)
         counts_D = self.encoder.text_counts.double()
         idf_D = torch.log((1 + self.encoder.num_texts.double()) / (1 + counts_D)) + 1
-        self.register_buffer("idf", idf_D.to(model.head.weight))
+        self.register_buffer("idf", idf_D.to(model.head.dtype))
 
     def features(self, *inputs: Tensor) -> Tensor:
         ids_BT, counts_BT = inputs

@@ -45,7 +45,7 @@ def gradients(model: Model, text: str, steps: Sequence[int], token_of_W: Sequenc
     """(S, T) gradients of each step with respect to gates on the tokens; None if the encoder has no gates."""
     with _gradients_enabled(model):
         gates_T = torch.ones(
-            max(token_of_W, default=-1) + 1, device=model.device, dtype=model.head.weight.dtype, requires_grad=True
+            max(token_of_W, default=-1) + 1, device=model.device, dtype=model.head.dtype, requires_grad=True
         )
         words = torch.tensor(list(token_of_W), dtype=torch.int64, device=model.device)
         features_1D = model.encoder.gated_features(text, gates_T[words])

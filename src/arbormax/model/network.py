@@ -49,7 +49,7 @@ class Model(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return self.head.weight.device
+        return self.head.device
 
     @property
     def num_parameters(self) -> int:

@@ -19,7 +19,7 @@ from arbormax.taxonomy.edits.steps import Edit, EditListener
 from arbormax.taxonomy.edits.working import Levels, WorkingTree
 from arbormax.taxonomy.tree import Taxonomy
 
-_CHUNK = 1 << 14  # rows that are read together
+_NUMBERS = 1 << 24  # numbers that are read together
 
 
 class OldRows(Protocol):
@@ -77,8 +77,9 @@ class HeadRows(EditListener):
 
     def read(self, nodes: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Yield the (n, D) weights and (n,) biases of the rows of nodes, part by part."""
-        for start in range(0, len(nodes), _CHUNK):
-            place = slice(start, start + _CHUNK)
+        size = max(1, _NUMBERS // self.old.in_features)
+        for start in range(0, len(nodes), size):
+            place = slice(start, start + size)
             part = nodes[place]
             is_fresh = np.isin(part, list(self.fresh))
             weight, bias = np.empty((len(part), self.old.in_features)), np.empty(len(part))
