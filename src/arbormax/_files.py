@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import secrets
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from arbormax.errors import InputError
+from arbormax.errors import ArbormaxError, InputError
 
 
 @contextmanager
@@ -47,6 +48,17 @@ def write_file(path: str | os.PathLike[str], content: bytes | str) -> None:
     """Replace the content of a file in one step; a string is written as UTF-8."""
     with atomic_write(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def read_json(path: Path, kind: type[ArbormaxError] = InputError) -> dict[str, Any]:
+    """The JSON object in a file; anything else in the file is an error of this kind."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise kind(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise kind(f"{path}: expected a JSON object, found {type(content).__name__}")
+    return content
 
 
 def to_plain(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """`arbormax evaluate`, `predict` and `report` for models of feature matrices."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -210,3 +211,9 @@ def test_the_number_of_items_is_printed_once(run, folder, table):
     printed = run("evaluate", folder, table).out
     assert "items" in printed
     assert "\n  count " not in printed
+
+
+def test_a_damaged_record_of_a_classifier_is_reported(refused, folder, table, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "classifier.json").write_text("{")
+    assert "classifier.json is not valid JSON" in refused("evaluate", copy, table)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arbormax._files import read_json
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import read_labelled
 from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions, setting_parameters
 from arbormax.cli.studies import Data, Tree
-from arbormax.errors import InputError
 
 if TYPE_CHECKING:
     from arbormax.model import TrainConfig
@@ -51,7 +51,7 @@ def search(
     from arbormax.studies.search import search as run
     from arbormax.studies.search_space import SearchSpace
 
-    searched = SearchSpace.make(**{**({} if space is None else _read_space(space)), **_fixed_settings(model)})
+    searched = SearchSpace.make(**{**({} if space is None else read_json(space)), **_fixed_settings(model)})
     with output.stage_progress("search") as progress, errors.resume_hint(storage, errors.command_line(ctx)):
         result = run(
             config,
@@ -90,16 +90,6 @@ def _fixed_settings(model: ModelOptions) -> dict[str, Any]:
     space: dict[str, Any] = {fixed[name]: [value] for name, value in model.settings.items() if name in fixed}
     if "learning_rate" in model.settings:
         space["learning_rate"] = [model.settings["learning_rate"]] * 2
-    return space
-
-
-def _read_space(path: Path) -> dict[str, Any]:
-    try:
-        space = json_format.loads(path.read_text("utf-8"))
-    except json_format.JSONDecodeError as error:
-        raise InputError(f"{path} is not JSON: {error}", argument="space") from None
-    if not isinstance(space, dict):
-        raise InputError(f"{path}: expected a JSON object, found {type(space).__name__}", argument="space")
     return space
 
 

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from arbormax._files import write_file
+from arbormax._files import read_json, write_file
 from arbormax._version import __version__
 from arbormax.encoders import ENCODERS, Encoder
 from arbormax.errors import ArbormaxError, OptionError
@@ -135,11 +135,8 @@ def read_record(folder: Path) -> dict[str, Any]:
         what = "no such folder" if not folder.exists() else f"it has no {_CONFIG}"
         unfinished = "; it contains an unfinished training, which can be resumed" if (folder / _STATE).is_dir() else ""
         raise ModelFolderError(f"{folder} is not a model: {what}{unfinished}")
-    try:
-        record = json.loads(path.read_text("utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ModelFolderError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
+    record = read_json(path, ModelFolderError)
+    if record.get("format") != FORMAT:
         raise ModelFolderError(f'{path} does not belong to a model of arbormax: expected "format": {FORMAT!r}')
     version = record.get("format_version")
     if not isinstance(version, int) or version > VERSION:
@@ -158,15 +155,7 @@ def read_record(folder: Path) -> dict[str, Any]:
 def read_metrics(folder: Path | str) -> dict[str, Any]:
     """The measures that were saved with the model."""
     path = Path(folder) / _METRICS
-    if not path.exists():
-        return {}
-    try:
-        values = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ModelFolderError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(values, dict):
-        raise ModelFolderError(f"{path} does not contain an object of measures")
-    return values
+    return read_json(path, ModelFolderError) if path.exists() else {}
 
 
 def format_metrics(metrics: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from arbormax._files import write_file
+from arbormax._files import read_json, write_file
 from arbormax.data.examples import Examples
 from arbormax.errors import OptionError
 from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, save_model
@@ -299,7 +299,7 @@ def feature_names(folder: str | os.PathLike[str], tax: Taxonomy) -> list[str] | 
 
 def _read_record(path: Path, tax: Taxonomy) -> dict[str, Any]:
     """The content of classifier.json; empty if it was written for a former model in the folder."""
-    record = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    record = read_json(path, ModelFolderError) if path.is_file() else {}
     return record if record.get("taxonomy") == tax.fingerprint else {}
 
 
