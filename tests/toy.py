@@ -37,7 +37,8 @@ def examples(count: int = 60, seed: int = 0, inner: float = 0.0) -> Examples:
 def settings(encoder: str = "bag", **given: object) -> TrainConfig:
     """Settings with which the toy task is learnt in about a second."""
     options = {**SMALL[encoder], **given.pop("encoder_options", {})}  # type: ignore[dict-item]
-    usual = {"epochs": 12, "batch_size": 8, "learning_rate": 0.05, "schedule": "constant", "patience": None}
+    usual = {"epochs": 12, "batch_size": 8, "learning_rate": 0.05, "schedule": "constant"}
+    usual |= {"patience": None, "refit": False}
     return TrainConfig.make(encoder=encoder, encoder_options=options, **{**usual, **given})
 
 

@@ -187,9 +187,9 @@ def setting_parameters(hidden: Sequence[str] = ()) -> list[inspect.Parameter]:
         text += "; 0 disables it" * _can_disable(setting)
         default = setting.default
         about: dict[str, Any] = {"rich_help_panel": MODEL if name in _NAMES else TRAINING, "hidden": name in hidden}
-        about["show_default"] = False if default is None or default is False else str(default)
-        # a Boolean setting is a flag without a negation
-        flags = [f"--{name.replace('_', '-')}"] if kind is bool else []
+        about["show_default"] = False if default is None or isinstance(default, bool) else str(default)
+        flag = name.replace("_", "-")  # a Boolean setting is a flag, with a negation if it is true by default
+        flags = [f"--{flag}" + f"/--no-{flag}" * (default is True)] if kind is bool else []
         option: Any = (
             NameOption(*_NAMES[name], **about)
             if name in _NAMES

@@ -149,6 +149,8 @@ def _print_summary(trained: TrainedModel) -> None:
     epochs = f"{run.epochs} epoch{'s' * (run.epochs != 1)}"
     if run.valid_macro_f1 is not None:
         epochs += f", best epoch {run.best_epoch} with a validation macro-F1 of {run.valid_macro_f1:.4f}"
+    if run.refit_epochs is not None:
+        epochs += f"; then {run.refit_epochs} epoch{'s' * (run.refit_epochs != 1)} on all texts"
     output.print_result(f"{epochs}, {run.seconds:.1f} s, {run.model.num_parameters:,} parameters.")
     if measures is None:
         output.print_result("The model is not evaluated: no test texts were given (--test FILE).")

@@ -47,7 +47,7 @@ def model_card(model: Model, metrics: dict[str, Any]) -> str:
         "",
         "## Training",
         "",
-        f"{model.num_parameters:,} parameters.",
+        f"{model.num_parameters:,} parameters.{_epochs(metrics.get('training') or {})}",
         "",
         "| setting | value |",
         "|---|---|",
@@ -73,3 +73,14 @@ def _results(metrics: dict[str, Any]) -> list[str]:
         return []
     head = ["", "## Results", "", f"| split | items | {' | '.join(MEASURES[name].title for name in names)} |"]
     return [*head, f"|---|---|{'---|' * len(names)}", *rows]
+
+
+def _epochs(training: dict[str, Any]) -> str:
+    """How the number of epochs was chosen, if all examples were used in the end."""
+    again, best, epochs = (training.get(name) for name in ("refit_epochs", "best_epoch", "epochs"))
+    if again is None:
+        return ""
+    return (
+        f" Epoch {best} of {epochs} was the best on held-out examples; the model was then trained again on all "
+        f"examples, for {again} epoch{'s' * (again != 1)}."
+    )

@@ -17,10 +17,11 @@ class Run:
 
     model: Model
     epochs: int  # number of epochs that were run
-    best_epoch: int  # the epoch of the weights, counted from 1; the last one if nothing was held out
+    best_epoch: int  # counted from 1; the last one if nothing was held out
     valid_macro_f1: float | None
     seconds: float  # training time, over all restarts
     curve: tuple[dict[str, float], ...] = ()  # loss, macro_f1, accuracy and hf on the held-out examples of each epoch
+    refit_epochs: int | None = None  # epochs of the training on all examples; without it, the weights are the best's
 
     def to_record(self) -> dict[str, Any]:
         """All fields but the model, as plain values for JSON."""

@@ -36,6 +36,8 @@ PRESETS.add(
         "schedule": "constant",
         "batch_size": 10,
         "clip": 5.0,
+        "monitor": "macro_f1",
+        "refit": False,
     },
     "the settings of the paper",
 )
@@ -115,7 +117,15 @@ class TrainConfig(BaseModel):
     validation: float = Field(
         0.1, ge=0, lt=1, description="share of the texts held out for early stopping; 0 holds out none"
     )
-    patience: int | None = Field(3, ge=1, description="epochs without a better macro-F1 before training stops")
+    monitor: Literal["both", "macro_f1", "accuracy", "loss"] = Field(
+        "both",
+        description="validation measure that selects the best epoch; both is the highest macro_f1 among the epochs "
+        "with nearly the lowest loss",
+    )
+    patience: int | None = Field(3, ge=1, description="epochs without a better one before training stops")
+    refit: bool = Field(
+        True, description="after early stopping, train again on all texts for the best number of epochs"
+    )
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = Field(
         "32-true", description="numerical precision, as Lightning names it"
     )

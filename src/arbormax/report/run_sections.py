@@ -259,11 +259,15 @@ def _learning(run: Run, place: int) -> str:
     ]
     columns = ["Epoch", *(heading(name) if name in MEASURES else text(name.replace("_", " ")) for name in names)]
     best = run.training.get("best_epoch")
-    kept = (
-        f" The model has the weights of epoch {best}, which a line marks in the figures."
-        if isinstance(best, int)
-        else ""
-    )
+    again = run.training.get("refit_epochs")
+    kept = ""
+    if isinstance(best, int) and isinstance(again, int):
+        kept = (
+            f" Epoch {best}, which a line marks in the figures, is the best. The model was then trained again on all "
+            f"texts, for {count(again, 'epoch')}."
+        )
+    elif isinstance(best, int):
+        kept = f" The model has the weights of epoch {best}, which a line marks in the figures."
     scores = figure(
         "scores",
         place,
@@ -294,7 +298,7 @@ def _origin(run: Run, _: int) -> str:
     for name in ("name", "source", "licence"):
         if run.data.get(name):
             facts.append([{"name": "data"}.get(name, name), text(run.data[name])])
-    for name in ("train_items", "epochs", "best_epoch", "seconds", "parameters", "device"):
+    for name in ("train_items", "epochs", "best_epoch", "refit_epochs", "seconds", "parameters", "device"):
         if run.training.get(name) is not None:
             facts.append([text(name.replace("_", " ")), _fact(run.training[name])])
     if run.origin.get("date"):

@@ -21,7 +21,9 @@ class TrainingParameters:
     weight_decay: float = 0.0
     clip: float | None = 5.0
     validation: float = 0.1
+    monitor: str = "both"
     patience: int | None = 3
+    refit: bool = True
     precision: str = "32-true"
     class_weight: str | Mapping[Any, float] | None = None
     label_smoothing: float = 0.0

@@ -38,6 +38,7 @@ class Training(BaseModel):
 
     epochs: int | None = None
     best_epoch: int | None = None
+    refit_epochs: int | None = None  # epochs of the second training, on all examples
     valid_macro_f1: float | None = None
     curve: list[dict[str, float | None]] = []  # for each epoch: measures on the held-out examples
     seconds: float | None = None

@@ -132,7 +132,7 @@ class _Objective:
     hardware: Hardware
 
     def __call__(self, trial: Trial) -> float:
-        settings = self.space.suggest(trial, self.config)
+        settings = self.space.suggest(trial, self.config).model_copy(update={"refit": False})
         # With several devices, the epochs run in other processes, which cannot report them to the trial.
         callback = _TrialCallback(trial if self.folds == 1 and not self.hardware.several else None)
         scores: list[float] = []

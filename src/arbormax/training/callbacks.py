@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Checkpoint, EarlyStopping, Timer
+from pytorch_lightning.callbacks import Checkpoint, RichProgressBar, Timer
 from torch import Tensor
 
 from arbormax.training.errors import TrainingInterrupted
@@ -21,35 +23,31 @@ MONITOR = "valid/macro_f1"
 SECONDS, EPOCHS, CURVE = "run/seconds", "run/epochs", "run/curve"
 CURVE_COLUMNS = ("loss", "macro_f1", "accuracy", "hf")
 EVERY_SECONDS = 60.0  # between two checkpoints
+_NEAR_SHARE, _NEAR = 0.05, 0.01  # how far above the lowest loss is near it: as a share, or in nats if that is more
 
-
-class ResumableEarlyStopping(EarlyStopping):
-    """Early stopping that stays stopped when a finished run is resumed."""
-
-    def __init__(self, patience: int) -> None:
-        super().__init__(MONITOR, mode="max", patience=patience, check_on_train_epoch_end=False)
-
-    def on_train_start(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
-        if self.wait_count >= self.patience:
-            trainer.should_stop = True
+Monitor = Literal["both", "macro_f1", "accuracy", "loss"]
 
 
 class BestWeights(pl.Callback):
-    """Records the validation measures of every epoch and restores the weights of the best one at the end.
+    """Records the validation measures of every epoch, stops early, and restores the weights of the best epoch.
 
-    The best epoch has the highest macro-F1. The results are also written to the trainer's metrics: with several
-    processes, only these reach the caller.
+    `best_epoch` defines the best epoch; training stops `patience` epochs after it. The results are also written to the
+    trainer's metrics: with several processes, only these reach the caller.
     """
 
-    def __init__(self, timer: Timer) -> None:
-        self.timer = timer
+    def __init__(self, timer: Timer, monitor: Monitor, patience: int | None) -> None:
+        self.timer, self.monitor, self.patience = timer, monitor, patience
         self.weights: dict[str, Tensor] = {}
         self.curve: list[list[float]] = []
 
+    def on_train_start(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
+        self._stop_if_due(trainer)  # a finished run that is resumed stays stopped
+
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self.curve.append([float(trainer.callback_metrics[f"valid/{name}"]) for name in CURVE_COLUMNS])
-        if best_epoch(self.curve) == len(self.curve):
+        if best_epoch(self.curve, self.monitor) == len(self.curve):
             self.weights = {name: value.detach().cpu().clone() for name, value in module.state_dict().items()}
+        self._stop_if_due(trainer)
 
     def on_fit_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         trainer.callback_metrics[SECONDS] = torch.tensor(self.timer.time_elapsed(), dtype=torch.float64)
@@ -65,11 +63,46 @@ class BestWeights(pl.Callback):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.weights, self.curve = state["weights"], state["curve"]
 
+    def _stop_if_due(self, trainer: pl.Trainer) -> None:
+        if self.curve and self.patience is not None:
+            waited = len(self.curve) - best_epoch(self.curve, self.monitor)
+            trainer.should_stop = trainer.should_stop or waited >= self.patience
 
-def best_epoch(curve: list[list[float]]) -> int:
-    """The first epoch with the highest macro-F1, counted from 1."""
-    scores = [row[CURVE_COLUMNS.index("macro_f1")] for row in curve]
-    return 1 + scores.index(max(scores))
+
+def best_epoch(curve: Sequence[Sequence[float]], monitor: Monitor) -> int:
+    """The best epoch of a curve, counted from 1.
+
+    With `"both"`, a later epoch is better if its loss is near the lowest loss so far, and its macro-F1 is higher or
+    the former best has a loss that is not near the lowest any more. Near is at most 5 % or 0.01 above it.
+    """
+    score = CURVE_COLUMNS.index("macro_f1" if monitor == "both" else monitor)
+    loss = CURVE_COLUMNS.index("loss")
+    best, lowest = 0, math.inf
+    for epoch, row in enumerate(curve):
+        if monitor == "loss":
+            is_better = row[loss] < curve[best][loss]
+        elif monitor == "both":
+            lowest = min(lowest, row[loss])
+            limit = lowest + max(_NEAR_SHARE * lowest, _NEAR)
+            was_near = curve[best][loss] <= limit
+            is_better = row[loss] <= limit and (row[score] > curve[best][score] or not was_near)
+        else:
+            is_better = row[score] > curve[best][score]
+        if is_better:
+            best = epoch
+    return best + 1
+
+
+class ProgressBar(RichProgressBar):
+    """Lightning's progress bar on standard error, which also shows the phase of a training."""
+
+    def __init__(self, phase: str | None = None) -> None:
+        super().__init__(leave=False, console_kwargs={"stderr": True})
+        self.phase = phase
+
+    def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
+        shown: dict[str, Any] = super().get_metrics(trainer, pl_module)
+        return shown if self.phase is None else {"phase": self.phase, **shown}
 
 
 class ResumableCheckpoint(Checkpoint):

@@ -116,7 +116,7 @@ def is_first_process() -> bool:
 
 
 @contextmanager
-def report_lost_workers(checkpoint: Path | None, ranks: int) -> Iterator[None]:
+def report_lost_workers(checkpoints: Path | None, ranks: int) -> Iterator[None]:
     """Raise `WorkerLostError` for the errors that the end of another process causes."""
     try:
         yield
@@ -125,8 +125,8 @@ def report_lost_workers(checkpoint: Path | None, ranks: int) -> Iterator[None]:
         if ranks == 1 or not any(part in text for part in _LOST_CONNECTION):
             raise
         how = f" ({error})" if isinstance(error, ProcessExitedException) else ""
-        is_resumable = checkpoint is not None and checkpoint.exists()
-        saved = f"the last saved state is {checkpoint}" if is_resumable else "no state was saved"
+        files = [] if checkpoints is None else sorted(checkpoints.glob("*.ckpt"), key=lambda file: file.stat().st_mtime)
+        saved = f"the last saved state is {files[-1]}" if files else "no state was saved"
         raise WorkerLostError(
-            f"one of {ranks} processes ended unexpectedly, and the others stopped{how}; {saved}", is_resumable
+            f"one of {ranks} processes ended unexpectedly, and the others stopped{how}; {saved}", bool(files)
         ) from error

@@ -20,7 +20,7 @@ from arbormax.functional.checks import Reduction, TargetKind
 from arbormax.metrics import NodeMetrics
 from arbormax.model.network import Model
 from arbormax.training.distributed import average_rows
-from arbormax.training.optim import JointOptimizer, clip_gradients
+from arbormax.training.optim import JointOptimizer, clip_gradients, rate_factor
 
 
 class TrainingModule(pl.LightningModule):
@@ -121,8 +121,9 @@ class TrainingModule(pl.LightningModule):
         if config.schedule == "constant" and not config.warmup:
             return optimiser
         # Counted here: Lightning's estimate creates the loader before a resumed run has its position.
-        steps = len(self.trainer.datamodule.train_dataloader()) * (config.epochs or 1)  # type: ignore[attr-defined]
-        schedule = LambdaLR(optimiser, partial(self._rate_factor, total=max(steps, 1)))
+        steps = len(self.trainer.datamodule.train_dataloader()) * (self.trainer.max_epochs or 1)  # type: ignore[attr-defined]
+        shape = {"total": max(steps, 1), "schedule": config.schedule, "warmup": config.warmup or 0.0}
+        schedule = LambdaLR(optimiser, partial(rate_factor, **shape))
         return {"optimizer": optimiser, "lr_scheduler": schedule}
 
     def _optimiser(self) -> Optimizer:
@@ -153,10 +154,3 @@ class TrainingModule(pl.LightningModule):
         if sparse_groups:
             parts.append(torch.optim.SparseAdam(sparse_groups, eps=config.adam_epsilon))
         return parts[0] if len(parts) == 1 else JointOptimizer(*parts)
-
-    def _rate_factor(self, step: int, total: int) -> float:
-        """The factor of the learning rate at this step."""
-        rising = int((self.config.warmup or 0.0) * total)
-        if step < rising:
-            return (step + 1) / (rising + 1)
-        return 1.0 if self.config.schedule == "constant" else max(0.0, (total - step) / max(total - rising, 1))

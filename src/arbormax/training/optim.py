@@ -10,6 +10,29 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from arbormax.errors import OptionError
+from arbormax.model.settings import TrainConfig
+
+
+def rate_factor(step: float, total: float, schedule: str | None, warmup: float) -> float:
+    """The factor of the learning rate at this of all steps."""
+    rising = int(warmup * total)
+    if step < rising:
+        return (step + 1) / (rising + 1)
+    return 1.0 if schedule == "constant" else max(0.0, (total - step) / max(total - rising, 1))
+
+
+def refit_epochs(best: int, config: TrainConfig) -> int:
+    """The number of epochs of a whole schedule that has the summed learning rate of the epochs up to the best one.
+
+    >>> config = TrainConfig(epochs=10, schedule="linear")
+    >>> [refit_epochs(best, config) for best in (1, 3, 6, 10)]
+    [2, 5, 8, 10]
+    """
+    assert config.epochs is not None
+    parts = 100  # of an epoch
+    total = config.epochs * parts
+    factors = [rate_factor(step, total, config.schedule, config.warmup or 0.0) for step in range(total)]
+    return max(1, round(config.epochs * sum(factors[: best * parts]) / sum(factors)))
 
 
 class JointOptimizer(Optimizer):

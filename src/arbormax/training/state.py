@@ -24,20 +24,20 @@ _DESCRIPTIONS = {
 }
 
 
-def open_run(checkpoint: Path, identity: dict[str, Any], resume: bool, write: bool = True) -> None:
-    """Create the folder of a checkpoint, or check that the checkpoint in it belongs to this run.
+def open_run(checkpoints: Path, identity: dict[str, Any], resume: bool, write: bool = True) -> None:
+    """Create the folder of checkpoints, or check that the checkpoints in it belong to this run.
 
     With several processes, one of them writes; the others may run before or after it.
     """
-    folder, record = checkpoint.parent.parent, checkpoint.parent / "run.json"
+    folder, record = checkpoints.parent, checkpoints / "run.json"
     if not resume:
-        if write and checkpoint.exists():
+        if write and any(checkpoints.glob("*.ckpt")):
             raise OptionError(
                 f"{folder} contains an unfinished run; resume it or choose another folder", fix={"resume": True}
             )
     elif record.exists() and (differences := describe_differences(json.loads(record.read_text("utf-8")), identity)):
         raise OptionError(f"{folder} contains another run, which these settings cannot resume: {differences}")
-    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    checkpoints.mkdir(parents=True, exist_ok=True)
     if write:
         write_file(record, json.dumps(identity, indent=2))
 
