@@ -64,6 +64,22 @@ def test_settings_reach_the_model(run, texts, tmp_path):
     assert config["encoder_options"] == {"dim": 8, "tokens": "whitespace"}
 
 
+def test_the_model_is_trained_again_on_all_texts_unless_disabled(run, texts, tmp_path):
+    outcome = run("train", texts / "train.csv", "--out", tmp_path / "m", *SMALL)
+    assert "epochs on all texts, " in outcome.out
+    training = json.loads((tmp_path / "m" / "metrics.json").read_text())["training"]
+    assert training["refit_epochs"] >= 1
+    words = ["--out", tmp_path / "n", "--no-refit", "--monitor", "loss", *SMALL]
+    outcome = run("train", texts / "train.csv", *words)
+    assert "on all texts" not in outcome.out
+    assert json.loads((tmp_path / "n" / "metrics.json").read_text())["training"]["refit_epochs"] is None
+    config = json.loads((tmp_path / "n" / "config.json").read_text())["config"]
+    assert (config["refit"], config["monitor"]) == (False, "loss")
+    assert run("train", texts / "train.csv", "--resume", *words).code == 0
+    with_valid = run("train", texts / "train.csv", "--valid", texts / "test.csv", "--out", tmp_path / "v", *SMALL)
+    assert "on all texts" not in with_valid.out
+
+
 @pytest.mark.parametrize(("given", "stored"), [("0.6", 0.6), ("0.25,", None), ("0.25", 0.25)])
 def test_the_path_weight_reaches_the_model(given, stored, run, texts, tmp_path):
     result = run(

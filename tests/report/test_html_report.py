@@ -63,6 +63,18 @@ def test_the_numbers_are_those_of_the_run(two):
         assert cells.sum() - np.trace(cells) == matrix["mistakes"] - matrix["outside"]
 
 
+def test_a_run_that_was_trained_again_says_so(tmp_path):
+    folder = write_run(tmp_path / "run")
+    file = folder / "metrics.json"
+    assert "The model has the weights of epoch 2" in report_html([folder])
+    metrics = json.loads(file.read_text("utf-8"))
+    metrics["training"]["refit_epochs"] = 3
+    file.write_text(json.dumps(metrics), "utf-8")
+    page = report_html([folder])
+    assert "Epoch 2, which a line marks in the figures, is the best." in page
+    assert "The model was then trained again on all texts, for 3 epochs." in page
+
+
 def test_runs_on_the_same_texts_are_compared(two):
     place, _, page = two
     values = [json.loads((place / name / "metrics.json").read_text("utf-8"))["test"] for name in ("deep", "level")]

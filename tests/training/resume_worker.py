@@ -71,6 +71,7 @@ def config(encoder, **given):
     # the one stops early, the other does not
     rate, patience = (0.2, 1) if encoder == "bag" else (0.03, EPOCHS)
     options = {"encoder_options": {"dropout": 0.3}, "schedule": "linear", "learning_rate": rate, "patience": patience}
+    options["monitor"] = "macro_f1"
     return settings(encoder, epochs=EPOCHS, **{**options, **given})
 
 
