@@ -122,8 +122,9 @@ class TrainingModule(pl.LightningModule):
             return optimiser
         # Counted here: Lightning's estimate creates the loader before a resumed run has its position.
         steps = len(self.trainer.datamodule.train_dataloader()) * (self.trainer.max_epochs or 1)  # type: ignore[attr-defined]
-        shape = {"total": max(steps, 1), "schedule": config.schedule, "warmup": config.warmup or 0.0}
-        schedule = LambdaLR(optimiser, partial(rate_factor, **shape))
+        warmup = config.warmup or 0.0
+        factor = partial(rate_factor, total=max(steps, 1), schedule=config.schedule, warmup=warmup)
+        schedule = LambdaLR(optimiser, factor)
         return {"optimizer": optimiser, "lr_scheduler": schedule}
 
     def _optimiser(self) -> Optimizer:
