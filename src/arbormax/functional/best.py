@@ -47,7 +47,7 @@ def best_leaves(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, k: 
     """Search for the k most probable leaves of each item, without gradients.
 
     Args:
-        h: (B, D) features.
+        h: (B, D) features, or (B, K, D) features of each level.
         rows: (M, D) weights, one row per non-root node.
         bias: (M,) or None.
         tax: the taxonomy.
@@ -61,7 +61,7 @@ def best_leaves(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, k: 
     tree = SearchTree(
         index.first_child, index.num_children, index.class_of, index.depth, index.max_children, index.levels[0]
     )
-    kernel = kernels.search_kernel(h, rows, tree, k)
+    kernel = kernels.search_kernel(h, rows, tree, k) if h.dim() == 2 else None
     items = _KERNEL_ITEMS if kernel else _torch_items(k * index.path_width)
     results = []
     with torch.no_grad():
@@ -100,13 +100,14 @@ def _search(h: Tensor, rows: Tensor, bias: Tensor | None, index: TreeIndex, k: i
         order_F = _order(item_F, logp_F, node_F)
         item_F, node_F, logp_F = item_F[order_F], node_F[order_F], logp_F[order_F]
         chosen_F = _rank(item_F, items) < width
-        item, parent_logp = item_F[chosen_F], logp_F[chosen_F]
-        parent = node_F[chosen_F]
-        start, size = index.first_child[parent] - 1, index.num_children[parent]
-        scored += int(size.sum())
+        item, parent_logp, parent = item_F[chosen_F], logp_F[chosen_F], node_F[chosen_F]
+        if h.dim() == 3:  # the features of one level of one item are together
+            order = (item * index.depth + index.node_depth[parent]).argsort(stable=True)
+            item, parent_logp, parent = item[order], parent_logp[order], parent[order]
+        scored += int(index.num_children[parent].sum())
         if scored > _SHARE * items * index.num_nodes:
             return None
-        logp_Z, cells = path_torch.group_log_probs(h, rows, bias, item, start, size)
+        logp_Z, cells = _child_log_probs(h, rows, bias, item, parent, index)
         if bool(logp_Z.isnan().any()):
             return None  # NaN has no order
         logp_Z = logp_Z + parent_logp[cells.step]
@@ -144,7 +145,7 @@ def deepest_nodes(h: Tensor, rows: Tensor, bias: Tensor | None, tax: Taxonomy, t
     widest = min(_SHARE * index.num_nodes, index.path_width / tau if tau else torch.inf)
     with torch.no_grad():
         # Features that are not finite give no probability but the root's.
-        finite = h.isfinite().all(1).nonzero().squeeze(1)
+        finite = h.isfinite().flatten(1).all(1).nonzero().squeeze(1)
         for items in torch.split(finite, _torch_items(widest)):
             found = _descend(h[items], rows, bias, index, tau)
             if found is None:
@@ -167,11 +168,10 @@ def _descend(h: Tensor, rows: Tensor, bias: Tensor | None, index: TreeIndex, tau
         item_F, node_F, logp_F = item_F[open_F], node_F[open_F], logp_F[open_F]
         if not len(item_F):
             return deepest
-        start, size = index.first_child[node_F] - 1, index.num_children[node_F]
-        scored += int(size.sum())
+        scored += int(index.num_children[node_F].sum())
         if scored > _SHARE * items * index.num_nodes:
             return None
-        logp_Z, cells = path_torch.group_log_probs(h, rows, bias, item_F, start, size)
+        logp_Z, cells = _child_log_probs(h, rows, bias, item_F, node_F, index)
         if bool(logp_Z.isnan().any()):
             return None
         logp_Z = logp_Z + logp_F[cells.step]
@@ -182,6 +182,16 @@ def _descend(h: Tensor, rows: Tensor, bias: Tensor | None, index: TreeIndex, tau
         first = torch.full_like(deepest, index.num_nodes)
         first = first.scatter_reduce(0, item_F[is_best_F], node_F[is_best_F], "amin")
         deepest = torch.where(first < index.num_nodes, first, deepest)
+
+
+def _child_log_probs(
+    h: Tensor, rows: Tensor, bias: Tensor | None, item_F: Tensor, parent_F: Tensor, index: TreeIndex
+) -> tuple[Tensor, path_torch.Cells]:
+    """Return the (Z,) log-probabilities of all children of F parents; the rows of `h` in use are in order."""
+    start_F, size_F = index.first_child[parent_F] - 1, index.num_children[parent_F]
+    if h.dim() == 3:
+        item_F, h = item_F * index.depth + index.node_depth[parent_F], h.flatten(0, 1)
+    return path_torch.group_log_probs(h, rows, bias, item_F, start_F, size_F)
 
 
 def _merge(best: Tensor, classes: Tensor, item_Z: Tensor, class_Z: Tensor, logp_Z: Tensor) -> tuple[Tensor, Tensor]:

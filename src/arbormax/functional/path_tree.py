@@ -29,6 +29,23 @@ def path_tree(tax: Taxonomy, device: torch.device) -> PathTree:
     return PathTree(tuple(widths), tuple(groups), *tensors)
 
 
+@cached_per_device
+def step_tree(tax: Taxonomy, device: torch.device) -> PathTree:
+    """Return a tree of one level in which the path of a node is its last step, for features that differ by level.
+
+    Only the torch implementation reads it: depth-first positions have no meaning there.
+    """
+    tree = path_tree(tax, device)
+    return tree._replace(
+        widths=(max(tree.widths),),
+        groups=(sum(tree.groups),),
+        parent=torch.zeros_like(tree.parent),
+        depth=tree.depth.clamp(max=1),
+        counts=tree.counts.sum(0, keepdim=True),
+        cells=tree.cells[:1],
+    )
+
+
 def _depth_first(tax: Taxonomy) -> tuple[np.ndarray, np.ndarray]:
     """Return the (N,) depth-first position of every node, and the first position after its subtree."""
     count, starts = tax.sum_up(np.ones(tax.num_nodes, np.int64)), tax.level_start

@@ -13,11 +13,13 @@ from torch import Tensor
 from arbormax import kernels
 from arbormax.errors import InputError
 from arbormax.functional.checks import check_ids, check_target
-from arbormax.functional.index import path_nodes, tree_index
-from arbormax.functional.options import LossOptions
+from arbormax.functional.index import TreeIndex, path_nodes, tree_index
+from arbormax.functional.options import LossOptions, Targets
 from arbormax.functional.path_ops import path_loss, path_steps
-from arbormax.functional.path_tree import path_tree
+from arbormax.functional.path_tree import path_tree, step_tree
 from arbormax.taxonomy import Taxonomy
+
+_Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None]  # features, rows, bias, offset of the logits
 
 
 def path_cross_entropy(
@@ -29,6 +31,7 @@ def path_cross_entropy(
     *,
     sparse: bool = False,
     impl: kernels.Impl = "auto",
+    per_level: bool = False,
     **loss_options: Any,
 ) -> Tensor:
     """Return `hierarchical_cross_entropy` of the logits `h @ rows.T + bias`; only those on the paths are computed.
@@ -43,6 +46,7 @@ def path_cross_entropy(
         tax: the taxonomy.
         sparse: whether the gradients of `rows` and `bias` are sparse tensors with the rows on the paths.
         impl: `"torch"`, `"triton"` (on a GPU), or `"auto"` for the faster of those that are available.
+        per_level: whether `h` is (..., K, D), with the features of each level.
         loss_options: the options of `hierarchical_cross_entropy`.
 
     >>> from arbormax import Taxonomy
@@ -56,9 +60,15 @@ def path_cross_entropy(
     _check_operands(h, rows, {"bias": bias, "log_priors": options.log_priors}, index.num_nodes - 1)
     if isinstance(target, Tensor) and target.device != h.device:
         raise InputError(f"the target is on {target.device}, but the features are on {h.device}")
-    batch, tree, features = h.shape[:-1], path_tree(tax, h.device), h.reshape(-1, h.shape[-1])
-    chosen = kernels.choose(impl, features, rows, tree)
+    batch, features = h.shape[: -2 if per_level else -1], h.reshape(-1, h.shape[-1])
     operands = (features, rows, bias, options.offset(wide))
+    if per_level:
+        found = options.targets(target, batch, index)
+        nodes_B = options.target_nodes(found, index)
+        logp_BK, mean_BK = _level_steps(operands, nodes_B, tax, sparse)
+        return _step_loss(logp_BK, mean_BK, nodes_B, options, found, batch, index)
+    tree = path_tree(tax, h.device)
+    chosen = kernels.choose(impl, features, rows, tree)
     is_plain = options.reduction != "none" and options.weight is None and not options.changes_steps
     if is_plain and chosen == "triton":  # one operator that checks the targets on the device and sums the losses
         ids_B = check_target(target, batch, options.target_kind)
@@ -69,13 +79,18 @@ def path_cross_entropy(
     found = options.targets(target, batch, index)
     nodes_B = options.target_nodes(found, index)
     logp_BK, mean_BK, *_ = path_steps(*operands, nodes_B, tree.tensors, tree.sizes, sparse, chosen)
-    nodes_BK = logp_BK if options.node_weights is None else torch.stack(path_nodes(index, nodes_B), dim=-1)
-    loss_B = options.step_losses(logp_BK, mean_BK, nodes_BK).sum(1)
-    return options.reduce(loss_B, found, batch, index)
+    return _step_loss(logp_BK, mean_BK, nodes_B, options, found, batch, index)
 
 
 def path_log_probs(
-    h: Tensor, rows: Tensor, bias: Tensor | None, nodes: Tensor, tax: Taxonomy, impl: kernels.Impl = "auto"
+    h: Tensor,
+    rows: Tensor,
+    bias: Tensor | None,
+    nodes: Tensor,
+    tax: Taxonomy,
+    impl: kernels.Impl = "auto",
+    *,
+    per_level: bool = False,
 ) -> Tensor:
     """Return the log-probability of each node on the path to the given nodes, without scoring other nodes.
 
@@ -86,15 +101,21 @@ def path_log_probs(
         nodes: (...,) node ids.
         tax: the taxonomy.
         impl: as in `path_cross_entropy`.
+        per_level: as in `path_cross_entropy`.
 
     Returns:
         (..., K) log-probabilities, where K is the depth of the tree; 0 past the end of a path.
     """
-    nodes_B = check_nodes(nodes, h.shape[:-1], tax)
+    nodes_B = check_nodes(nodes, h.shape[: -2 if per_level else -1], tax)
     _check_operands(h, rows, {"bias": bias}, tax.num_nodes - 1)
-    tree, features = path_tree(tax, h.device), h.reshape(-1, h.shape[-1])
-    chosen = kernels.choose(impl, features, rows, tree)
-    cond_BK: Tensor = path_steps(features, rows, bias, None, nodes_B, tree.tensors, tree.sizes, False, chosen)[0]
+    features = h.reshape(-1, h.shape[-1])
+    cond_BK: Tensor
+    if per_level:
+        cond_BK = _level_steps((features, rows, bias, None), nodes_B, tax, sparse=False)[0]
+    else:
+        tree = path_tree(tax, h.device)
+        chosen = kernels.choose(impl, features, rows, tree)
+        cond_BK = path_steps(features, rows, bias, None, nodes_B, tree.tensors, tree.sizes, False, chosen)[0]
     depth_B1 = tree_index(tax, h.device).node_depth[nodes_B].unsqueeze(1)
     past_end_BK = torch.arange(cond_BK.shape[1], device=h.device) >= depth_B1
     return cond_BK.cumsum(1).masked_fill(past_end_BK, 0.0).view(*nodes.shape, cond_BK.shape[1])
@@ -104,6 +125,28 @@ def check_nodes(nodes: Tensor, batch: torch.Size, tax: Taxonomy) -> Tensor:
     """Return the nodes as one row of int64, or raise if one is not a node of the taxonomy."""
     row_B, _ = check_ids(check_target(nodes, batch, "node"), tax.num_nodes, "node", ignore_index=-100)
     return row_B
+
+
+def _level_steps(operands: _Operands, nodes_B: Tensor, tax: Taxonomy, sparse: bool) -> tuple[Tensor, Tensor]:
+    """Return (B, K) log-probabilities of the steps and means of their siblings, from (B * K, D) features of levels."""
+    path_BK = torch.stack(path_nodes(tree_index(tax, nodes_B.device), nodes_B), dim=-1)
+    tree = step_tree(tax, nodes_B.device)
+    logp, mean, *_ = path_steps(*operands, path_BK.flatten(), tree.tensors, tree.sizes, sparse, "torch")
+    return logp.view(path_BK.shape), mean.view(path_BK.shape)
+
+
+def _step_loss(
+    logp_BK: Tensor,
+    mean_BK: Tensor,
+    nodes_B: Tensor,
+    options: LossOptions,
+    targets: Targets,
+    batch: torch.Size,
+    index: TreeIndex,
+) -> Tensor:
+    nodes_BK = logp_BK if options.node_weights is None else torch.stack(path_nodes(index, nodes_B), dim=-1)
+    loss_B = options.step_losses(logp_BK, mean_BK, nodes_BK).sum(1)
+    return options.reduce(loss_B, targets, batch, index)
 
 
 def _check_operands(h: Tensor, rows: Tensor, vectors: dict[str, Tensor | None], count: int) -> None:

@@ -12,6 +12,7 @@ from arbormax import kernels
 from arbormax.errors import OptionError
 from arbormax.functional.checks import is_transformed
 from arbormax.functional.index import TreeIndex, tree_index
+from arbormax.functional.levels import level_logits
 from arbormax.functional.linear import linear
 from arbormax.functional.losses import hierarchical_cross_entropy
 from arbormax.functional.paths import path_cross_entropy
@@ -48,6 +49,7 @@ def linear_cross_entropy(
     *,
     sparse: bool = False,
     impl: kernels.Impl = "auto",
+    per_level: bool = False,
     **options: Any,
 ) -> Tensor:
     """Return `hierarchical_cross_entropy` of a linear layer, by paths on a large tree, else by all logits.
@@ -59,5 +61,6 @@ def linear_cross_entropy(
         raise OptionError("sparse gradients need dense features: sparse features touch every row", argument="sparse")
     wants_paths = sparse or impl == "triton" or prefers_paths(tree_index(tax, h.device))
     if wants_paths and h.layout == torch.strided and not is_transformed():
-        return path_cross_entropy(h, rows, bias, target, tax, sparse=sparse, impl=impl, **options)
-    return hierarchical_cross_entropy(linear(h, rows, bias), target, tax, **options)
+        return path_cross_entropy(h, rows, bias, target, tax, sparse=sparse, impl=impl, per_level=per_level, **options)
+    logits = level_logits(h, rows, bias, tax) if per_level else linear(h, rows, bias)
+    return hierarchical_cross_entropy(logits, target, tax, **options)

@@ -50,6 +50,7 @@ class TreeHead(nn.Module, ABC):
     sibling_options: ClassVar[bool] = False  # whether `loss` takes gamma, node_weights and tau
     path_options: ClassVar[bool] = False  # whether `loss` takes path_weight
     supports_sparse: ClassVar[bool] = False  # whether the constructor takes sparse=True
+    supports_adapter: ClassVar[bool] = False  # whether the constructor takes adapter=WIDTH
     edit_rows: ClassVar[type[HeadRows] | None] = None  # how `am.edit` computes its rows; None: it cannot be edited
 
     weight: nn.Parameter  # None with sparse_weight=True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from numpy.typing import ArrayLike
@@ -19,10 +19,12 @@ from arbormax.functional import (
 from arbormax.functional.best import best_leaves, deepest_nodes
 from arbormax.functional.checks import Reduction, TargetKind, is_transformed
 from arbormax.functional.index import tree_index
-from arbormax.functional.path_tree import path_tree
+from arbormax.functional.levels import level_logits
+from arbormax.functional.path_tree import path_tree, step_tree
 from arbormax.functional.paths import path_log_probs
 from arbormax.functional.routes import linear_cross_entropy, prefers_paths, prefers_search
 from arbormax.functional.threshold import check_tau
+from arbormax.heads.adapter import LevelAdapters
 from arbormax.heads.base import TreeHead, refuse_options
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import SiblingRows
@@ -46,6 +48,9 @@ class HierarchicalSoftmax(TreeHead):
         impl: the implementation of the path kernels: `"torch"`, `"triton"` (on a GPU), or `"auto"` for the faster of
             those that are available. With `"triton"` the loss uses paths also on small trees, which is faster in a
             captured CUDA graph.
+        adapter: the width of a residual adapter for each level, or 0 for none. With adapters the rows of a level meet
+            `h + MLP(h)` of that level, so that an inner node is more than one linear row for all classes below it. They
+            start as the identity.
         options: `init`, `device` and `dtype`, as in `TreeHead`.
 
     >>> import arbormax as am
@@ -59,6 +64,7 @@ class HierarchicalSoftmax(TreeHead):
 
     sibling_options: ClassVar[bool] = True
     supports_sparse: ClassVar[bool] = True
+    supports_adapter: ClassVar[bool] = True
     edit_rows = SiblingRows
 
     log_priors: Tensor
@@ -70,13 +76,23 @@ class HierarchicalSoftmax(TreeHead):
         bias: bool = True,
         sparse: bool = False,
         impl: Literal["auto", "torch", "triton"] = "auto",
+        adapter: int = 0,
         **options: Any,
     ) -> None:
         check_choice("impl", impl, ("auto", "torch", "triton"))
         if sparse and options.get("sparse_weight"):
             raise OptionError("sparse gradients need a dense weight", argument="sparse", fix={"sparse_weight": False})
-        self.sparse, self.impl = sparse, impl
+        if isinstance(adapter, bool) or not isinstance(adapter, int) or adapter < 0:
+            raise OptionError(f"expected a width of at least 0, found {adapter!r}", argument="adapter")
+        if adapter and impl == "triton":
+            raise OptionError("the Triton kernels do not support adapters", argument="impl", fix={"impl": "auto"})
+        if adapter and options.get("sparse_weight"):
+            raise OptionError("adapters need a dense weight", argument="adapter", fix={"sparse_weight": False})
+        self.sparse, self.impl, self.adapter = sparse, impl, adapter
         super().__init__(in_features, tax, bias, **options)
+        self.adapters: LevelAdapters | None = None
+        if adapter:
+            self.adapters = LevelAdapters(in_features, tax.depth, adapter, self.device, self.dtype)
         self.register_buffer("log_priors", torch.zeros(self.num_rows(tax), device=self.device, dtype=self.dtype))
 
     @staticmethod
@@ -126,7 +142,15 @@ class HierarchicalSoftmax(TreeHead):
         if self.sparse_weight is not None:
             return hierarchical_cross_entropy(self._linear(h), target, self.taxonomy, **options)
         return linear_cross_entropy(
-            h, self.weight, self.bias, target, self.taxonomy, sparse=self.sparse, impl=self.impl, **options
+            self._level_features(h),
+            self.weight,
+            self.bias,
+            target,
+            self.taxonomy,
+            sparse=self.sparse,
+            impl=self.impl,
+            per_level=self.adapters is not None,
+            **options,
         )
 
     def set_priors(self, class_counts: ArrayLike | Tensor, smoothing: float = 0.0) -> None:
@@ -142,7 +166,8 @@ class HierarchicalSoftmax(TreeHead):
         self._check_features(h)
         if not self._can_search(h):
             return super().path_log_probs(h, nodes)
-        return path_log_probs(h, self.weight, self.bias, nodes, self.taxonomy, self.impl)
+        features, per_level = self._level_features(h), self.adapters is not None
+        return path_log_probs(features, self.weight, self.bias, nodes, self.taxonomy, self.impl, per_level=per_level)
 
     @property
     def searches(self) -> bool:
@@ -161,8 +186,9 @@ class HierarchicalSoftmax(TreeHead):
         if k * _CLASSES_PER_RESULT > self.out_features or not self._can_search(h):
             return super().topk(h, k)
         features = h.reshape(-1, self.in_features)
-        logp, classes, is_open = best_leaves(features, self.weight, self.bias, self.taxonomy, k)
         with torch.no_grad():
+            level_features = self._level_features(features)
+            logp, classes, is_open = best_leaves(level_features, self.weight, self.bias, self.taxonomy, k)
             for items in self._split(is_open):
                 logp[items], classes[items] = super().topk(features[items], k)
         return logp.view(*h.shape[:-1], k), classes.view(*h.shape[:-1], k)
@@ -181,8 +207,9 @@ class HierarchicalSoftmax(TreeHead):
         if not self._can_search(h):
             return super().predict_nodes(h, tau)
         features = h.reshape(-1, self.in_features)
-        nodes, is_open = deepest_nodes(features, self.weight, self.bias, self.taxonomy, tau)
         with torch.no_grad():
+            level_features = self._level_features(features)
+            nodes, is_open = deepest_nodes(level_features, self.weight, self.bias, self.taxonomy, tau)
             for items in self._split(is_open):
                 nodes[items] = super().predict_nodes(features[items], tau)
         return nodes.view(h.shape[:-1])
@@ -197,9 +224,12 @@ class HierarchicalSoftmax(TreeHead):
         self._has_priors = False
         if "log_priors" in self._buffers:
             self.log_priors.zero_()
+        if "adapters" in self._modules:
+            cast(LevelAdapters, self.adapters).reset_parameters()
 
     def extra_repr(self) -> str:
-        return super().extra_repr() + (", sparse=True" if self.sparse else "")
+        adapter = f", adapter={self.adapter}" if self.adapter else ""
+        return super().extra_repr() + (", sparse=True" if self.sparse else "") + adapter
 
     def _write_fingerprint(self) -> None:
         super()._write_fingerprint()
@@ -207,6 +237,8 @@ class HierarchicalSoftmax(TreeHead):
         by_paths = self.sparse or self.impl == "triton"
         if device.type != "meta" and (by_paths or prefers_paths(tree_index(self.taxonomy, device))):
             path_tree(self.taxonomy, device)
+            if self.adapter:
+                step_tree(self.taxonomy, device)
 
     def _can_search(self, h: Tensor) -> bool:
         is_eager = not torch.compiler.is_compiling() and not is_transformed()
@@ -214,7 +246,19 @@ class HierarchicalSoftmax(TreeHead):
         return is_eager and is_dense and self.searches
 
     def _logits(self, h: Tensor) -> Tensor:
-        return self._linear(h)
+        if self.adapters is None:
+            return self._linear(h)
+        self._check_features(h)
+        return level_logits(self._level_features(h), self.weight, self.bias, self.taxonomy)
+
+    def _level_features(self, h: Tensor) -> Tensor:
+        """Return (..., K, D) features of each level, or without adapters the (..., D) features themselves."""
+        if self.adapters is None:
+            return h
+        if h.layout != torch.strided:
+            raise OptionError("adapters need dense features, found a sparse tensor", argument="adapter")
+        features: Tensor = self.adapters(h)
+        return features
 
     def _check_priors(self) -> None:
         # Checked once, because the result has to come back from the device.
