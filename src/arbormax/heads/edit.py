@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from arbormax.errors import InputError
 from arbormax.heads.base import TreeHead
+from arbormax.heads.hierarchical import HierarchicalSoftmax
 from arbormax.heads.sparse import SparseWeight
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.plan import Edited, TaxonomyEdits, build
@@ -86,6 +87,9 @@ class Edits(TaxonomyEdits):
             if at is not None:
                 raise InputError("a taxonomy has no features; only a head takes a point", argument="at")
             return super().done()
+        has_adapters = bool(getattr(head, "adapter", 0))
+        if at is not None and has_adapters:
+            raise InputError("a head with adapters has no single point: its features differ by level", argument="at")
         given = torch.zeros(head.in_features) if at is None else at
         point = torch.as_tensor(given, dtype=torch.float64, device="cpu").detach().numpy()
         if point.shape != (head.in_features,) or not np.isfinite(point).all():
@@ -94,6 +98,8 @@ class Edits(TaxonomyEdits):
         problems = _missing_bias(self._edits, head, rows, at is not None)
         edited, rank = build(self._apply(None if head.device.type == "meta" else rows, problems))
         filled = rows.finish(edited, rank)
+        if has_adapters:
+            _check_levels(self._taxonomy, edited.taxonomy, filled)
         new = _new_head(head, edited.taxonomy, filled)
         if self._owner is not None:
             _replace(self._owner, head, new)
@@ -154,7 +160,7 @@ def _missing_bias(edits: list[Edit], head: TreeHead, rows: HeadRows, has_point: 
 @torch.no_grad()
 def _new_head(old: TreeHead, tax: Taxonomy, rows: NewRows) -> TreeHead:
     """Return a head like the old one with another taxonomy and other rows."""
-    options = {name: getattr(old, name) for name in ("sparse", "impl") if hasattr(old, name)}
+    options = {name: getattr(old, name) for name in ("sparse", "impl", "adapter") if hasattr(old, name)}
     options |= {
         "device": old.device,
         "dtype": old.dtype,
@@ -178,6 +184,8 @@ def _new_head(old: TreeHead, tax: Taxonomy, rows: NewRows) -> TreeHead:
         for take, put in zip(torch.split(source, _CHUNK), torch.split(target, _CHUNK), strict=True):
             into[put] = values[take]
         into[fresh] = torch.from_numpy(started).to(into)
+    if isinstance(old, HierarchicalSoftmax) and isinstance(new, HierarchicalSoftmax):
+        _copy_adapters(old, new)
     if rows.log_priors is not None:
         new.get_buffer("log_priors").copy_(torch.from_numpy(rows.log_priors))
     return new
@@ -191,6 +199,26 @@ def _copy_sparse(old: SparseWeight, new: SparseWeight, rows: NewRows) -> None:
         np.concatenate([columns, fresh_columns]),
         np.concatenate([values, rows.weight[fresh, fresh_columns].astype(values.dtype)]),
     )
+
+
+def _copy_adapters(old: HierarchicalSoftmax, new: HierarchicalSoftmax) -> None:
+    """Copy the adapters of the levels that both trees have; those of new levels are the identity."""
+    if old.adapters is None or new.adapters is None:
+        return
+    levels = min(old.taxonomy.depth, new.taxonomy.depth)
+    for name, parameter in new.adapters.named_parameters():
+        parameter[:levels] = old.adapters.get_parameter(name)[:levels]
+
+
+def _check_levels(old: Taxonomy, new: Taxonomy, rows: NewRows) -> None:
+    """Raise if a row was copied to another level, where adapters give it other features."""
+    moved = rows.target[old.node_depth[rows.source + 1] != new.node_depth[rows.target + 1]] + 1
+    if len(moved):
+        listed = listing(join_path(new.path(node)) for node in moved.tolist())
+        raise InputError(
+            f"these edits change the level of {listed}, but the adapters of this head differ by level; train a new "
+            "head, or one without adapters"
+        )
 
 
 def _replace(owner: Any, old: TreeHead, new: TreeHead) -> None:

@@ -13,7 +13,7 @@ from arbormax.heads import HEADS
 from arbormax.heads.base import TreeHead, check_taxonomy
 from arbormax.taxonomy import Taxonomy
 
-_OPTIONS = ("init",)
+_OPTIONS = ("init", "adapter")
 
 
 def replace_head(

@@ -64,6 +64,8 @@ def replace_head(
         "layer": layer,
         "taxonomy": tax.to_dict(),
     }
+    if options.get("adapter"):
+        config.arbormax["adapter"] = options["adapter"]
     config.__class__ = _config_class(cast(Any, type(config)))
     return model
 
@@ -200,8 +202,9 @@ class _TreeModel:
         super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]
         record = _check_record(config.arbormax)
         tax = Taxonomy.from_dict(record["taxonomy"])
+        options = {"adapter": record["adapter"]} if record.get("adapter") else {}
         heads.replace_head(
-            cast(nn.Module, self), tax, record["head"], name=record["layer"], keep_rows=False, init="zeros"
+            cast(nn.Module, self), tax, record["head"], name=record["layer"], keep_rows=False, init="zeros", **options
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

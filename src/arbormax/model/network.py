@@ -33,6 +33,8 @@ class Model(nn.Module):
         super().__init__()
         self.encoder = encoder
         options: dict[str, Any] = {"sparse": True} if config.sparse_head else {}
+        if config.adapter:
+            options["adapter"] = config.adapter
         self.head: TreeHead = HEADS[config.head](encoder.out_features, taxonomy, **options)
         self.config = config
 

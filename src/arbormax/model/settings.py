@@ -151,6 +151,9 @@ class TrainConfig(BaseModel):
             "heads with one softmax only",
         )
     )
+    adapter: int = Field(
+        0, ge=0, description="width of a residual adapter for each level; 0 for none; heads with sibling groups only"
+    )
     sparse_head: bool = Field(
         False,
         description="update only the head's rows on the paths of a batch; heads with sibling groups only",
@@ -207,6 +210,12 @@ class TrainConfig(BaseModel):
         elif self.sparse_head and ENCODERS[self.encoder].gives_sparse:
             message = f"not possible with encoder {self.encoder!r}, whose features are sparse"
             problems.append(OptionError(message, argument="sparse_head"))
+        if self.adapter and not head.supports_adapter:
+            fix = {"head": tuple(name for name in HEADS if HEADS[name].supports_adapter)}
+            problems.append(OptionError(f"not possible with head {self.head!r}", argument="adapter", fix=fix))
+        elif self.adapter and ENCODERS[self.encoder].gives_sparse:
+            message = f"not possible with encoder {self.encoder!r}, whose features are sparse"
+            problems.append(OptionError(message, argument="adapter"))
         for name, option in unsupported_options(self, head).items():
             fix = {"head": tuple(other for other in HEADS if getattr(HEADS[other], option.needs or ""))}
             message = f"acts on {option.acts_on}, which head {self.head!r} does not have"

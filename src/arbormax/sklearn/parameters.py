@@ -31,6 +31,7 @@ class TrainingParameters:
     tau: float = 0.0
     hxe_alpha: float | None = None
     path_weight: float | Sequence[float] = 0.0
+    adapter: int = 0
     sparse_head: bool = False
     seed: int = 0
     accelerator: str = "auto"

@@ -37,7 +37,7 @@ class TrainingModule(pl.LightningModule):
         # Asked before the process group exists: with several processes some encoders have no sparse gradients.
         sparse = {id(parameter) for parameter in model.encoder.sparse_parameters()}
         self.sparse_encoder = [name for name, parameter in self.named_parameters() if id(parameter) in sparse]
-        head = [name for name, _ in self.named_parameters() if name.startswith("model.head.")]
+        head = [f"model.head.{name}" for name, _ in model.head.named_parameters(recurse=False)]  # no adapters
         self.row_sparse = self.sparse_encoder + (head if self.config.sparse_head else [])
         self.loss_options = self.config.loss_options
         if (alpha := self.loss_options.pop("hxe_alpha", None)) is not None:
@@ -136,13 +136,15 @@ class TrainingModule(pl.LightningModule):
         sparse_ids = {id(parameter) for parameter in sparse}
         encoder = [p for p in self.model.encoder.parameters() if id(p) not in sparse_ids and p.requires_grad]
         head = list(self.model.head.parameters())
+        head_rows = list(self.model.head.parameters(recurse=False))
         sparse_groups: list[dict[str, Any]] = [{"params": sparse, "lr": config.learning_rate}] if sparse else []
         groups: list[dict[str, Any]] = []
         if config.sparse_head:
-            sparse_groups.append({"params": head, "lr": config.head_learning_rate})
-        elif config.head_learning_rate == config.learning_rate:  # one group is one kernel
+            sparse_groups.append({"params": head_rows, "lr": config.head_learning_rate})
+            head = head[len(head_rows) :]  # the adapters, whose gradients are dense
+        if config.head_learning_rate == config.learning_rate:  # one group is one kernel
             encoder = head + encoder
-        else:
+        elif head:
             groups.append({"params": head, "lr": config.head_learning_rate})
         if encoder:
             groups.append({"params": encoder, "lr": config.learning_rate})
