@@ -187,6 +187,17 @@ def test_ngrams_of_characters_are_exported(made, tmp_path, monkeypatch, capsys, 
     example_of_the_card_agrees(model, export.folder, monkeypatch, capsys)
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_head_with_adapters_is_exported(tmp_path, format):
+    config = TrainConfig.make(encoder="bag", encoder_options=OPTIONS["bag"], adapter=3)
+    model = Model.new(TRAINING, TAX, config)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()
+    agrees(model, export_model(model, tmp_path / "out", format).folder)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize(("encoder", "head"), ALL)

@@ -73,6 +73,16 @@ def test_a_loaded_model_gives_the_same_outputs_and_labels(kind: str, tmp_path: P
         assert type(loaded).__name__ == "BertForSequenceClassification"
 
 
+def test_a_head_with_adapters_is_saved_and_loaded(tmp_path: Path):
+    model = am.replace_head(bert(), TREE, keep_rows=False, adapter=3)
+    torch.nn.init.normal_(model.classifier.adapters.up)
+    model.save_pretrained(tmp_path)
+    plain = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    for loaded in (am.from_pretrained(tmp_path), plain):
+        assert loaded.classifier.adapter == 3
+        assert_twins(loaded, model, IDS)
+
+
 def test_a_loaded_model_can_be_saved_copied_and_pickled(folder: Path, tmp_path: Path):
     model = am.from_pretrained(folder)
     model.save_pretrained(tmp_path / "again")
