@@ -42,6 +42,7 @@ class BagEncoder(Encoder):
     name: ClassVar[str] = "bag"
     Options: ClassVar[type[EncoderOptions]] = BagOptions
     sorts_by_length: ClassVar[bool] = False
+    starts_random: ClassVar[bool] = True
     training_defaults: ClassVar[Mapping[str, object]] = {"learning_rate": 3e-2, "batch_size": 256, "epochs": 8}
     searched: ClassVar[bool] = True
     width_option: ClassVar[str | None] = "dim"

@@ -44,6 +44,7 @@ class Encoder(nn.Module, ABC):
     training_defaults: ClassVar[Mapping[str, object]] = {}  # training settings such as learning_rate and batch_size
     searched: ClassVar[bool] = False  # whether a search for settings tries this encoder by default
     width_option: ClassVar[str | None] = None  # the option that a search varies to change the number of features
+    starts_random: ClassVar[bool] = False  # whether its features mean nothing before training
     gives_sparse: bool = False  # whether the features are a sparse tensor
 
     options: EncoderOptions

@@ -48,6 +48,7 @@ class LSTMEncoder(Encoder):
     name: ClassVar[str] = "lstm"
     Options: ClassVar[type[EncoderOptions]] = LSTMOptions
     training_defaults: ClassVar[Mapping[str, object]] = {"learning_rate": 3e-3}
+    starts_random: ClassVar[bool] = True
     width_option: ClassVar[str | None] = "hidden"
     bidirectional: ClassVar[bool] = False
 

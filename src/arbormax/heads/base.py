@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any, ClassVar, Literal, get_args
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
@@ -102,6 +103,14 @@ class TreeHead(nn.Module, ABC):
     @abstractmethod
     def num_rows(tax: Taxonomy) -> int:
         """Return the number of rows of the weight for this taxonomy."""
+
+    def row_nodes(self) -> np.ndarray:
+        """Return the node of each row of the weight; by default there is one row for each node below the root."""
+        return np.arange(1, self.taxonomy.num_nodes)
+
+    def rows_from(self, vectors: Tensor) -> Tensor:
+        """Return the rows for which a node's score is the product of the features with its vector, (N, D) by node."""
+        return vectors.index_select(0, torch.tensor(self.row_nodes(), device=vectors.device))
 
     @abstractmethod
     def forward(self, h: Tensor) -> Tensor:

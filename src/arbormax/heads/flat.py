@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from torch import Tensor
 
 from arbormax.heads.base import SoftmaxOverLeaves
@@ -25,6 +26,9 @@ class FlatSoftmax(SoftmaxOverLeaves):
     @staticmethod
     def num_rows(tax: Taxonomy) -> int:
         return tax.num_leaves
+
+    def row_nodes(self) -> np.ndarray:
+        return self.taxonomy.leaves
 
     def leaf_logits(self, h: Tensor) -> Tensor:
         return self._linear(h)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from arbormax.functional import shared_leaf_logits
@@ -21,6 +22,17 @@ class SharedSoftmax(SoftmaxOverLeaves):
     @staticmethod
     def num_rows(tax: Taxonomy) -> int:
         return tax.num_nodes - 1
+
+    def rows_from(self, vectors: Tensor) -> Tensor:
+        # the score of a node is the sum along its path, so that each row is the difference to the parent's vector
+        nodes = torch.arange(1, self.taxonomy.num_nodes)
+        parents = torch.tensor(self.taxonomy.parent[1:])
+        is_deep = parents > 0  # the root has no row
+        places = torch.stack([torch.cat([nodes, nodes[is_deep]]) - 1, torch.cat([nodes, parents[is_deep]])])
+        signs = torch.cat([torch.ones(len(nodes)), -torch.ones(int(is_deep.sum()))]).to(vectors)
+        shape = len(nodes), len(nodes) + 1
+        differences: Tensor = torch.sparse.mm(torch.sparse_coo_tensor(places.to(vectors.device), signs, shape), vectors)
+        return differences
 
     def leaf_logits(self, h: Tensor) -> Tensor:
         return shared_leaf_logits(self._linear(h), self.taxonomy)

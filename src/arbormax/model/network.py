@@ -40,7 +40,12 @@ class Model(nn.Module):
 
     @classmethod
     def new(cls, inputs: ModelInputs, taxonomy: Taxonomy, config: TrainConfig) -> Model:
-        """An untrained model for these training inputs; the same seed gives the same weights."""
+        """An untrained model for these training inputs; the same seed gives the same weights.
+
+        If the texts of nodes are used, the encoder learns their words, too.
+        """
+        if config.names is not None and ENCODERS[config.encoder].takes_texts:
+            inputs = [*inputs, *taxonomy.texts[1:]]
         with seeded(config.seed):
             encoder = ENCODERS[config.encoder].fit(inputs, config.options)
             return cls(encoder, taxonomy, config)

@@ -154,6 +154,11 @@ class TrainConfig(BaseModel):
     adapter: int = Field(
         0, ge=0, description="width of a residual adapter for each level; 0 for none; heads with sibling groups only"
     )
+    names: Literal["init", "tied", "only"] | None = Field(
+        None,
+        description="use of the texts of nodes: init (rows start from them), tied (rows are a projection of them plus "
+        "free rows), only (no training data)",
+    )
     sparse_head: bool = Field(
         False,
         description="update only the head's rows on the paths of a batch; heads with sibling groups only",
@@ -216,6 +221,11 @@ class TrainConfig(BaseModel):
         elif self.adapter and ENCODERS[self.encoder].gives_sparse:
             message = f"not possible with encoder {self.encoder!r}, whose features are sparse"
             problems.append(OptionError(message, argument="adapter"))
+        if self.names is not None and not ENCODERS[self.encoder].takes_texts:
+            message = f"needs an encoder of texts, and encoder {self.encoder!r} takes feature matrices"
+            problems.append(OptionError(message, argument="names"))
+        if self.names == "tied" and self.sparse_head:
+            problems.append(OptionError("cannot be combined with sparse_head", argument="names"))
         for name, option in unsupported_options(self, head).items():
             fix = {"head": tuple(other for other in HEADS if getattr(HEADS[other], option.needs or ""))}
             message = f"acts on {option.acts_on}, which head {self.head!r} does not have"

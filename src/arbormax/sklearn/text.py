@@ -17,9 +17,10 @@ from arbormax.errors import OptionError
 from arbormax.model import TrainConfig
 from arbormax.model.explain import explain
 from arbormax.model.folder import remove_state
+from arbormax.model.node_texts import build_from_texts
 from arbormax.model.predict import Decoding
 from arbormax.sklearn.base import TreeClassifier
-from arbormax.sklearn.inputs import check_labels, check_text_pairs, check_texts
+from arbormax.sklearn.inputs import as_taxonomy, check_labels, check_text_pairs, check_texts, to_python
 from arbormax.sklearn.labels import LabelFormat, Labels, read_text_labels
 from arbormax.sklearn.parameters import TrainingParameters
 from arbormax.taxonomy import Taxonomy
@@ -55,6 +56,7 @@ class TextClassifier(TrainingParameters, TreeClassifier):
     encoder_options: Mapping[str, Any] | None = None
     folder: str | os.PathLike[str] | None = field(default=None, kw_only=True)
     resume: bool = field(default=False, kw_only=True)
+    names: str | None = field(default=None, kw_only=True)
 
     def fit(self, X: Any, y: Any = None, **unsupported: Any) -> Self:
         """Train on texts and their labels.
@@ -69,6 +71,23 @@ class TextClassifier(TrainingParameters, TreeClassifier):
         if folder is not None:
             self.save(folder)
             remove_state(folder)
+        return self
+
+    def fit_texts(self) -> Self:
+        """Build the classifier from the texts of the taxonomy's nodes alone: no training and no data.
+
+        `taxonomy` must be given; its texts are described in docs/node-texts.md.
+        """
+        if self.taxonomy is None:
+            raise OptionError("expected a taxonomy, whose nodes have texts", argument="taxonomy")
+        params = self.get_params(deep=False)
+        known = TrainConfig.model_fields.keys() & params.keys() - {"class_weight"}
+        config = self._config({name: to_python(params[name]) for name in known}, None)
+        run = build_from_texts(config, as_taxonomy(self.taxonomy))
+        labels = np.array(run.model.taxonomy.classes)
+        self._set_model(run.model, LabelFormat(None, None, is_given=True), labels, run)
+        if self.folder is not None:
+            self.save(self.folder)
         return self
 
     def explain(

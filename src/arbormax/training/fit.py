@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytorch_lightning as pl
 
 from arbormax.data.examples import Examples
 from arbormax.data.folds import hold_out
-from arbormax.errors import InputError
+from arbormax.errors import InputError, OptionError
 from arbormax.model.run import Run
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
@@ -52,6 +53,8 @@ def fit(
     check_examples(train, taxonomy, "train")
     if valid is not None:
         check_examples(valid, taxonomy, "validate")
+    if config.names == "only":
+        raise OptionError("'only' uses no training data; build the model from the texts of the nodes", argument="names")
     assert config.batch_size is not None
     part, held_out = hold_out(train, config.validation, config.seed) if valid is None else (train, valid)
     if folder is not None:
@@ -60,6 +63,8 @@ def fit(
         joint = config.model_copy(update={"batch_size": config.batch_size * hardware.ranks})
         digest = None if valid is None else valid.digest()
         identity = run_identity(joint, taxonomy, train, validation_examples=digest)
+        if config.names is not None:
+            identity["node_texts"] = hashlib.sha256(repr(taxonomy.texts).encode()).hexdigest()
         open_run(folder / "checkpoints", identity, resume, write=not hardware.several or is_first_process())
     loop = TrainingLoop(config, taxonomy, hardware, folder, resume, progress, callbacks, every_steps)
     is_refit = config.refit and valid is None and held_out is not None

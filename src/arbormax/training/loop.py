@@ -17,8 +17,10 @@ from torch import Tensor, distributed
 from torch.multiprocessing.spawn import ProcessRaisedException
 
 from arbormax.data.examples import Examples
+from arbormax.errors import OptionError
 from arbormax.functional.checks import TargetKind
 from arbormax.model.network import Model, seeded
+from arbormax.model.node_texts import add_class_texts, start_rows, tie_rows, untie_rows
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.callbacks import BestWeights, ProgressBar, ResumableCheckpoint
@@ -67,11 +69,20 @@ class TrainingLoop:
         model = Model.new(train.inputs, self.taxonomy, config)
         labels = train.nodes if valid is None else np.concatenate([train.nodes, valid.nodes])
         kind: TargetKind = "class" if (self.taxonomy.class_of[labels] >= 0).all() else "node"
+        if config.names == "init":
+            start_rows(model, train)
+            if model.encoder.starts_random:
+                train = add_class_texts(train, self.taxonomy)
+        elif config.names == "tied":
+            tie_rows(model, train)
         if config.tau:
             model.head.set_priors(class_counts(train.nodes, self.taxonomy), smoothing=1.0)
         module = TrainingModule(model, kind, class_weights(config, train.nodes, self.taxonomy))
         data = EncodedExamples(model, kind, train, valid)
         strategy = make_strategy(hardware)
+        is_spawned = strategy != "auto" and strategy.spawns
+        if is_spawned and config.names == "tied":  # torch cannot send such a head to another process
+            raise OptionError("on several devices needs the strategy ddp", argument="names", fix={"strategy": "ddp"})
         with quiet_lightning(), seeded(config.seed):
             trainer = pl.Trainer(
                 max_epochs=epochs,
@@ -94,7 +105,6 @@ class TrainingLoop:
             resumed = checkpoint if self.resume and checkpoint is not None and checkpoint.exists() else None
             if resumed is not None:
                 check_checkpoint(resumed)
-            is_spawned = strategy != "auto" and strategy.spawns
             try:
                 with _translate_interrupts(self.folder, is_spawned), report_lost_workers(checkpoints, hardware.ranks):
                     trainer.fit(module, datamodule=data, ckpt_path=resumed, weights_only=True)
@@ -105,6 +115,7 @@ class TrainingLoop:
                 _release(trainer, module, data)
         if not hardware.several:  # Lightning leaves the model on the CPU
             model.to(device)
+        untie_rows(model)
         model.eval()
         if not all(parameter.isfinite().all() for parameter in model.parameters()):
             raise TrainingError("training diverged: the weights are not finite; try a lower learning rate or clip")

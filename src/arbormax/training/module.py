@@ -19,6 +19,7 @@ from arbormax.functional import hxe_weights
 from arbormax.functional.checks import Reduction, TargetKind
 from arbormax.metrics import NodeMetrics
 from arbormax.model.network import Model
+from arbormax.model.node_texts import is_tied, refresh_ties
 from arbormax.training.distributed import average_rows
 from arbormax.training.optim import JointOptimizer, clip_gradients, rate_factor
 
@@ -33,6 +34,7 @@ class TrainingModule(pl.LightningModule):
         self.automatic_optimization = False  # saves half of Lightning's overhead per step
         self.model, self.kind = model, kind
         self.config = model.config
+        self.is_tied = is_tied(model)
         self.register_buffer("class_weight", weight, persistent=False)
         # Asked before the process group exists: with several processes some encoders have no sparse gradients.
         sparse = {id(parameter) for parameter in model.encoder.sparse_parameters()}
@@ -54,8 +56,10 @@ class TrainingModule(pl.LightningModule):
             draws = np.random.SeedSequence((self.config.seed, self.global_rank))
             torch.manual_seed(int(draws.generate_state(1, np.uint64)[0]))
 
-    def training_step(self, batch: tuple[Inputs, Tensor] | tuple[Inputs, Tensor, float], _: int) -> None:
+    def training_step(self, batch: tuple[Inputs, Tensor] | tuple[Inputs, Tensor, float], number: int) -> None:
         optimiser, schedule = self.optimizers(), self.lr_schedulers()
+        if self.is_tied and number == 0:
+            refresh_ties(self.model)
         loss = self._loss(self.model.encoder(*batch[0]), batch[1])
         if len(batch) == 3:  # the weight of this device's share of the step
             loss = loss * batch[2]

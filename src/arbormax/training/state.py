@@ -20,6 +20,7 @@ _DESCRIPTIONS = {
     "examples": "other training examples",
     "validation_examples": "other validation examples",
     "taxonomy": "another taxonomy",
+    "node_texts": "other texts of nodes",
     "batch_size": "examples per step on all devices together was {before!r}, now {now!r}",
 }
 
