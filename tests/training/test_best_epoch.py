@@ -58,5 +58,5 @@ def test_training_stops_when_the_loss_rises_although_macro_f1_does_too(run):
 
 
 def test_an_unknown_measure_is_an_error():
-    with pytest.raises(OptionError, match="monitor: input should be 'both', 'macro_f1', 'accuracy' or 'loss'"):
+    with pytest.raises(OptionError, match="monitor: expected 'both', 'macro_f1', 'accuracy' or 'loss'"):
         TrainConfig.make(monitor="f1")
