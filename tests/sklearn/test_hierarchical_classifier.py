@@ -361,6 +361,38 @@ def test_the_text_classifier_accepts_pandas_tables():
     assert small().fit(table, rows).predict(table["text"]).tolist() == LABELS
 
 
+# ----------------------------------------------------------------- learning rate
+
+
+@pytest.mark.parametrize(("hidden", "scale"), [((), True), ((), False), ((16,), True)])
+def test_the_default_learning_rate_suits_wide_matrices(hidden, scale):
+    draw = np.random.default_rng(0)
+    truth = np.arange(900) % 12
+    labels = np.where(draw.random(900) < 0.3, draw.integers(12, size=900), truth)  # a third cannot be learnt
+    wide = (0.25 * draw.normal(size=(12, 300))[truth] + draw.normal(size=(900, 300))).astype(np.float32)
+    train, test = slice(600), slice(600, None)
+
+    def nll(**given):
+        found = am.HierarchicalClassifier(hidden=hidden, scale=scale, **given).fit(wide[train], labels[train])
+        return found.evaluate(wide[test], labels[test])["nll"]
+
+    of_few_columns = 0.01 if hidden else 0.05
+    assert nll() < 0.75 * nll(learning_rate=of_few_columns)
+
+
+def test_the_default_learning_rate_depends_on_the_size_of_the_rows():
+    def rate(rows, **given):
+        return am.HierarchicalClassifier(epochs=1, **given).fit(rows, LABELS[:60]).model_.config.learning_rate
+
+    rows = np.random.default_rng(0).normal(size=(60, 400)).astype(np.float32)
+    assert rate(rows[:, :6]) == 0.05
+    assert rate(rows) == rate(1000 * rows) == pytest.approx(1 / 400)
+    assert rate(rows, scale=False) == pytest.approx(1 / 400, rel=0.05)
+    assert rate(rows / 20, scale=False) == pytest.approx(0.05, rel=0.05)
+    assert rate(100 * rows, scale=False) == pytest.approx(1e-2 / 400, rel=0.05)
+    assert rate(np.zeros_like(rows), scale=False) == 0.05
+
+
 # ----------------------------------------------------------------------- folders
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,8 @@ from arbormax.taxonomy import Taxonomy
 
 __all__ = ["HierarchicalClassifier"]
 
-# Defaults that suit most data, by whether there are hidden layers and whether the matrix is sparse.
+# Defaults that suit most data, by whether there are hidden layers and whether the matrix is sparse. The learning rate
+# of a dense matrix is an upper limit: see `_dense_rate`.
 _DEFAULTS: Mapping[tuple[bool, bool], Mapping[str, Any]] = {
     (False, False): {"learning_rate": 0.05, "epochs": 20, "batch_size": 64},
     (False, True): {"learning_rate": 0.5, "epochs": 8, "batch_size": 64, "adam_epsilon": 1e-3},
@@ -96,6 +98,8 @@ class HierarchicalClassifier(TrainingParameters, TreeClassifier):
         }
         items = inputs.shape[0]
         usual = dict(_DEFAULTS[bool(hidden), not isinstance(inputs, np.ndarray)])
+        if isinstance(inputs, np.ndarray):
+            usual["learning_rate"] = min(usual["learning_rate"], _dense_rate(inputs, bool(self.scale)))
         usual["batch_size"] = min(max(usual["batch_size"], items // _MAX_STEPS), 1024, max(1, items // _MIN_STEPS))
         return TrainConfig.make(**{name: usual.get(name) if v is None else v for name, v in settings.items()})
 
@@ -107,6 +111,16 @@ class HierarchicalClassifier(TrainingParameters, TreeClassifier):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _dense_rate(rows: np.ndarray, is_scaled: bool) -> float:
+    """The learning rate at which the first steps of Adam change a score by about 0.8.
+
+    Adam changes each weight by the rate, and so a score by the rate times the sum of the absolute features. In a
+    standardised column, their mean is about 0.8.
+    """
+    size = 0.8 * rows.shape[1] if is_scaled else float(np.abs(rows).sum(1, dtype=np.float64).mean())
+    return 0.8 / size if size else math.inf
 
 
 def _canonical(rows: Matrix) -> Matrix:
