@@ -25,8 +25,7 @@ def adapt_levels(h: Tensor, down: Tensor, shift: Tensor, up: Tensor) -> Tensor:
     >>> adapt_levels(torch.ones(4), torch.ones(2, 3, 4), torch.zeros(2, 3), torch.zeros(2, 4, 3)).shape
     torch.Size([2, 4])
     """
-    width = down.shape[:2]
-    hidden = F.gelu(F.linear(h, down.flatten(0, 1), shift.flatten())).unflatten(-1, width)
+    hidden = F.gelu(F.linear(h, down.flatten(0, 1), shift.flatten())).view(*h.shape[:-1], *down.shape[:2])
     return h.unsqueeze(-2) + torch.matmul(hidden.unsqueeze(-2), up.transpose(1, 2)).squeeze(-2)
 
 
