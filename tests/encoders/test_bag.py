@@ -21,7 +21,7 @@ def features(encoder, texts):
 
 @pytest.mark.parametrize("ngrams", [1, 2, 3])
 def test_features_are_the_mean_vector_of_words_and_ngrams(ngrams):
-    encoder = bag(ngrams=ngrams)
+    encoder = bag(ngrams=ngrams, char_ngrams=0)
     texts = [*TEXTS, "the owl hoots the dodo hoots owl", "dodo"]
     rows = encoder.encode(texts)
     found = features(encoder, texts)
@@ -29,6 +29,40 @@ def test_features_are_the_mean_vector_of_words_and_ngrams(ngrams):
         numbers = rows.values[rows.offsets[i] : rows.offsets[i + 1]]
         naive = encoder.weight[numbers].mean(0) if len(numbers) else torch.zeros(5)
         torch.testing.assert_close(found[i], naive.detach())
+
+
+@pytest.mark.parametrize("weight", [0.5, 0.2])
+def test_features_with_characters_are_the_weighted_sum_of_two_means(weight):
+    encoder = bag(min_char_count=1, char_weight=weight)
+    texts = [*TEXTS, "the owl hoots the dodo hoots owl", "zzzzz", "owlet", "a"]
+    numbers = encoder.characters.number
+    assert {" ow", "owl", "wl ", " owl", "owl "} <= set(numbers)
+    found = features(encoder, texts)
+    for text, row in zip(texts, found, strict=True):
+        words = encoder.grams.encode(encoder.vocabulary.encode([text])).values
+        padded = [f" {word} " for word in text.split()]
+        grams = [word[i : i + n] for word in padded for n in (3, 4) for i in range(len(word) - n + 1)]
+        ids = [len(encoder.vocabulary) + len(encoder.grams) + numbers[gram] for gram in grams if gram in numbers]
+        naive = torch.zeros(5)
+        if len(words):
+            share = weight if ids else 0.0
+            naive = (1 - share) * encoder.weight[words].mean(0)
+            naive += share * encoder.weight[ids].mean(0) if ids else 0
+        torch.testing.assert_close(row, naive.detach())
+
+
+def test_unknown_words_differ_by_their_characters():
+    one, other = features(bag(), ["owls", "eels"])
+    assert not torch.allclose(one, other)
+    one, other = features(bag(char_ngrams=0), ["owls", "eels"])
+    assert torch.equal(one, other)
+
+
+def test_rare_ngrams_of_characters_have_no_vector():
+    assert "ooh" not in bag(["ooh", "aah aah"]).characters.number
+    assert "ooh" in bag(["ooh", "aah aah"], min_char_count=1).characters.number
+    assert "aah" not in bag(["ooh", "aah aah"]).characters.number  # twice, but in one text
+    assert len(bag(max_char_terms=7).characters) == 7
 
 
 def test_only_ngrams_depend_on_word_order():
@@ -59,8 +93,9 @@ def test_features_do_not_depend_on_the_other_texts_of_the_batch():
     torch.testing.assert_close(features(encoder, TEXTS), alone)
 
 
-def test_a_saved_encoder_gives_the_same_features(tmp_path):
-    encoder = bag(ngrams=3)
+@pytest.mark.parametrize("longest", [0, 4])
+def test_a_saved_encoder_gives_the_same_features(tmp_path, longest):
+    encoder = bag(ngrams=3, char_ngrams=longest)
     encoder.save(tmp_path)
     again = type(encoder).load(tmp_path, encoder.options)
     again.load_state_dict(encoder.state_dict())

@@ -179,7 +179,7 @@ def test_a_loaded_torch_export_agrees_with_torch(exported, encoder, monkeypatch,
     example_of_the_card_agrees(model, made.folder, monkeypatch, capsys)
 
 
-@pytest.mark.parametrize("encoder", ["tfidf"])
+@pytest.mark.parametrize("encoder", ["bag", "tfidf"])
 def test_ngrams_of_characters_are_exported(made, tmp_path, monkeypatch, capsys, encoder):
     model = made(encoder, char_ngrams=5, min_char_ngrams=2, char_weight=0.3)
     export = export_model(model, tmp_path / "out", "torch-export")

@@ -174,7 +174,13 @@ def test_a_contribution_is_the_gradient_of_a_gate(encoder, head):
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize(
-    ("encoder", "options"), [("bag", {}), ("tfidf", {"char_ngrams": 0}), ("tfidf", {"char_ngrams": 4})]
+    ("encoder", "options"),
+    [
+        ("bag", {"char_ngrams": 0}),
+        ("bag", {"char_ngrams": 5}),
+        ("tfidf", {"char_ngrams": 0}),
+        ("tfidf", {"char_ngrams": 4}),
+    ],
 )
 def test_contributions_of_a_linear_model_sum_to_the_log_odds_of_siblings(encoder, options, head):
     model = untrained(encoder=encoder, head=head, **options)

@@ -90,6 +90,14 @@ class CharacterNGrams:
         rows = (character_ngrams(word, self.shortest, self.longest) for word in words)
         return Ragged.from_lists([number[gram] for gram in row if gram in number] for row in rows)
 
+    def encode_texts(self, texts: Sequence[Sequence[str]]) -> Ragged:
+        """The numbers of the known n-grams of each text, given as words."""
+        values, words = _number_words(texts)
+        rows = self.encode(words).take(values)
+        texts_T = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
+        lengths = np.bincount(texts_T, weights=rows.lengths, minlength=len(texts))
+        return Ragged.from_lengths(rows.values, lengths.astype(np.int64))
+
     def count(self, texts: Sequence[Sequence[str]]) -> csr_matrix:
         """(texts, n-grams) how often each n-gram occurs in each text, given as words."""
         counts, words = count_words(texts)
@@ -98,11 +106,16 @@ class CharacterNGrams:
 
 def count_words(texts: Sequence[Sequence[str]]) -> tuple[csr_matrix, list[str]]:
     """(texts, words) how often each word occurs in each text, and the distinct words in their order of appearance."""
+    values, words = _number_words(texts)
+    rows = Ragged.from_lengths(values, np.array([len(text) for text in texts], dtype=np.int64))
+    return _matrix(rows, len(words)), words
+
+
+def _number_words(texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, list[str]]:
+    """The number of each word of the texts, and the distinct words in the order of their numbers."""
     number: dict[str, int] = {}
     add = number.setdefault
-    values = np.array([add(word, len(number)) for text in texts for word in text], dtype=np.int64)
-    rows = Ragged.from_lengths(values, np.array([len(text) for text in texts], dtype=np.int64))
-    return _matrix(rows, len(number)), list(number)
+    return np.array([add(word, len(number)) for text in texts for word in text], dtype=np.int64), list(number)
 
 
 def _matrix(rows: Ragged, columns: int) -> csr_matrix:

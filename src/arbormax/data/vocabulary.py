@@ -55,7 +55,10 @@ class Vocabulary:
 
     def encode(self, texts: Sequence[str]) -> Ragged:
         """The word numbers of each text."""
-        rows = [self._tokenise(text) for text in texts]
+        return self.encode_words([self._tokenise(text) for text in texts])
+
+    def encode_words(self, rows: Sequence[Sequence[str]]) -> Ragged:
+        """The word numbers of each text, given as words."""
         number = self._number.get
         values = np.array([number(word, UNKNOWN) for row in rows for word in row], dtype=np.int64)
         return Ragged.from_lengths(values, np.array([len(row) for row in rows], dtype=np.int64))

@@ -1,4 +1,4 @@
-"""The mean of word and n-gram vectors: the fastest encoder on a CPU.
+"""The mean of the vectors of words, n-grams of words and n-grams of characters: the fastest encoder on a CPU.
 
 B batch, T tokens of the whole batch.
 """
@@ -16,17 +16,19 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from arbormax.data.batching import Inputs
+from arbormax.data.characters import CharacterNGrams
 from arbormax.data.ngrams import NGrams
 from arbormax.data.ragged import Ragged
-from arbormax.data.tokens import Span, Tokeniser, spans
-from arbormax.data.vocabulary import Vocabulary
+from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
+from arbormax.data.vocabulary import Vocabulary, load_words, save_words
+from arbormax.encoders._characters import CharacterOptions
 from arbormax.encoders._gates import term_gates
 from arbormax.encoders.base import Encoder, EncoderOptions
 
-_FILE, _NGRAMS = "vocabulary.txt", "ngrams.npz"
+_FILE, _NGRAMS, _CHARACTERS = "vocabulary.txt", "ngrams.npz", "characters.txt"
 
 
-class BagOptions(EncoderOptions):
+class BagOptions(CharacterOptions):
     dim: int = Field(128, ge=1, le=65_536, description="size of a vector, and of the features")
     ngrams: int = Field(2, ge=1, le=8, description="longest n-gram with its own vector, in words")
     dropout: float = Field(0.2, ge=0, lt=1, description="dropout rate of the features")
@@ -37,7 +39,10 @@ class BagOptions(EncoderOptions):
 
 
 class BagEncoder(Encoder):
-    """The mean of the vectors of the words and n-grams of a text."""
+    """The mean of the vectors of the words and n-grams of a text.
+
+    The features are a weighted sum of two means: of words and n-grams of words, and of n-grams of characters.
+    """
 
     name: ClassVar[str] = "bag"
     Options: ClassVar[type[EncoderOptions]] = BagOptions
@@ -47,10 +52,14 @@ class BagEncoder(Encoder):
     searched: ClassVar[bool] = True
     width_option: ClassVar[str | None] = "dim"
 
-    def __init__(self, vocabulary: Vocabulary, grams: NGrams, options: BagOptions) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, grams: NGrams, options: BagOptions, characters: Sequence[str] = ()
+    ) -> None:
         super().__init__()
         self.vocabulary, self.grams, self.options = vocabulary, grams, options
-        self.weight = nn.Parameter(torch.empty(len(vocabulary) + len(grams), options.dim))
+        self.characters = CharacterNGrams(tuple(characters), options.min_char_ngrams, options.char_ngrams)
+        self.num_words = len(vocabulary) + len(grams)  # the rows before those of the n-grams of characters
+        self.weight = nn.Parameter(torch.empty(self.num_words + len(self.characters), options.dim))
         nn.init.uniform_(self.weight, -1.0 / options.dim, 1.0 / options.dim)
         self.dropout = nn.Dropout(options.dropout)
         self.out_features = options.dim
@@ -60,31 +69,69 @@ class BagEncoder(Encoder):
         assert isinstance(options, BagOptions)
         vocabulary = Vocabulary.learn(texts, options.tokens, options.min_count, options.max_words)
         grams = NGrams.learn(vocabulary.encode(texts), len(vocabulary), options.ngrams, options.min_ngram_count)
-        return cls(vocabulary, grams, options)
+        characters: tuple[str, ...] = ()
+        if options.char_ngrams:
+            rows = list(map(tokeniser(options.tokens), texts))
+            lengths = options.min_char_ngrams, options.char_ngrams
+            characters = CharacterNGrams.learn(rows, *lengths, options.min_char_count, options.max_char_terms)[0].grams
+        return cls(vocabulary, grams, options, characters)
 
     def encode(self, texts: Sequence[str]) -> Ragged:
-        return self.grams.encode(self.vocabulary.encode(texts))
+        if not len(self.characters):
+            return self.grams.encode(self.vocabulary.encode(texts))
+        rows = list(map(tokeniser(self.vocabulary.tokens), texts))
+        words, characters = self.grams.encode(self.vocabulary.encode_words(rows)), self.characters.encode_texts(rows)
+        values = np.concatenate([words.values, self.num_words + characters.values])
+        numbers = np.arange(len(texts))
+        texts_T = np.concatenate([np.repeat(numbers, words.lengths), np.repeat(numbers, characters.lengths)])
+        return Ragged.from_lengths(values[np.argsort(texts_T, kind="stable")], words.lengths + characters.lengths)
 
     def collate(self, rows: Ragged) -> Inputs:
-        return torch.from_numpy(rows.values), torch.from_numpy(rows.offsets[:-1])
+        ids_T, starts_B = torch.from_numpy(rows.values), torch.from_numpy(rows.offsets[:-1])
+        return (ids_T, starts_B, torch.from_numpy(self._shares(rows))) if len(self.characters) else (ids_T, starts_B)
+
+    def _shares(self, rows: Ragged) -> np.ndarray:
+        """(T,) the share of each vector in the features of its text."""
+        assert isinstance(self.options, BagOptions)
+        is_word_T = rows.values < self.num_words
+        texts_T = np.repeat(np.arange(len(rows)), rows.lengths)
+        words_B = np.bincount(texts_T, weights=is_word_T, minlength=len(rows))
+        characters_B = rows.lengths - words_B
+        weight_B = np.where(characters_B > 0, self.options.char_weight, 0.0)
+        word_share_B = (1 - weight_B) / np.maximum(words_B, 1)
+        character_share_B = weight_B / np.maximum(characters_B, 1)
+        return np.where(is_word_T, word_share_B[texts_T], character_share_B[texts_T]).astype(np.float32)
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        ids_T, starts_B = inputs
-        bags = F.embedding_bag(ids_T, self.weight, starts_B, mode="mean", sparse=True)
-        features: Tensor = self.dropout(bags)
+        ids_T, starts_B, *shares = inputs
+        features: Tensor
+        if shares:
+            (shares_T,) = shares
+            shares_T = shares_T.to(self.weight.dtype)
+            features = F.embedding_bag(
+                ids_T, self.weight, starts_B, mode="sum", sparse=True, per_sample_weights=shares_T
+            )
+        else:
+            features = F.embedding_bag(ids_T, self.weight, starts_B, mode="mean", sparse=True)
+        features = self.dropout(features)
         return features
 
     def spans(self, text: str) -> list[Span]:
         return spans(text, self.vocabulary.tokens)
 
     def gated_features(self, text: str, gates_W: Tensor) -> Tensor:
-        ids, ends, lengths = self.grams.places(self.vocabulary.encode([text]))
+        words = tokeniser(self.vocabulary.tokens)(text)
+        ids, ends, lengths = self.grams.places(self.vocabulary.encode_words([words]))
+        characters = self.characters.encode(words)
+        owners = np.repeat(np.arange(len(words)), characters.lengths)
+        ids = np.concatenate([ids, self.num_words + characters.values])
+        ends, lengths = np.concatenate([ends, owners]), np.concatenate([lengths, np.ones_like(owners)])
         ids_T = torch.from_numpy(ids).to(gates_W.device)
         gates_T = term_gates(gates_W, np.arange(len(ids)), ends, lengths, len(ids))
+        shares_T = torch.from_numpy(self._shares(Ragged.from_lists([ids.tolist()]))).to(gates_T)
         start = torch.zeros(1, dtype=torch.int64, device=ids_T.device)
-        shares_T = gates_T / max(len(ids), 1)
         features: Tensor = self.dropout(
-            F.embedding_bag(ids_T, self.weight, start, mode="sum", per_sample_weights=shares_T)
+            F.embedding_bag(ids_T, self.weight, start, mode="sum", per_sample_weights=gates_T * shares_T)
         )
         return features
 
@@ -94,8 +141,12 @@ class BagEncoder(Encoder):
     def save(self, folder: Path) -> None:
         self.vocabulary.save(folder / _FILE)
         self.grams.save(folder / _NGRAMS)
+        if len(self.characters):
+            save_words(folder / _CHARACTERS, self.characters.grams)
 
     @classmethod
     def load(cls, folder: Path, options: EncoderOptions) -> Self:
         assert isinstance(options, BagOptions)
-        return cls(Vocabulary.load(folder / _FILE, options.tokens), NGrams.load(folder / _NGRAMS), options)
+        characters = load_words(path) if (path := folder / _CHARACTERS).exists() else ()
+        vocabulary = Vocabulary.load(folder / _FILE, options.tokens)
+        return cls(vocabulary, NGrams.load(folder / _NGRAMS), options, characters)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from arbormax.data.batching import Inputs
@@ -19,6 +19,7 @@ from arbormax.data.characters import MARK, CharacterNGrams
 from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
 from arbormax.data.vocabulary import load_words, save_words
+from arbormax.encoders._characters import CharacterOptions
 from arbormax.encoders._gates import term_gates
 from arbormax.encoders.base import Encoder, EncoderOptions
 from arbormax.errors import InputError, MissingDependencyError
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _FILE = "vocabulary.txt"
 
 
-class TfidfOptions(EncoderOptions):
+class TfidfOptions(CharacterOptions):
     ngrams: int = Field(2, ge=1, le=8, description="longest n-gram that is a term, in words")
     tokens: Tokeniser = Field("words", description="tokenizer: words, or whitespace as in the paper")
     min_count: int = Field(1, ge=1, description="minimum number of texts that contain a word")
@@ -38,19 +39,6 @@ class TfidfOptions(EncoderOptions):
     max_terms: int = Field(
         50_000, ge=1, description="maximum number of words and n-grams of words; the most frequent are used"
     )
-    char_ngrams: int = Field(4, ge=0, le=16, description="longest n-gram of characters within a word; 0 for none")
-    min_char_ngrams: int = Field(3, ge=1, le=16, description="shortest n-gram of characters within a word")
-    min_char_count: int = Field(2, ge=1, description="minimum number of texts that contain an n-gram of characters")
-    max_char_terms: int = Field(50_000, ge=1, description="maximum number of n-grams of characters")
-    char_weight: float = Field(0.5, gt=0, lt=1, description="share of the n-grams of characters in the squared length")
-
-    @model_validator(mode="after")
-    def _check_lengths(self) -> Self:
-        if 0 < self.char_ngrams < self.min_char_ngrams:
-            raise ValueError(
-                f"min_char_ngrams: expected at most char_ngrams, {self.char_ngrams}, found {self.min_char_ngrams}"
-            )
-        return self
 
 
 class TfidfEncoder(Encoder):

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, library, nn, while_loop
 
+from arbormax.data.characters import MARK, CharacterNGrams
 from arbormax.data.ngrams import NGrams
 from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import word_pattern
@@ -44,6 +45,11 @@ vocabulary = Path("vocabulary.txt").read_text("utf-8").split("\\n")
 if how["normalize"]:
     text = unicodedata.normalize(how["normalize"], text).replace("’", "'")
 words = re.findall(how["pattern"], text.lower())"""
+_FIND_TERMS = """
+terms = [" ".join(words[i : i + n]) for n in range(1, how["ngrams"] + 1) for i in range(len(words) - n + 1)]
+for word in (f" {word} " for word in words):
+    lengths = range(min(how["min_char_ngrams"], len(word)), min(how["char_ngrams"], len(word)) + 1)
+    terms += ["\\t" + word[i : i + n] for n in lengths for i in range(len(word) - n + 1)]"""
 
 
 class Graph(nn.Module, ABC):
@@ -109,10 +115,10 @@ class BagGraph(WordGraph):
     }
     example = (
         _SPLIT_TEXT
+        + _FIND_TERMS
         + """
 number = {term: i for i, term in enumerate(vocabulary) if i > 1}
-terms = [" ".join(words[i : i + n]) for n in range(1, how["ngrams"] + 1) for i in range(len(words) - n + 1)]
-ids = [number.get(term, 1) for term in terms if term in number or " " not in term] or [0]
+ids = [number.get(term, 1) for term in terms if term in number or not re.search(r"\\s", term)] or [0]
 inputs = {"input_ids": np.array([ids])}"""
     )
     table: Tensor
@@ -123,16 +129,22 @@ inputs = {"input_ids": np.array([ids])}"""
 
     def features(self, *inputs: Tensor) -> Tensor:
         (ids_BT,) = inputs
-        inside_BT = (ids_BT != PADDING).to(self.table.dtype)
-        share_BT = inside_BT / inside_BT.sum(1, keepdim=True).clamp(min=1)
+        is_character_BT = ids_BT >= self.encoder.num_words
+        share_BT = _shares((ids_BT != PADDING) & ~is_character_BT, self.table.dtype)
+        if len(self.encoder.characters):
+            weight = self.encoder.options.char_weight
+            weight_B1 = weight * is_character_BT.any(1, keepdim=True).to(self.table.dtype)
+            share_BT = (1 - weight_B1) * share_BT + weight_B1 * _shares(is_character_BT, self.table.dtype)
         return (share_BT.unsqueeze(1) @ F.embedding(ids_BT, self.table)).squeeze(1)
 
     def save(self, folder: Path) -> None:
         words = self.encoder.vocabulary.words
-        save_words(folder / "vocabulary.txt", [*words, *_ngram_texts(self.encoder.grams, words)])
+        characters = [MARK + gram for gram in self.encoder.characters.grams]
+        save_words(folder / "vocabulary.txt", [*words, *_ngram_texts(self.encoder.grams, words), *characters])
 
     def encoding(self) -> dict[str, Any]:
-        return {**_describe_tokens(self.encoder.vocabulary.tokens), "ngrams": len(self.encoder.grams.keys) + 1}
+        tokens = _describe_tokens(self.encoder.vocabulary.tokens)
+        return {**tokens, "ngrams": len(self.encoder.grams.keys) + 1, **_describe_characters(self.encoder.characters)}
 
 
 class LSTMGraph(WordGraph):
@@ -220,12 +232,9 @@ class TfidfGraph(Graph):
     }
     example = (
         _SPLIT_TEXT
+        + _FIND_TERMS
         + """
 number = {term: i for i, term in enumerate(vocabulary)}
-terms = [" ".join(words[i : i + n]) for n in range(1, how["ngrams"] + 1) for i in range(len(words) - n + 1)]
-for word in (f" {word} " for word in words):
-    lengths = range(min(how["min_char_ngrams"], len(word)), min(how["char_ngrams"], len(word)) + 1)
-    terms += ["\\t" + word[i : i + n] for n in lengths for i in range(len(word) - n + 1)]
 found = Counter(number[term] for term in terms if term in number) or {0: 0}
 inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.values())], "float32")}"""
     )
@@ -262,9 +271,8 @@ inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.v
         save_words(folder / "vocabulary.txt", self.encoder.terms)
 
     def encoding(self) -> dict[str, Any]:
-        options, characters = self.encoder.options, self.encoder.characters
-        lengths = {"char_ngrams": characters.longest, "min_char_ngrams": characters.shortest}
-        return {**_describe_tokens(options.tokens), "ngrams": options.ngrams, **lengths}
+        options, characters = self.encoder.options, _describe_characters(self.encoder.characters)
+        return {**_describe_tokens(options.tokens), "ngrams": options.ngrams, **characters}
 
     def words(self) -> Sequence[str]:
         return self.encoder.terms[: self.encoder.num_words]  # type: ignore[no-any-return]
@@ -329,6 +337,12 @@ def build_graph(model: Model, format: Format) -> Graph:
     )
 
 
+def _shares(is_member_BT: Tensor, dtype: torch.dtype) -> Tensor:
+    """The share of each member in the mean of its row."""
+    member_BT = is_member_BT.to(dtype)
+    return member_BT / member_BT.sum(1, keepdim=True).clamp(min=1)
+
+
 def _normalise(weights_BT: Tensor) -> Tensor:
     """Each row divided by its length, a row of zeros unchanged."""
     length_B1 = weights_BT.square().sum(1, keepdim=True).sqrt()
@@ -345,6 +359,11 @@ def _describe_tokens(name: str) -> dict[str, Any]:
     if name == "whitespace":
         return {"tokens": name, "normalize": None, "pattern": r"\S+"}
     return {"tokens": name, "normalize": "NFKC", "pattern": word_pattern().pattern}
+
+
+def _describe_characters(characters: CharacterNGrams) -> dict[str, int]:
+    longest = characters.longest if len(characters) else 0
+    return {"char_ngrams": longest, "min_char_ngrams": characters.shortest}
 
 
 def _ngram_texts(grams: NGrams, words: Sequence[str]) -> list[str]:
