@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from arbormax.data.ragged import Ragged
 from arbormax.encoders.transformer import TransformerEncoder, TransformerOptions
 from arbormax.errors import InputError, MissingDependencyError, OptionError
+from fake_packages import install
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -167,6 +169,23 @@ def test_a_saved_encoder_loads_without_its_first_folder(bert: Path, tmp_path: Pa
     assert torch.equal(features(again, TEXTS), features(encoder, TEXTS))
 
 
+def test_a_model_is_loaded_from_an_installed_package(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    install(tmp_path, "tiny-bert", {f"tiny_bert/model/{path.name}": path.read_bytes() for path in bert.iterdir()})
+    monkeypatch.syspath_prepend(tmp_path)
+    encoder = TransformerEncoder.fit(TEXTS, TransformerOptions(model="tiny-bert"))
+    torch.testing.assert_close(features(encoder, TEXTS), features(made(bert), TEXTS))
+
+
+def test_a_model_in_several_packages_is_joined(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    archive = Path(shutil.make_archive(str(tmp_path / "whole"), "zip", bert.parent, bert.name)).read_bytes()
+    for part, content in enumerate((archive[:5000], archive[5000:]), start=1):
+        install(tmp_path, f"tiny-part-{part:03d}", {f"tiny-part_{part:03d}/input/tiny.zip.{part:03d}": content})
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("ARBORMAX_DATA", str(tmp_path / "data"))
+    encoder = TransformerEncoder.fit(TEXTS, TransformerOptions(model="tiny"))
+    torch.testing.assert_close(features(encoder, TEXTS), features(made(bert), TEXTS))
+
+
 def test_pickled_weights_are_refused(bert: Path, tmp_path: Path):
     (tmp_path / "config.json").write_text((bert / "config.json").read_text())
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80")
@@ -206,7 +225,7 @@ def test_a_folder_without_a_model_is_an_error(tmp_path: Path):
     (tmp_path / "notes.md").write_text("")
     with pytest.raises(InputError, match="cannot be loaded as a transformer"):
         made(tmp_path)
-    with pytest.raises(InputError, match="it is not a folder"):
+    with pytest.raises(InputError, match="it is neither a folder nor"):
         made(tmp_path / "missing")
 
 

@@ -93,7 +93,7 @@ def test_a_model_can_be_loaded_from_a_moved_folder(folder, tmp_path):
 def test_a_folder_contains_no_pickle_and_no_hidden_file(folder):
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
     wanted = ["README.md", "config.json", "metrics.json", "model.safetensors", "ngrams.npz", "taxonomy.json"]
-    assert names == sorted([*wanted, "vocabulary.txt"])
+    assert names == sorted([*wanted, "characters.txt", "vocabulary.txt"])
     with zipfile.ZipFile(folder / "ngrams.npz") as archive:
         assert all(name.endswith(".npy") for name in archive.namelist())
     for name in names:

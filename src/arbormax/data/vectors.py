@@ -1,4 +1,5 @@
-"""Word vectors from published files: GloVe's text and zip files, word2vec's and fastText's text, and numpy archives.
+"""Word vectors from published files: GloVe's text and zip files, word2vec's and fastText's text, numpy archives, and
+model2vec's static embeddings of subwords.
 
 E size of a word vector.
 """
@@ -10,7 +11,7 @@ import re
 import zipfile
 import zlib
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -20,6 +21,8 @@ from typing import IO
 import numpy as np
 
 from arbormax.data._archives import check_archive
+from arbormax.data._model2vec import MODEL2VEC_FILES, read_model2vec
+from arbormax.data.packages import package_folder
 from arbormax.errors import InputError
 
 _SUFFIXES = (".npz", ".zip", ".txt", ".vec")
@@ -41,14 +44,22 @@ class WordVectors:
     name: str = "word vectors"
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], dim: int | None = None) -> WordVectors:
+    def load(cls, path: str | os.PathLike[str], dim: int | None = None, words: Sequence[str] = ()) -> WordVectors:
         """The vectors of a `.npz` file, a `.zip` file of text files, a text file, or a folder of such files.
 
-        `dim` selects a file of a zip or of a folder.
+        `dim` selects a file of a zip or of a folder. The folder, or the name of an installed package that contains it,
+        may also be that of a model of model2vec; each of these `words` then has the mean vector of its subwords.
 
         If a word occurs twice, its first vector is used.
         """
-        file = Path(path)
+        file = Path(path).expanduser()
+        model = file if file.exists() else package_folder(str(path), MODEL2VEC_FILES)
+        if model is not None and all((model / name).is_file() for name in MODEL2VEC_FILES):
+            return cls(*read_model2vec(model, words), model.name)
+        if not (file.exists() or file.suffix):
+            raise InputError(
+                f"no word vectors at {path}: it is neither a file, a folder nor an installed package with static embeddings"
+            )
         if file.is_dir():
             file /= _select(
                 [each.name for each in sorted(file.iterdir()) if each.suffix.lower() in _SUFFIXES], dim, file
@@ -56,24 +67,24 @@ class WordVectors:
         name = file.stem
         try:
             if file.suffix.lower() == ".npz":
-                words, matrix = _read_npz(file)
+                names, matrix = _read_npz(file)
             elif file.suffix.lower() == ".zip":
-                words, matrix, name = _read_zip(file, dim)
+                names, matrix, name = _read_zip(file, dim)
             else:
                 with file.open("rb") as stream:
-                    words, matrix = _read_text(stream, str(file))
+                    names, matrix = _read_text(stream, str(file))
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
             raise InputError(f"{file} is cut short or is not a {file.suffix} file: {error}") from error
         if not np.isfinite(matrix).all():
             row = int(np.argwhere(~np.isfinite(matrix))[0, 0])
-            raise InputError(f"{file}: the vector of {words[row]!r} contains a number that is not finite")
-        first = dict(zip(reversed(words), range(len(words) - 1, -1, -1), strict=True))
-        if len(first) < len(words):
+            raise InputError(f"{file}: the vector of {names[row]!r} contains a number that is not finite")
+        first = dict(zip(reversed(names), range(len(names) - 1, -1, -1), strict=True))
+        if len(first) < len(names):
             rows = sorted(first.values())
-            words, matrix = [words[row] for row in rows], matrix[rows]
+            names, matrix = [names[row] for row in rows], matrix[rows]
         if name.lower().startswith("glove"):
             name = f"GloVe {matrix.shape[1]}d"
-        return cls(tuple(words), matrix, name)
+        return cls(tuple(names), matrix, name)
 
     @cached_property
     def number(self) -> dict[str, int]:

@@ -5,7 +5,10 @@ B batch, T tokens of the whole batch.
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -20,22 +23,28 @@ from arbormax.data.characters import CharacterNGrams
 from arbormax.data.ngrams import NGrams
 from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
+from arbormax.data.vectors import WordVectors
 from arbormax.data.vocabulary import Vocabulary, load_words, save_words
 from arbormax.encoders._characters import CharacterOptions
 from arbormax.encoders._gates import term_gates
 from arbormax.encoders.base import Encoder, EncoderOptions
 
 _FILE, _NGRAMS, _CHARACTERS = "vocabulary.txt", "ngrams.npz", "characters.txt"
+_VECTOR_LENGTH = 16.0  # of pretrained vectors: training changes long vectors less
 
 
 class BagOptions(CharacterOptions):
-    dim: int = Field(128, ge=1, le=65_536, description="size of a vector, and of the features")
+    dim: int = Field(
+        128, ge=1, le=65_536, description="size of a vector, and of the features; pretrained vectors determine it"
+    )
     ngrams: int = Field(2, ge=1, le=8, description="longest n-gram with its own vector, in words")
     dropout: float = Field(0.2, ge=0, lt=1, description="dropout rate of the features")
     tokens: Tokeniser = Field("words", description="tokenizer: words, or whitespace as in the paper")
     min_count: int = Field(1, ge=1, description="minimum count of a word with its own vector")
     min_ngram_count: int = Field(2, ge=1, description="minimum count of an n-gram with its own vector")
     max_words: int = Field(500_000, ge=1, description="maximum number of words; the most frequent are used")
+    vectors: str | None = Field(None, description="file, folder or installed package with pretrained word vectors")
+    kept_words: int = Field(100_000, ge=0, description="number of words to add from the pretrained vectors")
 
 
 class BagEncoder(Encoder):
@@ -68,13 +77,36 @@ class BagEncoder(Encoder):
     def fit(cls, texts: Sequence[str], options: EncoderOptions) -> Self:
         assert isinstance(options, BagOptions)
         vocabulary = Vocabulary.learn(texts, options.tokens, options.min_count, options.max_words)
-        grams = NGrams.learn(vocabulary.encode(texts), len(vocabulary), options.ngrams, options.min_ngram_count)
+        vectors = None
+        if options.vectors is not None:
+            dim = options.dim if "dim" in options.model_fields_set else None
+            vectors = WordVectors.load(options.vectors, dim, vocabulary.words)
+            options = options.model_copy(update={"dim": vectors.matrix.shape[1]})
+            unseen = [word for word in vectors.words if word not in vocabulary]
+            vocabulary = vocabulary.extend_with(unseen[: options.kept_words])
+        rows = list(map(tokeniser(options.tokens), texts))
+        words = vocabulary.encode_words(rows)
+        grams = NGrams.learn(words, len(vocabulary), options.ngrams, options.min_ngram_count)
         characters: tuple[str, ...] = ()
         if options.char_ngrams:
-            rows = list(map(tokeniser(options.tokens), texts))
             lengths = options.min_char_ngrams, options.char_ngrams
             characters = CharacterNGrams.learn(rows, *lengths, options.min_char_count, options.max_char_terms)[0].grams
-        return cls(vocabulary, grams, options, characters)
+        encoder = cls(vocabulary, grams, options, characters)
+        if vectors is not None:
+            logging.getLogger("arbormax").info("vectors, %s", vectors.coverage(Counter(chain.from_iterable(rows))))
+            encoder._fill(vectors)
+        return encoder
+
+    def _fill(self, vectors: WordVectors) -> None:
+        """Start words from pretrained vectors, scaled to the mean length `_VECTOR_LENGTH`, and all others from zero."""
+        found = [(i, vectors.number[word]) for i, word in enumerate(self.vocabulary.words) if word in vectors.number]
+        mine, theirs = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        matrix = vectors.matrix[theirs]
+        length = float(np.linalg.norm(matrix, axis=1).mean()) if len(matrix) else 0.0
+        with torch.no_grad():
+            self.weight.zero_()
+            if length > 0:
+                self.weight[torch.from_numpy(mine)] = torch.from_numpy(_VECTOR_LENGTH / length * matrix).to(self.weight)
 
     def encode(self, texts: Sequence[str]) -> Ragged:
         if not len(self.characters):

@@ -33,7 +33,7 @@ class LSTMOptions(EncoderOptions):
     hidden: int = Field(150, ge=1, le=65_536, description="size of the hidden state, per direction")
     dim: int = Field(100, ge=1, le=65_536, description="size of a word vector; a vectors file determines it")
     dropout: float = Field(0.5, ge=0, lt=1, description="dropout rate of the features")
-    vectors: str | None = Field(None, description="file of pretrained word vectors (.txt, .zip, .npz)")
+    vectors: str | None = Field(None, description="file, folder or installed package with pretrained word vectors")
     kept_words: int = Field(100_000, ge=0, description="number of words to add from the vectors file")
     tokens: Tokeniser = Field("words", description="tokenizer: words, or whitespace as in the paper")
     min_count: int = Field(1, ge=1, description="minimum count of a word with its own vector")
@@ -69,7 +69,8 @@ class LSTMEncoder(Encoder):
         settings = {"trained_words": len(vocabulary)}
         if options.vectors is None:
             return cls(vocabulary, options.model_copy(update=settings))
-        vectors = WordVectors.load(options.vectors, options.dim if "dim" in options.model_fields_set else None)
+        dim = options.dim if "dim" in options.model_fields_set else None
+        vectors = WordVectors.load(options.vectors, dim, vocabulary.words)
         counts = Counter(chain.from_iterable(map(tokeniser(options.tokens), texts)))
         logging.getLogger("arbormax").info("vectors, %s", vectors.coverage(counts))
         unseen = [word for word in vectors.words if word not in vocabulary][: options.kept_words]

@@ -1,4 +1,4 @@
-"""A pretrained transformer of Hugging Face, from a folder or by name.
+"""A pretrained transformer of Hugging Face, from a folder, an installed package or by name.
 
 B batch, T tokens, D hidden size.
 """
@@ -17,6 +17,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from arbormax.data.batching import Inputs
+from arbormax.data.packages import package_folder
 from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Span, spans
 from arbormax.encoders.base import Encoder, EncoderOptions
@@ -27,7 +28,9 @@ _CHUNK = 10_000  # texts that are tokenized at once, to limit memory
 
 
 class TransformerOptions(EncoderOptions):
-    model: str = Field(description="folder of a pretrained model, or its name on the Hugging Face hub")
+    model: str = Field(
+        description="folder of a pretrained model, installed package with one, or name on the Hugging Face hub"
+    )
     pooling: Literal["mean", "cls"] = Field("mean", description="mean of all tokens, or the first token")
     max_length: int = Field(256, ge=4, description="maximum number of tokens of a text")
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout rate of the features")
@@ -225,21 +228,28 @@ def _quiet() -> Iterator[None]:
 
 def _pretrained(kind: Any, model: str, **options: Any) -> Any:
     """Load from disk if possible, else from the hub; never runs code of the model."""
-    path = Path(model).expanduser()
-    source = str(path) if path.is_dir() else model
+    folder = _folder(model)
+    source = model if folder is None else str(folder)
     with _quiet():
         try:
             return kind.from_pretrained(source, local_files_only=True, trust_remote_code=False, **options)
         except (OSError, ValueError, ImportError) as error:
-            if path.is_dir():
+            if folder is not None:
                 raise InputError(f"{model} cannot be loaded as a transformer: {_first_line(error)}") from error
         try:
             return kind.from_pretrained(source, trust_remote_code=False, **options)
         except (OSError, ValueError, ImportError) as error:
             raise InputError(
-                f"no model {model!r}: it is not a folder, and could not be loaded with safetensors weights from the "
-                f"Hugging Face hub ({_first_line(error)}); without a network, give the folder of a downloaded model"
+                f"no model {model!r}: it is neither a folder nor an installed package with a model, and could not be "
+                f"loaded with safetensors weights from the Hugging Face hub ({_first_line(error)}); "
+                "without a network, give the folder of a downloaded model"
             ) from error
+
+
+def _folder(model: str) -> Path | None:
+    """The folder of a model, which may be in an installed package; None for a name on the hub."""
+    path = Path(model).expanduser()
+    return path if path.is_dir() else package_folder(model, ("config.json", "model.safetensors"))
 
 
 def _first_line(error: Exception) -> str:
