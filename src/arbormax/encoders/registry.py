@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound="Encoder")
 
 ENCODERS: Registry[type[Encoder]] = Registry("encoder")
-ENCODERS.add("bag", "arbormax.encoders.bag:BagEncoder", "mean of word and n-gram vectors; the fastest on a CPU")
+ENCODERS.add("bag", "arbormax.encoders.bag:BagEncoder", "mean of vectors of words and characters; the fastest on a CPU")
 ENCODERS.add("lstm", "arbormax.encoders.lstm:LSTMEncoder", "last hidden state of an LSTM")
 ENCODERS.add("bilstm", "arbormax.encoders.lstm:BiLSTMEncoder", "last hidden states of two LSTMs, one per direction")
-ENCODERS.add("tfidf", "arbormax.encoders.tfidf:TfidfEncoder", "TF-IDF of words and n-grams; a linear classifier")
+ENCODERS.add("tfidf", "arbormax.encoders.tfidf:TfidfEncoder", "TF-IDF of words and characters; a linear classifier")
 ENCODERS.add("transformer", "arbormax.encoders.transformer:TransformerEncoder", "a pretrained transformer")
 ENCODERS.add("features", "arbormax.encoders.features:FeaturesEncoder", "rows of a feature matrix, not texts")
 
