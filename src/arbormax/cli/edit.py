@@ -26,6 +26,10 @@ class EditOptions(OptionGroup):
     add: Annotated[
         list[str] | None, typer.Option(metavar="PARENT/NAME", help="Add a class; NAME alone adds it below the root.")
     ] = None
+    text: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=TEXT", help="Text of an added class; its row in a model starts from it."),
+    ] = None
     split: Annotated[list[str] | None, typer.Option(metavar="CLASS=A,B", help="Split a class into children.")] = None
     move: Annotated[list[str] | None, typer.Option(metavar="NODE=PARENT", help="Move a node and its descendants.")] = (
         None
@@ -53,9 +57,17 @@ class EditOptions(OptionGroup):
                 return "", ""
             return parts[0], parts[1]
 
+        described: dict[str, str] = {}
+        for given in self.text or ():
+            name, sign, text = given.partition("=")
+            if not sign or not name or not text.strip() or name in described:
+                problems.append(f"--text {given}: expected NAME=TEXT, once for each added class")
+            described[name] = text
         for text in self.add or ():
             *above, name = split_path(text)
-            edits.add(name, under=join_path(above) if any(above) else ()).described(f"--add {text}")
+            about = described.pop(name, None)
+            edits.add(name, under=join_path(above) if any(above) else (), text=about).described(f"--add {text}")
+        problems += [f"--text {name}=…: no class of this name is added" for name in described]
         for text in self.split or ():
             node, names = pair("split", text, "CLASS=A,B")
             edits.split(node, split_path(names, ",")).described(f"--split {text}")

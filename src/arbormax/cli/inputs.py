@@ -31,12 +31,28 @@ def read_labelled(
     taxonomy: Path | None = None,
     valid: Path | None = None,
     test: Path | None = None,
+    node_texts: Path | None = None,
 ) -> LabelledData:
     """The dataset of this name, or the labelled texts of a file."""
     if is_dataset(data) and valid is None and test is None:
         check_no_table_options(data, table)
     with output.progress_bar(f"reading {data}"):
-        return _reader(table).read(data, taxonomy, valid, test)
+        return _reader(table).read(data, taxonomy, valid, test, node_texts)
+
+
+def read_tree(
+    data: str,
+    table: LabelOptions,
+    test: Path | None,
+    node_texts: Path | None,
+    **unused: Path | None,
+) -> LabelledData:
+    """The taxonomy of a dataset or a file and the test texts, for a model without training data."""
+    for name, value in unused.items():
+        if value is not None:
+            raise OptionError("cannot be combined with --names only, which uses no training data", argument=name)
+    with output.progress_bar(f"reading {data}"):
+        return _reader(table).read_tree(data, test, node_texts)
 
 
 def read_file(path: Path, table: LabelOptions, taxonomy: Taxonomy | None) -> tuple[Examples, Taxonomy]:

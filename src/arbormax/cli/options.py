@@ -38,6 +38,11 @@ Imports = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one.")]
 
+NodeTexts = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Texts of the nodes: a table of code, title and description, or a JSON mapping."),
+]
+
 Features = Annotated[
     str | None,
     typer.Option(

@@ -13,7 +13,7 @@ from arbormax._files import read_json
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import read_labelled
-from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions, setting_parameters
+from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions, NodeTexts, setting_parameters
 from arbormax.cli.studies import Data, Tree
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def search(
     table: LabelOptions,
     machine: MachineOptions,
     taxonomy: Tree = None,
+    node_texts: NodeTexts = None,
     trials: Annotated[int, typer.Option(min=1, help="Number of complete trials.")] = 20,
     storage: Annotated[
         str | None, typer.Option(metavar="FILE|URL", help="SQLite file or database URL; several workers can share it.")
@@ -47,7 +48,7 @@ def search(
     Example: `arbormax search reviews.csv --trials 30 --storage sqlite:///search.db`
     """
     config, hardware = model.config(), machine.hardware()
-    texts = read_labelled(data, table, taxonomy)
+    texts = read_labelled(data, table, taxonomy, node_texts=node_texts)
     from arbormax.studies.search import search as run
     from arbormax.studies.search_space import SearchSpace
 
@@ -81,7 +82,7 @@ def search(
         f"{result.complete} complete, {result.pruned} pruned, {result.failed} failed. The best macro-F1 is optimistic: "
         "it is measured on the texts that selected the settings."
     )
-    output.print_result(f"Next: {_train_command(data, result.config, model.preset, taxonomy, table)}")
+    output.print_result(f"Next: {_train_command(data, result.config, model.preset, taxonomy, node_texts, table)}")
 
 
 def _fixed_settings(model: ModelOptions) -> dict[str, Any]:
@@ -99,11 +100,17 @@ def _format_settings(params: dict[str, Any]) -> str:
 
 
 def _train_command(
-    data: str, config: TrainConfig, preset: str | None, taxonomy: Path | None, table: LabelOptions
+    data: str,
+    config: TrainConfig,
+    preset: str | None,
+    taxonomy: Path | None,
+    node_texts: Path | None,
+    table: LabelOptions,
 ) -> str:
     """The command that trains with these settings on the same data."""
     words = ["arbormax", "train", data, *(["--preset", preset] if preset else [])]
     words += [] if taxonomy is None else ["--taxonomy", str(taxonomy)]
+    words += [] if node_texts is None else ["--node-texts", str(node_texts)]
     default = type(config).make()
     for parameter in setting_parameters():
         name = parameter.name

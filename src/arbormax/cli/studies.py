@@ -10,7 +10,7 @@ import typer
 from arbormax.cli import errors, output
 from arbormax.cli.groups import NameOption, expand_options
 from arbormax.cli.inputs import is_dataset, read_labelled
-from arbormax.cli.options import ComparedOptions, Json, LabelOptions, MachineOptions, ModelOptions
+from arbormax.cli.options import ComparedOptions, Json, LabelOptions, MachineOptions, ModelOptions, NodeTexts
 from arbormax.cli.report import NoTexts
 from arbormax.errors import OptionError
 from arbormax.metrics.registry import COSTS, shown_measures
@@ -41,6 +41,7 @@ def crossval(
     table: LabelOptions,
     machine: MachineOptions,
     taxonomy: Tree = None,
+    node_texts: NodeTexts = None,
     folds: Folds = 4,
     epochs_from: EpochsFrom = "inner",
     out: Folder = None,
@@ -51,7 +52,7 @@ def crossval(
     Example: `arbormax crossval reviews.csv --encoder bilstm --folds 5`
     """
     config, hardware = model.config(), machine.hardware()
-    texts = read_labelled(data, table, taxonomy)
+    texts = read_labelled(data, table, taxonomy, node_texts=node_texts)
     from arbormax.studies.crossval import crossval as run
     from arbormax.studies.result_folder import write_results
 
@@ -98,6 +99,7 @@ def compare(
     table: LabelOptions,
     machine: MachineOptions,
     taxonomy: Tree = None,
+    node_texts: NodeTexts = None,
     test: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Evaluate on these texts instead of by cross-validation.")
     ] = None,
@@ -130,7 +132,7 @@ def compare(
     if on_test and test is not None:
         raise OptionError("cannot be combined with --test", argument="on_test")
     selected, numbers = None if heads is None else _split(heads), _parse_seeds(seeds)
-    texts = read_labelled(data, table, taxonomy, test=test)
+    texts = read_labelled(data, table, taxonomy, test=test, node_texts=node_texts)
     from arbormax.studies.compare import compare as run
     from arbormax.studies.record import comparison
     from arbormax.studies.result_folder import write_results

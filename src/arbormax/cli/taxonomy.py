@@ -13,7 +13,7 @@ from arbormax.cli import output
 from arbormax.cli.edit import EditOptions, edit_file, edit_model, print_edited
 from arbormax.cli.errors import BAD_INPUT
 from arbormax.cli.groups import NameOption, OptionGroup, expand_options
-from arbormax.cli.options import FILE, Imports, Json, LabelOptions, Spelling, import_modules
+from arbormax.cli.options import FILE, Imports, Json, LabelOptions, NodeTexts, Spelling, import_modules
 from arbormax.errors import InputError, OptionError, TaxonomyError, did_you_mean
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class TreeOptions(OptionGroup):
     header: Annotated[bool | None, typer.Option(help="Whether the first line is a header (csv, tsv).")] = None
     root: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the root (csv, tsv, txt).")] = None
     encoding: Annotated[str | None, typer.Option(metavar="NAME", help="Encoding of the file, such as latin-1.")] = None
+    node_texts: NodeTexts = None
 
     def read(self, source: str) -> Taxonomy:
         """Read the taxonomy of a dataset, a model or a file."""
@@ -74,7 +75,8 @@ class TreeOptions(OptionGroup):
         if not path.exists() and not path.suffix:
             hint = did_you_mean(source, DATASETS)
             raise InputError(f"{source!r} is neither a dataset ({', '.join(DATASETS)}) nor a file{hint}")
-        return Taxonomy.load(path, format=self.input_format, inner_classes=self.inner_classes, **options)  # type: ignore[arg-type]
+        options |= {"format": self.input_format, "inner_classes": self.inner_classes, "texts": self.node_texts}
+        return Taxonomy.load(path, **options)
 
     def refuse_for(self, source: str, kind: str) -> None:
         """Raise an error if an option is given for a source that is not a file."""

@@ -16,8 +16,8 @@ import typer
 
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import read_labelled
-from arbormax.cli.options import MACHINE, Json, LabelOptions, MachineOptions, ModelOptions
+from arbormax.cli.inputs import read_labelled, read_tree
+from arbormax.cli.options import MACHINE, Json, LabelOptions, MachineOptions, ModelOptions, NodeTexts
 from arbormax.cli.report import NoTexts
 from arbormax.metrics.registry import shown_measures
 
@@ -29,13 +29,20 @@ if TYPE_CHECKING:
 @expand_options
 def train(
     ctx: typer.Context,
-    data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset (`arbormax data list`) or a file.")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="A dataset (`arbormax data list`) or a file; with `--names only` also a taxonomy file.",
+        ),
+    ],
     model: ModelOptions,
     table: LabelOptions,
     machine: MachineOptions,
     taxonomy: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The taxonomy; by default inferred from the labels.")
     ] = None,
+    node_texts: NodeTexts = None,
     valid: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Texts for early stopping, instead of --validation.")
     ] = None,
@@ -71,7 +78,10 @@ def train(
             if json and is_first:
                 output.print_json({"model": str(folder), "finished": True})
             return
-        texts = read_labelled(data, table, taxonomy, valid, test)
+        if config.names == "only":
+            texts = read_tree(data, table, test, node_texts, taxonomy=taxonomy, valid=valid)
+        else:
+            texts = read_labelled(data, table, taxonomy, valid, test, node_texts)
         if resume and not has_checkpoint(folder):
             output.print_status(f"Nothing to resume in {folder}; training from the beginning.")
         again = errors.command_line(ctx, without=("--overwrite",), extra=("--resume",))
@@ -147,6 +157,8 @@ def _print_summary(trained: TrainedModel) -> None:
         shown = {name: measures[name] for name in ("items", *shown_measures("main")) if name in measures}
         output.print_result(output.measure_table(shown, "Test"))
     epochs = f"{run.epochs} epoch{'s' * (run.epochs != 1)}"
+    if run.model.config.names == "only":
+        epochs = "Built from the texts of the nodes, without training data"
     if run.valid_macro_f1 is not None:
         epochs += f", best epoch {run.best_epoch} with a validation macro-F1 of {run.valid_macro_f1:.4f}"
     if run.refit_epochs is not None:

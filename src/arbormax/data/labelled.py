@@ -51,11 +51,16 @@ class LabelledReader:
         self.on_bad_rows, self.on_skipped, self.options = on_bad_rows, on_skipped, options
 
     def read(
-        self, data: str, taxonomy: Path | None = None, valid: Path | None = None, test: Path | None = None
+        self,
+        data: str,
+        taxonomy: Path | None = None,
+        valid: Path | None = None,
+        test: Path | None = None,
+        node_texts: Path | None = None,
     ) -> LabelledData:
         """The dataset of this name, or the examples of a file.
 
-        Without a taxonomy, that of a file is inferred from its labels.
+        Without a taxonomy, that of a file is inferred from its labels. `node_texts` is a file with texts of nodes.
         """
         check_data(data)
         own_test = None
@@ -69,10 +74,26 @@ class LabelledReader:
             train, tree = self.read_file(Path(data), None if taxonomy is None else Taxonomy.load(taxonomy))
             origin = {"name": Path(data).name, "taxonomy": "inferred" if taxonomy is None else str(taxonomy)}
         inferred = data not in DATASETS and taxonomy is None
+        tree = tree if node_texts is None else tree.with_texts(node_texts)
         others = [self._read_other(path, tree, data if inferred else None) for path in (valid, test)]
-        origin |= {"classes": tree.num_leaves, "nodes": tree.num_nodes, "depth": tree.depth}
-        name = Path(data).name.split(".")[0] or Path(data).name
-        return LabelledData(name, tree, train, others[0], own_test if test is None else others[1], origin)
+        own = own_test if test is None else others[1]
+        return LabelledData(_short_name(data), tree, train, others[0], own, {**origin, **_sizes(tree)})
+
+    def read_tree(self, data: str, test: Path | None = None, node_texts: Path | None = None) -> LabelledData:
+        """The taxonomy of a dataset or of a taxonomy file, without training examples, and the test examples."""
+        check_data(data)
+        own_test = None
+        if data in DATASETS:
+            dataset = load(data)
+            tree, own_test = dataset.taxonomy, dataset.test
+            origin: dict[str, Any] = {"name": data, "source": dataset.source, "licence": dataset.licence}
+        else:
+            tree, origin = Taxonomy.load(data), {"name": Path(data).name, "taxonomy": data}
+        tree = tree if node_texts is None else tree.with_texts(node_texts)
+        own = own_test if test is None else self._read_other(test, tree, None)
+        return LabelledData(
+            _short_name(data), tree, Examples([], np.zeros(0, np.int64)), None, own, {**origin, **_sizes(tree)}
+        )
 
     def read_file(self, path: Path, taxonomy: Taxonomy | None = None) -> tuple[Examples, Taxonomy]:
         """The examples of one file, and their taxonomy."""
@@ -112,6 +133,14 @@ class LabelledReader:
             first = error.message.split("\n")[0].rstrip(":")
             message = f"{first}; the taxonomy was inferred from {inferred_from}, which lacks these classes"
             raise LabelError(message, error.problems, fix={"taxonomy": "FILE"}) from None
+
+
+def _short_name(data: str) -> str:
+    return Path(data).name.split(".")[0] or Path(data).name
+
+
+def _sizes(tree: Taxonomy) -> dict[str, Any]:
+    return {"classes": tree.num_leaves, "nodes": tree.num_nodes, "depth": tree.depth}
 
 
 def check_data(data: str) -> None:

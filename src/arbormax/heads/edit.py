@@ -18,6 +18,7 @@ from arbormax.heads.base import TreeHead
 from arbormax.heads.hierarchical import HierarchicalSoftmax
 from arbormax.heads.sparse import SparseWeight
 from arbormax.taxonomy import Taxonomy
+from arbormax.taxonomy.edits.from_text import TextSimilarity
 from arbormax.taxonomy.edits.plan import Edited, TaxonomyEdits, build
 from arbormax.taxonomy.edits.rows import HeadRows, NewRows
 from arbormax.taxonomy.edits.steps import Edit
@@ -95,6 +96,7 @@ class Edits(TaxonomyEdits):
         if point.shape != (head.in_features,) or not np.isfinite(point).all():
             raise InputError(f"expected {head.in_features} finite numbers, found shape {point.shape}", argument="at")
         rows = head.edit_rows(self._taxonomy, _RowReader(head), point)  # type: ignore[misc]  # checked above
+        rows.similarity = _similarity(self._owner, self._taxonomy)
         problems = _missing_bias(self._edits, head, rows, at is not None)
         edited, rank = build(self._apply(None if head.device.type == "meta" else rows, problems))
         filled = rows.finish(edited, rank)
@@ -107,6 +109,24 @@ class Edits(TaxonomyEdits):
         names = ": " + listing(join_path(edited.taxonomy.path(node)) for node in fresh.tolist()) if len(fresh) else ""
         note = f"rows: {len(filled.target):,} copied bit for bit, {len(fresh):,} new{names}"
         return replace(edited, head=new, model=self._owner, new_rows=fresh, changed=f"{edited.changed}\n{note}")
+
+
+def _similarity(owner: Any, tax: Taxonomy) -> TextSimilarity | None:
+    """How the encoder of a model compares texts; None if there is no encoder of texts."""
+    model = owner if isinstance(owner, nn.Module) else getattr(owner, "model_", None)
+    encode = getattr(model, "features", None)
+    if encode is None or not getattr(getattr(model, "encoder", None), "takes_texts", False):
+        return None
+
+    def similarity(nodes: np.ndarray, text: str) -> tuple[np.ndarray, np.ndarray]:
+        texts = [*(tax.texts[node] for node in nodes.tolist()), text]
+        features = torch.cat(list(encode(texts))).double()
+        products = (features @ features.T).to_dense().cpu().numpy()
+        lengths = np.sqrt(np.maximum(np.diag(products), 1e-30))
+        products = products / np.outer(lengths, lengths)
+        return products[:-1, :-1], products[:-1, -1]
+
+    return similarity
 
 
 class _RowReader:

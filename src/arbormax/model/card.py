@@ -25,10 +25,14 @@ def model_card(model: Model, metrics: dict[str, Any]) -> str:
         for name, value in {**config.model_dump(mode="json"), **model.encoder.options.model_dump(mode="json")}.items()
         if name != "encoder_options" and value is not None
     ]
+    how, no_data = "trained", list[str]()
+    if config.names == "only":
+        how = "built from the texts of its taxonomy's nodes alone, without training data,"
+        no_data = ["The model was not trained: its rows are the features of the texts of the nodes (zero-shot).", ""]
     lines = [
         f"# {config.encoder} with a {config.head} softmax over {tax.num_leaves:,} classes",
         "",
-        f"A {kind}, trained with arbormax {__version__} (torch {torch.__version__}). It assigns a "
+        f"A {kind}, {how} with arbormax {__version__} (torch {torch.__version__}). It assigns a "
         f"probability to each of the {tax.num_nodes:,} nodes of a tree of depth {tax.depth}; classes are leaves.",
         "",
         "```python",
@@ -47,6 +51,7 @@ def model_card(model: Model, metrics: dict[str, Any]) -> str:
         "",
         "## Training",
         "",
+        *no_data,
         f"{model.num_parameters:,} parameters.{_epochs(metrics.get('training') or {})}",
         "",
         "| setting | value |",

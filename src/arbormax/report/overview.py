@@ -103,6 +103,8 @@ def _headline(run: Run) -> str:
     """The result in one or two sentences."""
     whole, wrong = int(run.tree.support[0]), run.errors
     sentence = f"<strong>{share(whole - wrong, whole)}</strong> of the test texts get exactly the right class."
+    if run.config.get("names") == "only":
+        sentence = f"Built from the texts of the nodes alone, without training data (zero-shot). {sentence}"
     levels = run.tree.levels()
     if not wrong or len(levels) < 2:
         return sentence

@@ -12,6 +12,7 @@ from typing import Any
 from arbormax.data.examples import Examples
 from arbormax.errors import OptionError
 from arbormax.model.folder import has_model, read_record, remove_state, save_model
+from arbormax.model.node_texts import build_from_texts
 from arbormax.model.run import Run
 from arbormax.model.settings import TrainConfig
 from arbormax.studies import record
@@ -61,7 +62,10 @@ def train_model(
     if overwrite and is_first:
         remove_state(out)
     options: dict[str, Any] = {"hardware": hardware, "progress": progress, "every_steps": every_steps}
-    run = fit(config, taxonomy, train, valid, folder=out, resume=resume, **options)
+    if config.names == "only":
+        run = build_from_texts(config, taxonomy)
+    else:
+        run = fit(config, taxonomy, train, valid, folder=out, resume=resume, **options)
     if not is_first:
         return None
     bar = nullcontext(None) if test is None or evaluation_bar is None else evaluation_bar(len(test))

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from arbormax.taxonomy.edits.from_text import TextSimilarity, choose_rows, row_factors
 from arbormax.taxonomy.edits.plan import Edited
 from arbormax.taxonomy.edits.steps import Edit, EditListener
 from arbormax.taxonomy.edits.working import Levels, WorkingTree
@@ -61,6 +62,7 @@ class HeadRows(EditListener):
     def __init__(self, taxonomy: Taxonomy, old: OldRows, point: np.ndarray) -> None:
         self.taxonomy, self.old, self.point = taxonomy, old, point
         self.fresh: dict[int, tuple[np.ndarray, float]] = {}  # node: (D,) weight, bias
+        self.similarity: TextSimilarity | None = None  # of texts, if an encoder can compare them
         self._row = self._row_numbers(taxonomy)
 
     def row_nodes(self, tax: Taxonomy) -> np.ndarray:
@@ -141,9 +143,27 @@ class HeadRows(EditListener):
 
     def added(self, tree: WorkingTree, node: int, parent: int, share: float | None) -> None:
         if tree.num_children(parent):
-            self.start(node, self.levels_below(tree, parent), share)
+            levels = self.levels_below(tree, parent)
+            self.start(node, levels, share)
+            self.follow_text(tree, node, levels[0][0])
         else:
             self.start_at_zero(node)
+
+    def follow_text(self, tree: WorkingTree, node: int, rivals: np.ndarray) -> None:
+        """Turn the row of an added node towards rows with similar texts; it keeps its share at the point."""
+        text, old_rivals = tree.texts[node], rivals[rivals < self.taxonomy.num_nodes]
+        if self.similarity is None or text is None or node < self.taxonomy.num_nodes or not len(old_rivals):
+            return
+        nodes = choose_rows(self.row_nodes(self.taxonomy), old_rivals)
+        factors = row_factors(*self.similarity(nodes, text), self.groups(nodes), np.isin(nodes, old_rivals))
+        turn = self.total(nodes, factors)[0]
+        weight, bias = self.fresh[node]
+        self.fresh[node] = weight + turn, bias - float(turn @ self.point)
+
+    def groups(self, nodes: np.ndarray) -> np.ndarray:
+        """Return a number for each node; the rows of nodes with the same number compete."""
+        parents: np.ndarray = self.taxonomy.parent[nodes]
+        return parents
 
     def start_as_class(self, tree: WorkingTree, node: int) -> None:
         """Give a node that became a class the row of an added one."""
@@ -240,13 +260,18 @@ class ClassRows(HeadRows):
     def row_nodes(self, tax: Taxonomy) -> np.ndarray:
         return tax.leaves
 
+    def groups(self, nodes: np.ndarray) -> np.ndarray:
+        return np.zeros(len(nodes), np.int64)
+
     def levels_below(self, tree: WorkingTree, parent: int, skip: int = -1) -> Levels:
         nodes = tree.leaves_below(parent)
         return _one_level(nodes[nodes != skip])
 
     def added(self, tree: WorkingTree, node: int, parent: int, share: float | None) -> None:
         if tree.num_children(parent):
-            self.start(node, self.levels_below(tree, parent), share)
+            levels = self.levels_below(tree, parent)
+            self.start(node, levels, share)
+            self.follow_text(tree, node, levels[0][0])
         else:  # the parent was added as a class, and its only child takes over its row
             self.fresh[node] = self.row(parent)
 
