@@ -45,10 +45,21 @@ class Encoder(nn.Module, ABC):
     searched: ClassVar[bool] = False  # whether a search for settings tries this encoder by default
     width_option: ClassVar[str | None] = None  # the option that a search varies to change the number of features
     starts_random: ClassVar[bool] = False  # whether its features mean nothing before training
-    gives_sparse: bool = False  # whether the features are a sparse tensor
 
     options: EncoderOptions
     out_features: int
+
+    @classmethod
+    def has_fixed_features(cls, options: EncoderOptions) -> bool:
+        """Whether the features have no parameters, so that a convex solver can train the head."""
+        del options
+        return False
+
+    @classmethod
+    def has_sparse_features(cls, options: EncoderOptions) -> bool:
+        """Whether the features are a sparse tensor."""
+        del options
+        return False
 
     @classmethod
     @abstractmethod

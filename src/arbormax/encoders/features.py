@@ -40,6 +40,7 @@ class FeaturesOptions(EncoderOptions):
     inputs: int = Field(ge=1, description="number of columns of the matrix")
     hidden: tuple[int, ...] = Field((), description="sizes of the hidden layers; none gives a linear classifier")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout rate of the hidden layers")
+    sparse: bool = Field(False, description="whether the matrix is sparse")
     scale: bool = Field(True, description="whether to scale the features first")
 
 
@@ -66,9 +67,18 @@ class FeaturesEncoder(Encoder):
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.dropout = nn.Dropout(options.dropout)
         self.out_features = widths[-1]
-        self.gives_sparse = not self.layers  # a sparse row stays sparse
         self.register_buffer("mean", torch.zeros(options.inputs))
         self.register_buffer("factor", torch.ones(options.inputs))
+
+    @classmethod
+    def has_fixed_features(cls, options: EncoderOptions) -> bool:
+        assert isinstance(options, FeaturesOptions)
+        return not options.hidden
+
+    @classmethod
+    def has_sparse_features(cls, options: EncoderOptions) -> bool:
+        assert isinstance(options, FeaturesOptions)
+        return options.sparse and not options.hidden
 
     @classmethod
     def fit(cls, inputs: Matrix, options: EncoderOptions) -> Self:

@@ -59,7 +59,6 @@ class TfidfEncoder(Encoder):
         "epochs": 8,
     }
     searched: ClassVar[bool] = True
-    gives_sparse = True
 
     # counts instead of weights, since a change of precision does not change integers
     text_counts: Tensor  # (D,) number of training texts that contain each term
@@ -79,6 +78,16 @@ class TfidfEncoder(Encoder):
         self.register_buffer("text_counts", torch.zeros(len(self.terms), dtype=torch.int64))
         self.register_buffer("num_texts", torch.zeros((), dtype=torch.int64))
         self._counter = _counter(options, vocabulary={term: column for column, term in enumerate(words)})
+
+    @classmethod
+    def has_fixed_features(cls, options: EncoderOptions) -> bool:
+        del options
+        return True
+
+    @classmethod
+    def has_sparse_features(cls, options: EncoderOptions) -> bool:
+        del options
+        return True
 
     @classmethod
     def fit(cls, texts: Sequence[str], options: EncoderOptions) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from operator import index
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -26,6 +26,13 @@ from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import HeadRows
 
 Init = Literal["zeros", "paper", "torch"]
+
+
+class SoftmaxGroup(NamedTuple):
+    """The nodes that compete in one softmax, and their rows."""
+
+    nodes: np.ndarray
+    rows: np.ndarray
 
 
 class TreeHead(nn.Module, ABC):
@@ -111,6 +118,12 @@ class TreeHead(nn.Module, ABC):
     def rows_from(self, vectors: Tensor) -> Tensor:
         """Return the rows for which a node's score is the product of the features with its vector, (N, D) by node."""
         return vectors.index_select(0, torch.tensor(self.row_nodes(), device=vectors.device))
+
+    @classmethod
+    def softmax_groups(cls, tax: Taxonomy) -> list[SoftmaxGroup] | None:
+        """Return the nodes of each softmax if their logits are rows of the weight, so that each can be trained alone."""
+        del tax
+        return None
 
     @abstractmethod
     def forward(self, h: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from arbormax.heads.base import SoftmaxOverLeaves
+from arbormax.heads.base import SoftmaxGroup, SoftmaxOverLeaves
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import ClassRows
 
@@ -29,6 +29,10 @@ class FlatSoftmax(SoftmaxOverLeaves):
 
     def row_nodes(self) -> np.ndarray:
         return self.taxonomy.leaves
+
+    @classmethod
+    def softmax_groups(cls, tax: Taxonomy) -> list[SoftmaxGroup]:
+        return [SoftmaxGroup(tax.leaves, np.arange(tax.num_leaves))]
 
     def leaf_logits(self, h: Tensor) -> Tensor:
         return self._linear(h)

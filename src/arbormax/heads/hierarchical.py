@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, cast
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -25,7 +26,7 @@ from arbormax.functional.paths import path_log_probs
 from arbormax.functional.routes import linear_cross_entropy, prefers_paths, prefers_search
 from arbormax.functional.threshold import check_tau
 from arbormax.heads.adapter import LevelAdapters
-from arbormax.heads.base import TreeHead, refuse_options
+from arbormax.heads.base import SoftmaxGroup, TreeHead, refuse_options
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import SiblingRows
 
@@ -98,6 +99,11 @@ class HierarchicalSoftmax(TreeHead):
     @staticmethod
     def num_rows(tax: Taxonomy) -> int:
         return tax.num_nodes - 1
+
+    @classmethod
+    def softmax_groups(cls, tax: Taxonomy) -> list[SoftmaxGroup]:
+        groups = (tax.children(parent) for parent in np.flatnonzero(tax.num_children).tolist())
+        return [SoftmaxGroup(nodes, nodes - 1) for nodes in groups]
 
     def forward(self, h: Tensor) -> Tensor:
         return leaf_log_probs(self._logits(h), self.taxonomy)

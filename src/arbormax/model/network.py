@@ -35,6 +35,8 @@ class Model(nn.Module):
         options: dict[str, Any] = {"sparse": True} if config.sparse_head else {}
         if config.adapter:
             options["adapter"] = config.adapter
+        if config.solver == "convex" and encoder.has_sparse_features(encoder.options):
+            options["sparse_weight"] = True
         self.head: TreeHead = HEADS[config.head](encoder.out_features, taxonomy, **options)
         self.config = config
 

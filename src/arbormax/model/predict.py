@@ -163,7 +163,7 @@ def _can_search(model: Model, decoding: Decoding) -> bool:
     return (
         model.head.searches
         and decoding.function in _SEARCHES
-        and not model.encoder.gives_sparse
+        and not model.encoder.has_sparse_features(model.encoder.options)
         and decoding.top_k * _SEARCHED <= model.taxonomy.num_leaves
     )
 

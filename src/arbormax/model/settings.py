@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
@@ -15,7 +15,7 @@ from arbormax._registry import Registry
 from arbormax.encoders import ENCODERS
 from arbormax.encoders.registry import check_encoder
 from arbormax.errors import ArbormaxError, OptionError, did_you_mean
-from arbormax.heads import HEADS
+from arbormax.heads import HEADS, TreeHead
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -43,6 +43,12 @@ PRESETS.add(
 )
 
 _MIN_STEPS = 20  # steps of an epoch that a default batch size leaves on small data
+
+_CONVEX_SETTINGS = ("strength", "convex_loss", "prune")
+_ADAM_SETTINGS = (
+    *("epochs", "batch_size", "learning_rate", "head_learning_rate", "schedule", "warmup", "adam_epsilon"),
+    *("weight_decay", "clip", "patience", "monitor", "precision", "sparse_head"),
+)
 
 # Used where neither the caller nor the encoder sets a value.
 _DEFAULTS: Mapping[str, Any] = {
@@ -96,6 +102,20 @@ class TrainConfig(BaseModel):
     encoder: EncoderName = Field("bag", description="name of a registered encoder")
     encoder_options: dict[str, Any] = Field(default_factory=dict, description="options of the encoder")
     head: HeadName = Field("hierarchical", description="name of a registered head")
+    solver: Literal["auto", "adam", "convex"] = Field(
+        "auto",
+        description="how the head is trained: adam, or convex for encoders with fixed features; auto selects convex "
+        "where it is possible and no setting of adam is given",
+    )
+    strength: Literal["auto"] | Annotated[float, Field(gt=0)] = Field(
+        1.0, description="C of the convex solver, smaller for more regularisation; auto selects it by the held-out loss"
+    )
+    convex_loss: Literal["squared_hinge", "log"] | None = Field(
+        None, description="loss of the convex solver; by default squared_hinge for sparse features, log for dense ones"
+    )
+    prune: float | None = Field(
+        None, ge=0, description="weights of the convex solver up to this size become zero; by default 0.01 if sparse"
+    )
     seed: int = Field(0, ge=0, lt=2**32, description="random seed of the weights, the order of the texts and dropout")
     epochs: int | None = Field(None, ge=1, description="maximum number of epochs")
     batch_size: int | None = Field(None, ge=1, description="texts per step and device")
@@ -196,8 +216,14 @@ class TrainConfig(BaseModel):
         Given the number of examples, a default batch size is small enough for 20 steps an epoch.
         """
         self.check()
-        defaults = {**_DEFAULTS, **ENCODERS[self.encoder].training_defaults}
-        filled = {name: value for name, value in defaults.items() if getattr(self, name) is None}
+        solver = self._solver()
+        if solver == "convex":
+            is_sparse = ENCODERS[self.encoder].has_sparse_features(self.options)
+            loss = self.convex_loss or ("squared_hinge" if is_sparse else "log")
+            prune = self.prune if self.prune is not None else 0.01 if is_sparse else 0.0
+            return self.model_copy(update={"solver": solver, "convex_loss": loss, "prune": prune})
+        defaults = {**_DEFAULTS, **ENCODERS[self.encoder].training_defaults, "solver": "adam"}
+        filled = {name: value for name, value in defaults.items() if getattr(self, name) in (None, "auto")}
         if items is not None and self.batch_size is None:
             filled["batch_size"] = min(filled["batch_size"], max(1, items // _MIN_STEPS))
         settings = self.model_copy(update=filled)
@@ -212,7 +238,7 @@ class TrainConfig(BaseModel):
         if self.sparse_head and not head.supports_sparse:
             fix = {"head": tuple(name for name in HEADS if HEADS[name].supports_sparse)}
             problems.append(OptionError(f"not possible with head {self.head!r}", argument="sparse_head", fix=fix))
-        elif self.sparse_head and ENCODERS[self.encoder].gives_sparse:
+        elif self.sparse_head and ENCODERS[self.encoder].has_sparse_features(self.options):
             message = f"not possible with encoder {self.encoder!r}, whose features are sparse"
             problems.append(OptionError(message, argument="sparse_head"))
         if self.adapter and not head.supports_adapter:
@@ -230,8 +256,38 @@ class TrainConfig(BaseModel):
             fix = {"head": tuple(other for other in HEADS if getattr(HEADS[other], option.needs or ""))}
             message = f"acts on {option.acts_on}, which head {self.head!r} does not have"
             problems.append(OptionError(message, argument=name, fix=fix))
+        if self.solver == "convex":
+            problems += self._convex_problems()
+        elif self.solver == "adam":
+            message = "a setting of the convex solver"
+            fix = {"solver": "convex"}
+            problems += [OptionError(message, argument=name, fix=fix) for name in _changed(self, _CONVEX_SETTINGS)]
         if problems:
             raise OptionError(parts=problems)
+
+    def _solver(self) -> Literal["adam", "convex"]:
+        if self.solver != "auto":
+            return self.solver
+        return "adam" if self._convex_problems() else "convex"
+
+    def _convex_problems(self) -> list[OptionError]:
+        """Why these settings are not possible with the convex solver."""
+        problems, encoder = [], ENCODERS[self.encoder]
+        if not encoder.has_fixed_features(self.options):
+            fix = {"solver": "adam"}
+            message = f"the encoder {self.encoder!r} is trained with the head, which the convex solver cannot do"
+            problems.append(OptionError(message, argument="solver", fix=fix))
+        if HEADS[self.head].softmax_groups is TreeHead.softmax_groups:
+            fix = {"head": tuple(n for n in HEADS if HEADS[n].softmax_groups is not TreeHead.softmax_groups)}
+            problems.append(OptionError(f"cannot train the head {self.head!r}", argument="solver", fix=fix))
+        message = 'not a setting of the convex solver'
+        names = [*_changed(self, _ADAM_SETTINGS), *_loss_options(self)]
+        return problems + [OptionError(message, argument=name, fix={"solver": "adam"}) for name in names]
+
+
+def _changed(config: TrainConfig, names: Iterable[str]) -> list[str]:
+    """Those of the settings that differ from their default."""
+    return [name for name in names if getattr(config, name) != type(config).model_fields[name].default]
 
 
 def unsupported_options(config: TrainConfig, head: type[TreeHead]) -> dict[str, LossOption]:

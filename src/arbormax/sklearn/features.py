@@ -95,7 +95,11 @@ class HierarchicalClassifier(TrainingParameters, TreeClassifier):
             "hidden": hidden,
             "dropout": to_python(self.dropout),
             "scale": to_python(self.scale),
+            "sparse": not isinstance(inputs, np.ndarray),
         }
+        config = TrainConfig.make(**settings)
+        if config.resolved().solver == "convex":
+            return config
         items = inputs.shape[0]
         usual = dict(_DEFAULTS[bool(hidden), not isinstance(inputs, np.ndarray)])
         if isinstance(inputs, np.ndarray):

@@ -11,6 +11,10 @@ from typing import Any
 class TrainingParameters:
     """Settings of the training, most of them fields of `arbormax.model.TrainConfig`; None selects a suitable value."""
 
+    solver: str = "auto"
+    strength: float | str = 1.0
+    convex_loss: str | None = None
+    prune: float | None = None
     epochs: int | None = None
     batch_size: int | None = None
     learning_rate: float | None = None

@@ -15,6 +15,7 @@ from arbormax.model.run import Run
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.callbacks import CURVE, CURVE_COLUMNS, EPOCHS, SECONDS, best_epoch
+from arbormax.training.convex import fit_convex
 from arbormax.training.distributed import is_first_process
 from arbormax.training.hardware import ONE_DEVICE, Hardware
 from arbormax.training.loop import Phase, TrainingLoop
@@ -55,6 +56,8 @@ def fit(
         check_examples(valid, taxonomy, "validate")
     if config.names == "only":
         raise OptionError("'only' uses no training data; build the model from the texts of the nodes", argument="names")
+    if config.solver == "convex":
+        return fit_convex(config, taxonomy, train, valid, progress=progress)
     assert config.batch_size is not None
     part, held_out = hold_out(train, config.validation, config.seed) if valid is None else (train, valid)
     if folder is not None:

@@ -1,0 +1,188 @@
+"""The convex problems of a head with fixed features: one for each of its softmaxes, solved by scikit-learn.
+
+A problem is small where the tree is deep: it has the examples and the features of one subtree only. n examples,
+D features, U features that occur in a problem, K outputs of a problem, S scales.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from arbormax.errors import import_extra
+from arbormax.heads.base import SoftmaxGroup
+from arbormax.taxonomy import Taxonomy
+
+ConvexLoss = Literal["squared_hinge", "log"]
+
+SCALES = np.geomspace(0.25, 64.0, 33)  # factors of the scores among which those of the softmaxes are chosen
+_PULL = 4.0  # how strongly the scale of a softmax is drawn towards the common one, in units of the held-out loss
+_TOLERANCE = {"squared_hinge": 1e-2, "log": 1e-3}
+_MAX_ITERATIONS = {"squared_hinge": 1000, "log": 200}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One softmax and the examples whose label is at or below one of its outputs."""
+
+    group: SoftmaxGroup
+    items: np.ndarray  # (n,) rows of the feature matrix
+    targets: np.ndarray  # (n,) 0 to K - 1
+    valid_items: np.ndarray  # rows of the held-out matrix
+    valid_targets: np.ndarray
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The weights of one softmax, and the held-out loss of its scores multiplied by each scale."""
+
+    group: SoftmaxGroup
+    columns: np.ndarray  # (U,)
+    weight: np.ndarray  # (K, U) float32
+    bias: np.ndarray  # (K,) float32
+    losses: np.ndarray  # (S,) summed over the held-out examples; zeros if there are none
+    valid_count: int
+
+
+@dataclass(frozen=True)
+class SolverOptions:
+    loss: ConvexLoss
+    strength: float
+    seed: int
+
+
+def make_problems(
+    groups: list[SoftmaxGroup], tax: Taxonomy, nodes: np.ndarray, valid_nodes: np.ndarray
+) -> list[Problem]:
+    """The problems of these softmaxes; a softmax over a single output is none."""
+    group_of, position = np.full(tax.num_nodes, -1), np.full(tax.num_nodes, -1)
+    for number, group in enumerate(groups):
+        if len(group.nodes) > 1:
+            group_of[group.nodes], position[group.nodes] = number, np.arange(len(group.nodes))
+    train, valid = (_split(tax, labels, group_of, len(groups)) for labels in (nodes, valid_nodes))
+    none = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    problems = []
+    for number, group in enumerate(groups):
+        items, outputs = train.get(number, none)
+        valid_items, valid_outputs = valid.get(number, none)
+        if len(group.nodes) > 1:
+            problems.append(Problem(group, items, position[outputs], valid_items, position[valid_outputs]))
+    return problems
+
+
+def _split(
+    tax: Taxonomy, labels: np.ndarray, group_of: np.ndarray, count: int
+) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """The examples of each softmax, and the output of it that each example's label is at or below."""
+    items, outputs = [], []
+    for depth in range(1, tax.depth + 1):
+        ancestors = tax.ancestor_at(labels, depth)
+        found = np.flatnonzero((ancestors >= 0) & (group_of[ancestors] >= 0))
+        items.append(found)
+        outputs.append(ancestors[found])
+    all_items, all_outputs = np.concatenate(items), np.concatenate(outputs)
+    numbers = group_of[all_outputs]
+    order = np.argsort(numbers, kind="stable")
+    bounds = np.searchsorted(numbers[order], np.arange(count + 1))
+    parts = ((n, order[bounds[n] : bounds[n + 1]]) for n in range(count))
+    return {n: (all_items[part], all_outputs[part]) for n, part in parts if len(part)}
+
+
+def solve(
+    problem: Problem, X: Any, valid_X: Any, weights: np.ndarray | None, options: SolverOptions
+) -> Solution:
+    """The solution of one problem; it depends on nothing but the arguments, so that problems can be solved in parallel.
+
+    `X` is a dense array or a scipy CSR matrix, `weights` (n,) are those of all its rows.
+    """
+    outputs = len(problem.group.nodes)
+    present = np.unique(problem.targets)
+    rows, columns = _compact(X[problem.items])
+    weight = np.zeros((outputs, rows.shape[1]), np.float32)
+    bias = np.full(outputs, -1.0, np.float32)  # the best score of an output without examples
+    if len(present) == 1:
+        bias[present] = 1.0
+        weight, columns = weight[:, :0], columns[:0]
+    elif len(present) > 1:
+        model = _fit(rows, problem.targets, None if weights is None else weights[problem.items], options)
+        coef, intercept = model.coef_, model.intercept_
+        if len(present) == 2:  # scikit-learn has one row for two outputs
+            factors = np.array([[-1.0], [1.0]]) * (1.0 if options.loss == "squared_hinge" else 0.5)
+            coef, intercept = factors * coef, factors[:, 0] * intercept
+        weight[present], bias[present] = coef, intercept
+        if options.loss == "log" and len(present) < outputs:
+            absent = np.setdiff1d(np.arange(outputs), present)
+            bias[absent] = intercept.min() - 1.0
+    losses = np.zeros(len(SCALES))
+    if len(problem.valid_items):
+        scores = _score(valid_X[problem.valid_items], columns, weight, bias, X.shape[1])
+        losses = _losses(scores, problem.valid_targets)
+    return Solution(problem.group, columns, weight, bias, losses, len(problem.valid_items))
+
+
+def _fit(rows: Any, targets: np.ndarray, weights: np.ndarray | None, options: SolverOptions) -> Any:
+    svm = import_extra("sklearn.svm", "a convex solver", "scikit-learn", "sklearn")
+    linear = import_extra("sklearn.linear_model", "a convex solver", "scikit-learn", "sklearn")
+    settings: dict[str, Any] = {
+        "C": options.strength / _mean_square(rows),
+        "tol": _TOLERANCE[options.loss],
+        "max_iter": _MAX_ITERATIONS[options.loss],
+        "random_state": options.seed,
+    }
+    kind = svm.LinearSVC if options.loss == "squared_hinge" else linear.LogisticRegression
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an early end of the iterations costs little accuracy
+        return kind(**settings).fit(rows, targets, sample_weight=weights)
+
+
+def _mean_square(rows: Any) -> float:
+    """The mean squared length of the rows, so that the strength has the same meaning for features of any length."""
+    values = rows if isinstance(rows, np.ndarray) else rows.data
+    return max(float(np.square(values, dtype=np.float64).sum()) / rows.shape[0], 1e-30)
+
+
+def _compact(rows: Any) -> tuple[Any, np.ndarray]:
+    """The rows without the columns in which they have no values, and the others' numbers."""
+    if isinstance(rows, np.ndarray):
+        return rows, np.arange(rows.shape[1])
+    columns, places = np.unique(rows.indices, return_inverse=True)
+    kind = type(rows)
+    return kind((rows.data, places.astype(np.int32), rows.indptr), shape=(rows.shape[0], len(columns))), columns
+
+
+def _score(rows: Any, columns: np.ndarray, weight: np.ndarray, bias: np.ndarray, width: int) -> np.ndarray:
+    if isinstance(rows, np.ndarray):
+        scores: np.ndarray = rows[:, columns] @ weight.T + bias
+        return scores
+    table = np.zeros((width, len(bias)), np.float32) if len(columns) > width // 4 else None
+    if table is not None:
+        table[columns] = weight.T
+        return np.asarray(rows @ table) + bias
+    return np.asarray(rows[:, columns] @ weight.T) + bias
+
+
+def _losses(scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """(S,) the summed negative log-likelihood of the targets for each scale."""
+    own = scores[np.arange(len(targets)), targets][:, None]
+    gaps = (scores - own).astype(np.float64)
+
+    def loss(scale: float) -> float:
+        scaled = scale * gaps
+        top = scaled.max(1, keepdims=True)
+        return float((top[:, 0] + np.log(np.exp(scaled - top).sum(1))).sum())
+
+    return np.array([loss(scale) for scale in SCALES])
+
+
+def choose_scales(solutions: list[Solution], default: float) -> dict[int, float]:
+    """The scale of each softmax, by its first node: that of the lowest held-out loss, drawn towards the common one."""
+    total = np.sum([solution.losses for solution in solutions], axis=0)
+    common = float(SCALES[total.argmin()]) if any(solution.valid_count for solution in solutions) else default
+    penalty = _PULL * np.log(SCALES / common) ** 2
+    return {
+        int(each.group.nodes[0]): float(SCALES[(each.losses + penalty).argmin()]) if each.valid_count else common
+        for each in solutions
+    }
