@@ -24,7 +24,8 @@ def pair(kind: str, tax: am.Taxonomy = TREE) -> tuple[TreeHead, TreeHead]:
     sparse = HEADS[kind](FEATURES, tax, sparse_weight=True).double()
     with torch.no_grad():
         dense.weight *= torch.rand_like(dense.weight) < 0.3
-        assert dense.bias is not None and sparse.bias is not None
+        assert dense.bias is not None
+        assert sparse.bias is not None
         sparse.bias.copy_(dense.bias.normal_())
     rows, columns = dense.weight.detach().numpy().nonzero()
     assert sparse.sparse_weight is not None
@@ -64,7 +65,8 @@ def test_gives_features_their_gradients(kind: str) -> None:
     dense.loss(expected, y).backward()
     found = features().requires_grad_()
     sparse.loss(found, y).backward()
-    assert expected.grad is not None and found.grad is not None
+    assert expected.grad is not None
+    assert found.grad is not None
     assert torch.allclose(found.grad, expected.grad)
     stored = features().to_sparse_coo().coalesce()
     values = stored.values().clone().requires_grad_()
@@ -116,7 +118,8 @@ def test_edits_equal_those_of_the_dense_head(kind: str) -> None:
         am.edit(head).add("new", under="a").remove("u").move("z", under="b").split("x", ["x1", "x2"]).done().head
         for head in (dense, sparse)
     ]
-    assert edited[1] is not None and edited[1].sparse_weight is not None
+    assert edited[1] is not None
+    assert edited[1].sparse_weight is not None
     assert torch.allclose(edited[1](features()), edited[0](features()))
 
 

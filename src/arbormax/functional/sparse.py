@@ -56,7 +56,8 @@ def sparse_linear(features: Tensor, weight: SparseRows, bias: Tensor | None) -> 
             logits = cells.new_zeros(*features.shape[:-1], weight.num_rows).index_add(-1, weight.rows.long(), cells)
         else:
             flat = features if features.layout != torch.strided else features.reshape(-1, features.shape[-1])
-            logits = _Product.apply(flat, *weight).view(*features.shape[:-1], weight.num_rows)
+            logits = _Product.apply(flat, *weight)  # type: ignore[no-untyped-call]
+            logits = logits.view(*features.shape[:-1], weight.num_rows)
         return logits if bias is None else logits + bias
 
 
@@ -69,7 +70,7 @@ class _Product(torch.autograd.Function):
         ctx.num_rows = num_rows
         if not h_BD.shape[0] or not len(values):
             return values.new_zeros(h_BD.shape[0], num_rows)
-        if values.is_cuda or torch.backends.mkl.is_available():
+        if values.is_cuda or torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
             weight_DM = _csr(starts, rows, values, num_rows)
             return (_to_csr(h_BD, values.dtype) @ weight_DM).to_dense()
         cells = _cells(h_BD, starts, rows, num_rows)
@@ -102,7 +103,7 @@ class _Cells(NamedTuple):
 
 
 def _cells(h_BD: Tensor, starts: Tensor, rows: Tensor, num_rows: int) -> _Cells:
-    stored = (h_BD if h_BD.layout == torch.sparse_coo else h_BD.to_sparse_coo()).coalesce()
+    stored = (h_BD if h_BD.layout == torch.sparse_coo else h_BD.to_sparse()).coalesce()
     item_T, column_T = stored.indices()
     first_T, last_T = starts[column_T].long(), starts[column_T + 1].long()
     count_T = last_T - first_T
@@ -113,7 +114,7 @@ def _cells(h_BD: Tensor, starts: Tensor, rows: Tensor, num_rows: int) -> _Cells:
 
 
 def _to_csr(h_BD: Tensor, dtype: torch.dtype) -> Tensor:
-    stored = h_BD.detach().to(dtype).to_sparse_csr()
+    stored = h_BD.to(dtype).to_sparse_csr()
     return _csr(stored.crow_indices().int(), stored.col_indices().int(), stored.values(), h_BD.shape[1])
 
 

@@ -59,6 +59,7 @@ class TreeHead(nn.Module, ABC):
     path_options: ClassVar[bool] = False  # whether `loss` takes path_weight
     supports_sparse: ClassVar[bool] = False  # whether the constructor takes sparse=True
     supports_adapter: ClassVar[bool] = False  # whether the constructor takes adapter=WIDTH
+    supports_convex: ClassVar[bool] = False  # whether `softmax_groups` returns groups that can be trained alone
     edit_rows: ClassVar[type[HeadRows] | None] = None  # how `am.edit` computes its rows; None: it cannot be edited
 
     weight: nn.Parameter  # None with sparse_weight=True
@@ -120,10 +121,9 @@ class TreeHead(nn.Module, ABC):
         return vectors.index_select(0, torch.tensor(self.row_nodes(), device=vectors.device))
 
     @classmethod
-    def softmax_groups(cls, tax: Taxonomy) -> list[SoftmaxGroup] | None:
-        """Return the nodes of each softmax if their logits are rows of the weight, so that each can be trained alone."""
-        del tax
-        return None
+    def softmax_groups(cls, tax: Taxonomy) -> list[SoftmaxGroup]:
+        """Return the nodes and rows of each softmax, of a head whose logits are products with single rows."""
+        raise NotImplementedError
 
     @abstractmethod
     def forward(self, h: Tensor) -> Tensor:

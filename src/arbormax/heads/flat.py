@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from torch import Tensor
 
@@ -21,6 +23,7 @@ class FlatSoftmax(SoftmaxOverLeaves):
     tensor([1.0000, 0.6667, 0.3333, 0.3333, 0.3333, 0.3333])
     """
 
+    supports_convex: ClassVar[bool] = True
     edit_rows = ClassRows
 
     @staticmethod

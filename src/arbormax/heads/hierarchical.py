@@ -66,6 +66,7 @@ class HierarchicalSoftmax(TreeHead):
     sibling_options: ClassVar[bool] = True
     supports_sparse: ClassVar[bool] = True
     supports_adapter: ClassVar[bool] = True
+    supports_convex: ClassVar[bool] = True
     edit_rows = SiblingRows
 
     log_priors: Tensor

@@ -68,9 +68,9 @@ class SparseWeight(nn.Module):
         return f"{self.num_rows} × {self.in_features}, {len(self.values):,} values"
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
-        found = [state_dict.get(prefix + name) for name in ("values", "rows", "starts")]
-        if all(isinstance(tensor, Tensor) for tensor in found):
-            values, rows, starts = found
+        names = [prefix + name for name in ("values", "rows", "starts")]
+        if all(name in state_dict for name in names):
+            values, rows, starts = (state_dict[name] for name in names)
             if values.device.type != "meta":
                 SparseRows(values, rows, starts, self.num_rows).check()
             if values.shape != self.values.shape:

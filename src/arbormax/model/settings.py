@@ -47,7 +47,7 @@ _MIN_STEPS = 20  # steps of an epoch that a default batch size leaves on small d
 _CONVEX_SETTINGS = ("strength", "convex_loss", "prune")
 _ADAM_SETTINGS = (
     *("epochs", "batch_size", "learning_rate", "head_learning_rate", "schedule", "warmup", "adam_epsilon"),
-    *("weight_decay", "clip", "patience", "monitor", "precision", "sparse_head"),
+    *("weight_decay", "clip", "patience", "monitor", "precision", "sparse_head", "adapter"),
 )
 
 # Used where neither the caller nor the encoder sets a value.
@@ -244,7 +244,7 @@ class TrainConfig(BaseModel):
         if self.adapter and not head.supports_adapter:
             fix = {"head": tuple(name for name in HEADS if HEADS[name].supports_adapter)}
             problems.append(OptionError(f"not possible with head {self.head!r}", argument="adapter", fix=fix))
-        elif self.adapter and ENCODERS[self.encoder].gives_sparse:
+        elif self.adapter and ENCODERS[self.encoder].has_sparse_features(self.options):
             message = f"not possible with encoder {self.encoder!r}, whose features are sparse"
             problems.append(OptionError(message, argument="adapter"))
         if self.names is not None and not ENCODERS[self.encoder].takes_texts:
@@ -259,9 +259,10 @@ class TrainConfig(BaseModel):
         if self.solver == "convex":
             problems += self._convex_problems()
         elif self.solver == "adam":
-            message = "a setting of the convex solver"
-            fix = {"solver": "convex"}
-            problems += [OptionError(message, argument=name, fix=fix) for name in _changed(self, _CONVEX_SETTINGS)]
+            problems += [
+                OptionError("a setting of the convex solver", argument=name, fix={"solver": "convex"})
+                for name in _changed(self, _CONVEX_SETTINGS)
+            ]
         if problems:
             raise OptionError(parts=problems)
 
@@ -274,14 +275,15 @@ class TrainConfig(BaseModel):
         """Why these settings are not possible with the convex solver."""
         problems, encoder = [], ENCODERS[self.encoder]
         if not encoder.has_fixed_features(self.options):
-            fix = {"solver": "adam"}
             message = f"the encoder {self.encoder!r} is trained with the head, which the convex solver cannot do"
-            problems.append(OptionError(message, argument="solver", fix=fix))
-        if HEADS[self.head].softmax_groups is TreeHead.softmax_groups:
-            fix = {"head": tuple(n for n in HEADS if HEADS[n].softmax_groups is not TreeHead.softmax_groups)}
+            problems.append(OptionError(message, argument="solver", fix={"solver": "adam"}))
+        if not HEADS[self.head].supports_convex:
+            fix = {"head": tuple(name for name in HEADS if HEADS[name].supports_convex)}
             problems.append(OptionError(f"cannot train the head {self.head!r}", argument="solver", fix=fix))
-        message = 'not a setting of the convex solver'
+        message = "not a setting of the convex solver"
         names = [*_changed(self, _ADAM_SETTINGS), *_loss_options(self)]
+        if self.names not in (None, "init"):
+            names.append("names")
         return problems + [OptionError(message, argument=name, fix={"solver": "adam"}) for name in names]
 
 

@@ -16,6 +16,7 @@ import torch
 
 from arbormax.data.examples import Examples
 from arbormax.data.folds import hold_out
+from arbormax.encoders import ENCODERS
 from arbormax.errors import import_extra
 from arbormax.metrics import evaluate
 from arbormax.model.network import Model, evaluating
@@ -52,7 +53,11 @@ def fit_convex(
     `config.refit`, the weights are then solved for again on all examples.
     """
     start = time.perf_counter()
+    assert config.convex_loss is not None
+    assert config.prune is not None
     part, held_out = hold_out(train, config.validation, config.seed) if valid is None else (train, valid)
+    if config.names == "init" or (config.names is None and taxonomy.has_texts and ENCODERS[config.encoder].takes_texts):
+        train, part = _add_node_texts(train, taxonomy), _add_node_texts(part, taxonomy)
     is_refit = config.refit and valid is None and held_out is not None
     model = Model.new(train.inputs if is_refit else part.inputs, taxonomy, config)
     data = _Data(model, part, held_out, class_weights(config, part.nodes, taxonomy))
@@ -81,12 +86,16 @@ def fit_convex(
     )
 
 
+def _add_node_texts(examples: Examples, taxonomy: Taxonomy) -> Examples:
+    """The examples and the text of each node below the root as an example of that node."""
+    nodes = np.arange(1, taxonomy.num_nodes)
+    return Examples([*examples.inputs, *taxonomy.texts[1:]], np.concatenate([examples.nodes, nodes]))
+
+
 class _Data:
     """The features and the problems of some examples."""
 
-    def __init__(
-        self, model: Model, train: Examples, valid: Examples | None, weights: torch.Tensor | None
-    ) -> None:
+    def __init__(self, model: Model, train: Examples, valid: Examples | None, weights: torch.Tensor | None) -> None:
         tax = model.taxonomy
         self.X = _features(model, train.inputs)
         self.valid_X = None if valid is None else _features(model, valid.inputs)
@@ -97,6 +106,7 @@ class _Data:
         self.weights = None if weights is None else _item_weights(weights.numpy(), train.nodes, tax)
 
     def solve(self, strength: float, config: TrainConfig, report: Any) -> list[Solution]:
+        assert config.convex_loss is not None
         options = SolverOptions(config.convex_loss, strength, config.seed)
         jobs = 1
         if sum(map(self._work, self.problems)) > _PARALLEL_WORK:

@@ -1,0 +1,208 @@
+"""The convex solver: what it finds, its probabilities, and everything that a model can do afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_matrix
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+
+import arbormax as am
+from arbormax.data.examples import Examples
+from arbormax.errors import OptionError
+from arbormax.model import load_model, save_model
+from arbormax.model.settings import TrainConfig
+from arbormax.training import fit
+
+TREE = am.Taxonomy.from_nested({"animal": ["cat", "dog", "cow"], "plant": ["oak", "rose"], "stone": []})
+WORDS = {
+    "cat": ("purr", "paw", "fur"),
+    "dog": ("bark", "paw", "fur"),
+    "cow": ("milk", "horn", "fur"),
+    "oak": ("leaf", "acorn", "wood"),
+    "rose": ("leaf", "thorn", "petal"),
+    "stone": ("hard", "grey", "round"),
+}
+
+
+def texts(count: int = 40, seed: int = 0) -> Examples:
+    """Three words of a class and two of any class."""
+    draw = np.random.default_rng(seed)
+    every = [word for words in WORDS.values() for word in words]
+    rows, nodes = [], []
+    for name, words in WORDS.items():
+        for _ in range(count):
+            rows.append(" ".join([*draw.choice(words, 3), *draw.choice(every, 2)]))
+            nodes.append(TREE.find(name))
+    return Examples(rows, np.array(nodes))
+
+
+def train(**settings: Any) -> am.model.Run:
+    return fit(TrainConfig.make(encoder="tfidf", **settings), TREE, texts())
+
+
+def predict(model: Any, inputs: list[str]) -> np.ndarray:
+    """The most probable leaf of each text."""
+    logp = torch.cat(list(model.node_log_probs(inputs)))
+    nodes: np.ndarray = TREE.leaves[logp[:, torch.tensor(TREE.leaves)].argmax(1).numpy()]
+    return nodes
+
+
+def logits(model: Any, inputs: list[str]) -> np.ndarray:
+    (features,) = model.features(inputs, 10_000)
+    with torch.inference_mode():
+        found: np.ndarray = model.head._linear(features).numpy()
+    return found
+
+
+def test_each_softmax_is_the_scaled_svm_of_its_parent() -> None:
+    run = train(validation=0, strength=2.0, prune=0)
+    examples = texts()
+    (features,) = run.model.features(examples.inputs, 10_000)
+    X = csr_matrix(features.to_dense().numpy().astype(np.float64))
+    top = TREE.ancestor_at(examples.nodes, 1)
+    below = np.flatnonzero(top == TREE.find("animal"))
+    svm = LinearSVC(C=2.0, tol=1e-4).fit(X[below], examples.nodes[below])
+    ours = logits(run.model, [examples.inputs[i] for i in below])[:, svm.classes_ - 1]
+    assert np.allclose(ours / 3.0, svm.decision_function(X[below]), atol=0.02)
+
+
+@pytest.mark.parametrize("head", ["hierarchical", "flat"])
+def test_learns_and_gives_probabilities(head: str) -> None:
+    run = train(head=head)
+    assert run.curve[0]["accuracy"] > 0.8
+    test = texts(seed=1)
+    logp = torch.cat(list(run.model.node_log_probs(test.inputs)))
+    assert torch.allclose(logp[:, torch.tensor(TREE.leaves)].exp().sum(1), torch.ones(len(test)), atol=1e-5)
+    loss = -logp[torch.arange(len(test)), torch.from_numpy(test.nodes)].mean()
+    assert loss < 0.7
+
+
+def test_scales_make_the_held_out_loss_lower_than_other_scales() -> None:
+    run = train(refit=False, validation=0.3)
+    assert run.curve[0]["loss"] < train(refit=False, validation=0.3, strength=1e-3).curve[0]["loss"]
+    for factor in (0.5, 2.0):
+        head = run.model.head
+        assert head.sparse_weight is not None
+        assert head.bias is not None
+        with torch.no_grad():
+            head.sparse_weight.values.mul_(factor)
+            head.bias.mul_(factor)
+        _, held_out = am.data.folds.hold_out(texts(), 0.3, 0)
+        assert held_out is not None
+        logp = torch.cat(list(run.model.node_log_probs(held_out.inputs)))
+        loss = -logp[torch.arange(len(held_out)), torch.from_numpy(held_out.nodes)].mean()
+        assert float(loss) > run.curve[0]["loss"]
+        with torch.no_grad():
+            head.sparse_weight.values.div_(factor)
+            head.bias.div_(factor)
+
+
+def test_strength_auto_is_no_worse_than_the_default() -> None:
+    assert train(strength="auto").curve[0]["loss"] <= train().curve[0]["loss"] + 1e-6
+
+
+def test_same_settings_give_the_same_model_in_one_process_and_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = train()
+    monkeypatch.setattr("arbormax.training.convex._PARALLEL_WORK", 0.0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    several = train()
+    for name, tensor in one.model.state_dict().items():
+        assert torch.equal(tensor, several.model.state_dict()[name]), name
+
+
+def test_labels_at_inner_nodes_train_the_softmaxes_above() -> None:
+    examples = texts()
+    is_animal = TREE.ancestor_at(examples.nodes, 1) == TREE.find("animal")
+    nodes = np.where(is_animal & (np.arange(len(examples)) % 2 == 0), TREE.find("animal"), examples.nodes)
+    run = fit(TrainConfig.make(encoder="tfidf"), TREE, Examples(examples.inputs, nodes))
+    test = texts(seed=1)
+    assert (predict(run.model, test.inputs) == test.nodes).mean() > 0.8
+
+
+def test_a_class_without_examples_is_unlikely_and_gets_a_row_from_its_text() -> None:
+    examples = texts()
+    rest = np.flatnonzero(examples.nodes != TREE.find("dog"))
+    run = fit(TrainConfig.make(encoder="tfidf"), TREE, examples.take(rest))
+    assert predict(run.model, ["bark paw fur"]) != TREE.find("dog")
+    tree = TREE.with_texts({"dog": "bark paw fur"})
+    run = fit(TrainConfig.make(encoder="tfidf"), tree, examples.take(rest))
+    assert predict(run.model, ["bark bark bark paw"]) == TREE.find("dog")
+
+
+def test_class_weights_move_the_border() -> None:
+    text = ["paw fur"]
+    share = []
+    for weight in (0.1, 10.0):
+        run = train(class_weight={"cat": weight}, validation=0)
+        share.append(next(run.model.node_log_probs(text))[0, TREE.find("cat")].item())
+    assert share[0] < share[1]
+
+
+def test_is_saved_loaded_edited_and_fine_tuned(tmp_path: Path) -> None:
+    run = train()
+    save_model(run.model, tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    inputs = texts(seed=1).inputs
+    before = torch.cat(list(run.model.node_log_probs(inputs)))
+    assert torch.equal(torch.cat(list(loaded.node_log_probs(inputs))), before)
+    edited = am.edit(loaded.head).add("horse", under="animal").done()
+    assert edited.head is not None
+    assert edited.head.taxonomy.num_leaves == TREE.num_leaves + 1
+    optimiser = torch.optim.SGD(run.model.head.parameters(), lr=1.0)
+    features = run.model.encoder(*run.model.encoder.collate(run.model.encoder.encode(inputs)))
+    target = torch.from_numpy(texts(seed=1).nodes)
+    first = run.model.head.loss(features, target, target_kind="node")
+    first.backward()
+    optimiser.step()
+    assert run.model.head.loss(features, target, target_kind="node") < first
+
+
+def test_pruning_makes_the_model_smaller() -> None:
+    full, small = (train(prune=size).model.head.sparse_weight for size in (0, 0.2))
+    assert full is not None
+    assert small is not None
+    assert len(small.values) < len(full.values)
+
+
+def test_dense_features_get_multinomial_regression() -> None:
+    draw = np.random.default_rng(0)
+    centres = draw.normal(size=(3, 8))
+    y = draw.integers(3, size=300)
+    X = (centres[y] + draw.normal(size=(300, 8))).astype(np.float32)
+    flat = am.HierarchicalClassifier(head="flat", scale=False, validation=0, strength=5.0).fit(X, y)
+    size = float(np.square(X, dtype=np.float64).sum() / len(X))
+    reference = LogisticRegression(C=5.0 / size, tol=1e-6, max_iter=1000).fit(X, y)
+    assert np.allclose(flat.predict_proba(X), reference.predict_proba(X), atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"encoder": "bag", "solver": "convex"}, "trained with the head"),
+        ({"encoder": "tfidf", "solver": "convex", "head": "shared"}, "cannot train the head 'shared'"),
+        ({"encoder": "tfidf", "solver": "convex", "learning_rate": 0.1}, "learning_rate: not a setting"),
+        ({"encoder": "tfidf", "solver": "convex", "label_smoothing": 0.1}, "label_smoothing: not a setting"),
+        ({"encoder": "tfidf", "solver": "convex", "names": "tied"}, "names: not a setting"),
+        ({"encoder": "tfidf", "solver": "adam", "strength": 3.0}, "strength: a setting of the convex solver"),
+        ({"encoder": "tfidf", "strength": 0}, "strength"),
+        ({"encoder": "tfidf", "strength": "weak"}, "strength"),
+        ({"encoder": "tfidf", "convex_loss": "hinge"}, "convex_loss"),
+        ({"encoder": "tfidf", "prune": -1}, "prune"),
+    ],
+)
+def test_wrong_settings_are_errors(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        TrainConfig.make(**settings).resolved()
+
+
+def test_auto_selects_adam_where_its_settings_are_given() -> None:
+    assert TrainConfig.make(encoder="tfidf").resolved().solver == "convex"
+    assert TrainConfig.make(encoder="tfidf", epochs=2).resolved().solver == "adam"
+    assert TrainConfig.make(encoder="tfidf", head="shared").resolved().solver == "adam"
+    assert TrainConfig.make(encoder="bag").resolved().solver == "adam"
