@@ -33,7 +33,7 @@ RESULTS = Path(__file__).parent / "results" / "bag_defaults.csv"
 DATASETS = ("soc2020", "trec", "r52")
 HEADS = ("flat", "hierarchical", "shared")
 LISTINGS, LEAST = 30_000, 5  # listings of Mercari, and how many of them a category needs
-OLD = {"dim": 128, "dropout": 0.2}
+OLD = {"dim": 128, "dropout": 0.2, "char_ngrams": 0}
 BEFORE: dict[str, Any] = {
     "learning_rate": 3e-2,
     "epochs": 8,
@@ -49,7 +49,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 VARIANTS["epochs"] = {**VARIANTS["dropout"], "epochs": 12}
 VARIANTS["smoothing"] = {**VARIANTS["epochs"], "label_smoothing": 0.1}
-VARIANTS["wide"] = {**VARIANTS["epochs"], "encoder_options": {"dim": 256, "dropout": 0.5}}
+VARIANTS["wide"] = {**VARIANTS["epochs"], "encoder_options": {"dim": 256, "dropout": 0.5, "char_ngrams": 0}}
 VARIANTS["defaults"] = {}
 
 

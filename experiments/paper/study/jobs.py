@@ -28,9 +28,11 @@ from arbormax.taxonomy import Taxonomy
 from arbormax.training import Hardware, fit
 from study.choice import Choice
 from study.files import load_test_texts, load_training_texts, resolve_paths, write_file
-from study.plan import BLEND, SVC, Arm, Study, slug, titles
+from study.plan import BLEND, PROTOCOL, SVC, Arm, Study, slug, titles
 
 _FOLD_SEED = 0  # all arms and heads have the same folds
+# Defaults of the encoders when the study was run; its records do not have them.
+_OPTIONS = {"bag": {"dropout": 0.2, "char_ngrams": 0}, "tfidf": {"char_ngrams": 0}}
 _PACKAGES = ("torch", "pytorch-lightning", "scikit-learn", "transformers")
 
 
@@ -114,7 +116,7 @@ class Job:
         if self.arm.early:
             state = self._training_folder(results)
             run = fit(
-                resolve_paths(self.config), taxonomy, inside, outside, hardware=hardware, folder=state, resume=True
+                _training_config(self.config), taxonomy, inside, outside, hardware=hardware, folder=state, resume=True
             )
             curve = [{"epoch": number, **values} for number, values in enumerate(run.curve, start=1)]
             return {**found, "curve": curve, "seconds": run.seconds}
@@ -149,7 +151,7 @@ class Job:
             found = evaluate_log_probs([logp], test, taxonomy)
             return found.metrics, found.predicted
         folder = self._training_folder(results)
-        run = fit(resolve_paths(self.config), taxonomy, train, hardware=hardware, folder=folder, resume=True)
+        run = fit(_training_config(self.config), taxonomy, train, hardware=hardware, folder=folder, resume=True)
         cuda = hardware.accelerator != "cpu" and torch.cuda.is_available()
         batches = [logp_BN.cpu() for logp_BN in run.model.to("cuda" if cuda else "cpu").node_log_probs(test.inputs)]
         if self.arm.keep:
@@ -191,9 +193,14 @@ class Job:
         return np.asarray(machine.predict(test.inputs))
 
 
+def _training_config(config: TrainConfig) -> TrainConfig:
+    options = {**_OPTIONS.get(config.encoder, {}), **config.encoder_options}
+    return resolve_paths(config.model_copy(update={"encoder_options": options}))
+
+
 def _changed_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that differ from the defaults, so that a setting added later does not change them."""
-    defaults = TrainConfig.make().model_dump(mode="json")
+    defaults = TrainConfig.make(**PROTOCOL).model_dump(mode="json")
     return {name: value for name, value in settings.items() if name not in defaults or value != defaults[name]}
 
 

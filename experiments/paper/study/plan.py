@@ -16,6 +16,9 @@ from arbormax.errors import InputError, OptionError, did_you_mean
 from arbormax.model.settings import TrainConfig, validate
 from study.files import find_tree
 
+# How every training of the study selects its epoch, whatever the defaults of the library.
+PROTOCOL: Mapping[str, Any] = {"monitor": "macro_f1", "refit": False}
+
 Point = Mapping[str, Any]  # the varied settings of one training: dotted name → value
 SVC, BLEND = "svc", "blend"
 
@@ -86,7 +89,12 @@ class Arm(BaseModel):
         options = {name.partition(".")[2]: value for name, value in flat.items() if name.startswith("encoder_options.")}
         given = {name: value for name, value in flat.items() if not name.startswith("encoder_options.")}
         config = TrainConfig.make(
-            self.preset, encoder=self.encoder, encoder_options=options, head=head, seed=seed, **{**given, **more}
+            self.preset,
+            encoder=self.encoder,
+            encoder_options=options,
+            head=head,
+            seed=seed,
+            **{**PROTOCOL, **given, **more},
         )
         return config.resolved()
 

@@ -38,7 +38,7 @@ class BagOptions(CharacterOptions):
         128, ge=1, le=65_536, description="size of a vector, and of the features; pretrained vectors determine it"
     )
     ngrams: int = Field(2, ge=1, le=8, description="longest n-gram with its own vector, in words")
-    dropout: float = Field(0.2, ge=0, lt=1, description="dropout rate of the features")
+    dropout: float = Field(0.5, ge=0, lt=1, description="dropout rate of the features")
     tokens: Tokeniser = Field("words", description="tokenizer: words, or whitespace as in the paper")
     min_count: int = Field(1, ge=1, description="minimum count of a word with its own vector")
     min_ngram_count: int = Field(2, ge=1, description="minimum count of an n-gram with its own vector")

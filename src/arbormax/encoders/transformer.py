@@ -44,8 +44,8 @@ class TransformerEncoder(Encoder):
     name: ClassVar[str] = "transformer"
     Options: ClassVar[type[EncoderOptions]] = TransformerOptions
     training_defaults: ClassVar[Mapping[str, object]] = {
-        "learning_rate": 3e-5,
-        "head_learning_rate": 1e-3,
+        "learning_rate": 1e-4,
+        "head_learning_rate": 2e-3,
         "batch_size": 32,
         "epochs": 4,
         "warmup": 0.1,
