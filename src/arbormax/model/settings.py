@@ -15,7 +15,7 @@ from arbormax._registry import Registry
 from arbormax.encoders import ENCODERS
 from arbormax.encoders.registry import check_encoder
 from arbormax.errors import ArbormaxError, OptionError, did_you_mean
-from arbormax.heads import HEADS, TreeHead
+from arbormax.heads import HEADS
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
