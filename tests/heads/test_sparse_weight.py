@@ -75,11 +75,17 @@ def test_gives_features_their_gradients(kind: str) -> None:
     assert torch.allclose(values.grad, expected.grad[tuple(stored.indices())])
 
 
-def test_works_without_mkl(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, sparse = pair("hierarchical")
-    expected = sparse.node_log_probs(features())
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
-    assert torch.allclose(sparse.node_log_probs(features()), expected)
+@pytest.mark.parametrize("share", [0.0, 2.0], ids=["all features in the table", "none"])
+def test_frequent_features_and_others_give_the_same(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arbormax.functional.sparse._SHARE", share)
+    dense, sparse = pair("hierarchical")
+    x = features().to_sparse_coo().coalesce()
+    with torch.no_grad():
+        assert torch.allclose(sparse.node_log_probs(x), dense.node_log_probs(features()))
+        assert sparse.sparse_weight is not None
+        sparse.sparse_weight.values.mul_(2)
+        dense.weight.mul_(2)
+        assert torch.allclose(sparse.node_log_probs(x), dense.node_log_probs(features()))
 
 
 def test_takes_empty_batches_and_weights_without_values() -> None:

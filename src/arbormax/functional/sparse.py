@@ -12,6 +12,9 @@ from torch import Tensor
 
 from arbormax.errors import InputError
 
+_SHARE = 1 / 32  # of the rows: a feature with more values is faster in a dense table
+_TABLE = 1 << 25  # numbers in the table at most
+
 
 class SparseRows(NamedTuple):
     """An (M, D) weight, stored by feature: `values[starts[d]:starts[d + 1]]` belong to feature d.
@@ -46,78 +49,116 @@ class SparseRows(NamedTuple):
             raise InputError("the rows of a sparse weight are not sorted")
 
 
-def sparse_linear(features: Tensor, weight: SparseRows, bias: Tensor | None) -> Tensor:
-    """Return the (..., M) product of dense (..., D) or sparse (B, D) features with a sparse weight, plus the bias."""
-    if features.layout != torch.strided and features.dim() != 2:
-        raise InputError(f"expected sparse features of two dimensions, found the shape {tuple(features.shape)}")
+class Frequent(NamedTuple):
+    """The features that most rows have a value for, as a dense matrix: a product with it is faster."""
+
+    table: Tensor  # (F, M) their values
+    place: Tensor  # (D,) the row of each feature in the table, -1 for the others
+
+
+def find_frequent(weight: SparseRows) -> Frequent:
+    """Return the table of the features with the most values, within a limit of memory."""
+    counts_D = weight.starts.diff()
+    most = max(1, _TABLE // max(weight.num_rows, 1))
+    threshold = max(weight.num_rows * _SHARE, 1)
+    if len(counts_D) > most:
+        threshold = max(threshold, float(counts_D.topk(most).values[-1]))
+    is_frequent_D = counts_D > threshold
+    place_D = torch.where(is_frequent_D, is_frequent_D.cumsum(0) - 1, -1)
+    table = weight.values.new_zeros(int(is_frequent_D.sum()), weight.num_rows)
+    place_E = place_D[weight.columns()]
+    chosen = place_E >= 0
+    table[place_E[chosen], weight.rows[chosen].long()] = weight.values.detach()[chosen]
+    return Frequent(table, place_D)
+
+
+def sparse_linear(
+    features: Tensor, weight: SparseRows, bias: Tensor | None, frequent: Frequent | None = None
+) -> Tensor:
+    """Return the (..., M) product of dense (..., D) or sparse (B, D) features with a sparse weight, plus the bias.
+
+    `frequent` is the result of `find_frequent`, for callers that multiply by the same weight several times.
+    """
     with torch.autocast(features.device.type, enabled=False):  # sparse products have no half-precision kernels
-        if torch.compiler.is_compiling():  # for export, which has no sparse tensors
+        if features.layout == torch.strided:
             cells = features[..., weight.columns()] * weight.values
             logits = cells.new_zeros(*features.shape[:-1], weight.num_rows).index_add(-1, weight.rows.long(), cells)
         else:
-            flat = features if features.layout != torch.strided else features.reshape(-1, features.shape[-1])
-            logits = _Product.apply(flat, *weight)  # type: ignore[no-untyped-call]
-            logits = logits.view(*features.shape[:-1], weight.num_rows)
+            if features.dim() != 2:
+                raise InputError(f"expected sparse features of two dimensions, found shape {tuple(features.shape)}")
+            stored = features.coalesce()
+            item_T, column_T = stored.indices()
+            frequent = frequent or find_frequent(weight)
+            logits = _Product.apply(  # type: ignore[no-untyped-call]
+                stored.values().to(weight.values.dtype),
+                weight.values,
+                weight,
+                frequent,
+                item_T,
+                column_T,
+                len(features),
+            )
         return logits if bias is None else logits + bias
 
 
 class _Product(torch.autograd.Function):
-    """Features times the transposed weight; the gradient of the weight has its values only."""
+    """Sparse features times the transposed weight; the gradients belong to the stored values of both."""
 
     @staticmethod
-    def forward(ctx: Any, h_BD: Tensor, values: Tensor, rows: Tensor, starts: Tensor, num_rows: int) -> Tensor:
-        ctx.save_for_backward(h_BD, values, rows, starts)
-        ctx.num_rows = num_rows
-        if not h_BD.shape[0] or not len(values):
-            return values.new_zeros(h_BD.shape[0], num_rows)
-        if values.is_cuda or torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
-            weight_DM = _csr(starts, rows, values, num_rows)
-            return (_to_csr(h_BD, values.dtype) @ weight_DM).to_dense()
-        cells = _cells(h_BD, starts, rows, num_rows)
-        out = values.new_zeros(h_BD.shape[0] * num_rows)
-        return out.index_add_(0, cells.place, cells.feature * values[cells.value]).view(-1, num_rows)
+    def forward(
+        ctx: Any,
+        x_T: Tensor,
+        values: Tensor,
+        weight: SparseRows,
+        frequent: Frequent,
+        item_T: Tensor,
+        column_T: Tensor,
+        items: int,
+    ) -> Tensor:
+        ctx.save_for_backward(x_T, values, item_T, column_T, *frequent)
+        ctx.weight, ctx.items = weight, items
+        place_T = frequent.place[column_T]
+        dense = place_T >= 0
+        indices = torch.stack([item_T[dense], place_T[dense]])
+        size = (items, len(frequent.table))
+        known = torch.sparse_coo_tensor(indices, x_T[dense], size, is_coalesced=True, check_invariants=False)
+        out = torch.sparse.mm(known, frequent.table) if size[1] else x_T.new_zeros(items, weight.num_rows)
+        cells = _find_cells(item_T, column_T, ~dense, weight)
+        out.view(-1).index_add_(0, cells.place, x_T[cells.stored] * values[cells.value])
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        h_BD, values, rows, starts = ctx.saved_tensors
-        (grad_BM,) = grads
-        grad_h = grad_values = None
+        x_T, values, item_T, column_T, table, place_D = ctx.saved_tensors
+        grad_BM = grads[0].contiguous()
+        grad_x = grad_values = None
         if ctx.needs_input_grad[0]:
-            weight_DM = _csr(starts, rows, values, ctx.num_rows)
-            grad_h = (weight_DM @ grad_BM.t().contiguous()).t()
-            if h_BD.layout != torch.strided:
-                grad_h = grad_h.contiguous().sparse_mask(h_BD)
+            place_T = place_D[column_T]
+            dense = place_T >= 0
+            cells = _find_cells(item_T, column_T, ~dense, ctx.weight)
+            grad_x = torch.zeros_like(x_T)
+            grad_x[dense] = (grad_BM[item_T[dense]] * table[place_T[dense]]).sum(1)
+            grad_x.index_add_(0, cells.stored, values[cells.value] * grad_BM.view(-1)[cells.place])
         if ctx.needs_input_grad[1]:
-            cells = _cells(h_BD, starts, rows, ctx.num_rows)
+            cells = _find_cells(item_T, column_T, torch.ones_like(item_T, dtype=torch.bool), ctx.weight)
             grad_values = torch.zeros_like(values)
-            grad_values.index_add_(0, cells.value, cells.feature * grad_BM.reshape(-1)[cells.place])
-        return grad_h, grad_values, None, None, None
+            grad_values.index_add_(0, cells.value, x_T[cells.stored] * grad_BM.view(-1)[cells.place])
+        return grad_x, grad_values, None, None, None, None, None
 
 
 class _Cells(NamedTuple):
     """One entry for each pair of a stored feature and a value of the weight that meet."""
 
-    feature: Tensor  # the feature's number
-    value: Tensor  # the position of the weight's value
+    stored: Tensor  # the position among the stored features
+    value: Tensor  # the position among the values of the weight
     place: Tensor  # the position in the flattened (B, M) result
 
 
-def _cells(h_BD: Tensor, starts: Tensor, rows: Tensor, num_rows: int) -> _Cells:
-    stored = (h_BD if h_BD.layout == torch.sparse_coo else h_BD.to_sparse()).coalesce()
-    item_T, column_T = stored.indices()
-    first_T, last_T = starts[column_T].long(), starts[column_T + 1].long()
-    count_T = last_T - first_T
-    step_E = torch.arange(len(count_T), device=rows.device).repeat_interleave(count_T)
+def _find_cells(item_T: Tensor, column_T: Tensor, chosen_T: Tensor, weight: SparseRows) -> _Cells:
+    """Return the pairs of the chosen features."""
+    first_T = weight.starts[column_T].long()
+    count_T = (weight.starts[column_T + 1].long() - first_T) * chosen_T
+    stored_E = torch.arange(len(count_T), device=item_T.device).repeat_interleave(count_T)
     offset_T = first_T - (count_T.cumsum(0) - count_T)
-    value_E = offset_T[step_E] + torch.arange(len(step_E), device=rows.device)
-    return _Cells(stored.values()[step_E], value_E, item_T[step_E] * num_rows + rows[value_E])
-
-
-def _to_csr(h_BD: Tensor, dtype: torch.dtype) -> Tensor:
-    stored = h_BD.to(dtype).to_sparse_csr()
-    return _csr(stored.crow_indices().int(), stored.col_indices().int(), stored.values(), h_BD.shape[1])
-
-
-def _csr(starts: Tensor, columns: Tensor, values: Tensor, width: int) -> Tensor:
-    size = (starts.shape[0] - 1, width)
-    return torch.sparse_csr_tensor(starts, columns, values.detach(), size, check_invariants=False)
+    value_E = offset_T[stored_E] + torch.arange(len(stored_E), device=item_T.device)
+    return _Cells(stored_E, value_E, item_T[stored_E] * weight.num_rows + weight.rows[value_E])

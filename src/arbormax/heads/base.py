@@ -19,7 +19,6 @@ from arbormax.functional.checks import Reduction, TargetKind, check_width
 from arbormax.functional.index import path_nodes, tree_index
 from arbormax.functional.linear import linear
 from arbormax.functional.paths import check_nodes
-from arbormax.functional.sparse import sparse_linear
 from arbormax.functional.threshold import check_tau, deepest_node
 from arbormax.heads.sparse import SparseWeight
 from arbormax.taxonomy import Taxonomy
@@ -238,7 +237,8 @@ class TreeHead(nn.Module, ABC):
         self._check_features(h)
         if self.sparse_weight is None:
             return linear(h, self.weight, self.bias)
-        return sparse_linear(h, self.sparse_weight.tensors(), self.bias)
+        logits: Tensor = self.sparse_weight(h, self.bias)
+        return logits
 
     def _check_features(self, h: Tensor) -> None:
         check_width(h, self.in_features, "the in_features of this head")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from arbormax.errors import InputError
-from arbormax.functional.sparse import SparseRows
+from arbormax.functional.sparse import Frequent, SparseRows, find_frequent, sparse_linear
 
 
 class SparseWeight(nn.Module):
@@ -33,12 +33,23 @@ class SparseWeight(nn.Module):
     ) -> None:
         super().__init__()
         self.num_rows, self.in_features = num_rows, in_features
+        self._cached: tuple[tuple[int, int, int], Frequent] | None = None
         self.values = nn.Parameter(torch.empty(0, device=device, dtype=dtype))
         self.register_buffer("rows", torch.empty(0, dtype=torch.int32, device=device))
         self.register_buffer("starts", torch.zeros(in_features + 1, dtype=torch.int32, device=device))
 
     def tensors(self) -> SparseRows:
         return SparseRows(self.values, self.rows, self.starts, self.num_rows)
+
+    def forward(self, h: Tensor, bias: Tensor | None) -> Tensor:
+        """Return the (..., M) product of the features with the rows, plus the bias."""
+        weight = self.tensors()
+        if h.layout == torch.strided or torch.is_grad_enabled():
+            return sparse_linear(h, weight, bias)
+        version = (self.values.data_ptr(), self.values._version, len(self.values))
+        if self._cached is None or self._cached[0] != version:
+            self._cached = version, find_frequent(weight)
+        return sparse_linear(h, weight, bias, self._cached[1])
 
     @torch.no_grad()
     def set_rows(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
