@@ -29,7 +29,8 @@ TRAIN = Examples(TEXTS, TAX.find_many(LABELS))
 
 
 def new(encoder="bag", head="hierarchical", **settings):
-    config = TrainConfig.make(encoder=encoder, head=head, encoder_options=ENCODERS[encoder], names="init", **settings)
+    options = {"encoder_options": ENCODERS[encoder], "names": "init", "solver": "adam"}
+    config = TrainConfig.make(encoder=encoder, head=head, **options, **settings)
     return Model.new(TEXTS, DESCRIBED, config.resolved()).eval()
 
 
@@ -90,7 +91,7 @@ def test_informative_texts_start_close_to_the_labels():
 
 def test_uninformative_texts_start_at_zero():
     tax = TAX.with_texts(dict(zip(NAMES, [*list(NAMES.values())[1:], next(iter(NAMES.values()))], strict=True)))
-    config = TrainConfig.make(encoder="tfidf", names="init").resolved()
+    config = TrainConfig.make(encoder="tfidf", names="init", solver="adam").resolved()
     model = Model.new(TEXTS, tax, config)
     start_rows(model, TRAIN)
     assert not model.head.weight.any()
