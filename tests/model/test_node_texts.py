@@ -198,3 +198,14 @@ def test_misuse():
         am.TextClassifier().fit_texts()
     with pytest.raises(OptionError, match="names: needs an encoder of texts"):
         TrainConfig.make(encoder="features", encoder_options={"inputs": 3}, names="init").check()
+
+
+def test_tied_rows_are_trained_with_checkpoints(tmp_path):
+    clf = small(DESCRIBED, names="tied", folder=tmp_path / "run", validation=0.2).fit(TEXTS, LABELS)
+    loaded = am.TextClassifier.load(tmp_path / "run")
+    np.testing.assert_array_equal(loaded.predict_log_proba(TEXTS), clf.predict_log_proba(TEXTS))
+
+
+def test_tied_rows_need_the_strategy_ddp_on_several_devices():
+    with pytest.raises(OptionError, match="names: on several devices needs the strategy ddp"):
+        small(DESCRIBED, names="tied", devices=2).fit(TEXTS, LABELS)
