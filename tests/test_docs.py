@@ -90,6 +90,13 @@ def test_the_commands_for_feature_matrices_run(folder, monkeypatch):
     assert "virginica" in Path("report.html").read_text("utf-8")
 
 
+def test_the_commands_for_linear_classifiers_run(folder, monkeypatch):
+    page = ROOT / "docs" / "linear.md"
+    folder(page)
+    run_commands(page, monkeypatch)
+    assert '"solver": "convex"' in Path("jobs-model/config.json").read_text("utf-8")
+
+
 def commands(page: Path) -> list[list[str]]:
     """The arguments of every call of arbormax in a block of a page, fenced or indented."""
     text = page.read_text("utf-8")
