@@ -23,7 +23,7 @@ $(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
 	$(INSTALL) --editable '.[dev]'
 	@touch $@ $(VENV)/.user
 
-demo: $(VENV)/.user  ## train a flat and a hierarchical classifier of diagnoses (a minute)
+demo: $(VENV)/.user  ## train three classifiers of diagnoses and compare them (two minutes)
 	$(BIN)/arbormax demo
 
 # Debian's Chromium for the tests in a browser; they are skipped if it cannot be installed.

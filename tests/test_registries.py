@@ -18,7 +18,7 @@ from arbormax.studies.compare import compare
 from toy import TREE, examples
 
 pytestmark = pytest.mark.usefixtures("toys")
-FAST = ["--epochs", "1", "--batch-size", "16", "-o", "dim=4", "--accelerator", "cpu"]
+FAST = ["--epochs", "1", "--batch-size", "16", "--encoder", "bag", "-o", "dim=4", "--accelerator", "cpu"]
 
 
 class ToyHead(FlatSoftmax):

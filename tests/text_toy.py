@@ -14,6 +14,7 @@ WORDS = {
     "space": ["orbit", "rocket"],
 }
 SMALL = {
+    "encoder": "bag",
     "encoder_options": {"dim": 16, "dropout": 0.0},
     "learning_rate": 0.1,
     "batch_size": 6,

@@ -13,7 +13,7 @@ WORDS = {
     "shop > shoes": "boot heel sole lace leather",
     "shop > hats": "brim cap felt straw wool",
 }
-SMALL = ["--epochs", "2", "--batch-size", "16", "-o", "dim=8", "--accelerator", "cpu"]
+SMALL = ["--epochs", "2", "--batch-size", "16", "--encoder", "bag", "-o", "dim=8", "--accelerator", "cpu"]
 
 
 def rows(count, seed=0):

@@ -51,9 +51,9 @@ def test_edits_are_spelled_as_options(refused, tmp_path, words, expected):
     [
         (["--encoder", "bga"], "did you mean 'bag'? (available: bag, lstm, bilstm, tfidf, transformer)"),
         (["--encoder", "features"], "--encoder: 'features' takes feature matrices, not texts (available: bag,"),
-        (["-o", "dimm=8"], "--option: encoder 'bag' has no option 'dimm'; did you mean 'dim'?"),
-        (["-o", "dim=ten"], "--option dim: expected a whole number, found 'ten'"),
-        (["-o", "dropout=1.5"], "--option dropout: expected a number less than 1, found 1.5"),
+        (["--encoder", "bag", "-o", "dimm=8"], "--option: encoder 'bag' has no option 'dimm'; did you mean 'dim'?"),
+        (["--encoder", "bag", "-o", "dim=ten"], "--option dim: expected a whole number, found 'ten'"),
+        (["--encoder", "bag", "-o", "dropout=1.5"], "--option dropout: expected a number less than 1, found 1.5"),
         (["--epochs", "0"], "--epochs: expected a number of at least 1, found 0"),
         (["--text", "tetx"], "--text: train.csv: no column 'tetx'; did you mean 'text'?"),
         (["--label", "lable"], "--label: train.csv: no column 'lable'; did you mean 'label'?"),
@@ -99,7 +99,7 @@ def test_inferred_trees_are_the_same_on_the_command_line_and_in_the_estimators(r
     assert json.loads((tmp_path / "m" / "config.json").read_text())
     assert list(am.TextClassifier.load(tmp_path / "m").classes_) == expected
     texts = [words[label] for label in labels]
-    clf = am.TextClassifier(epochs=1, encoder_options={"dim": 4}, accelerator="cpu").fit(texts, labels)
+    clf = am.TextClassifier(epochs=1, encoder="bag", encoder_options={"dim": 4}, accelerator="cpu").fit(texts, labels)
     assert list(clf.classes_) == expected
     matrix = np.eye(4)[[list(words).index(label) for label in labels]]
     clf = am.HierarchicalClassifier(epochs=1, accelerator="cpu").fit(matrix, labels)

@@ -66,7 +66,7 @@ def test_misuse(refused, texts, names, tmp_path):
     assert "did you mean 'sport'" in refused(*train, "--node-texts", tmp_path / "bad.tsv")
     assert "names.xyz" in refused(*train, "--node-texts", tmp_path / "names.xyz")
     assert refused(*train, "--names", "all").startswith("arbormax: --names: expected")
-    assert "--names: cannot be combined" in refused(*train, "--names", "tied", "--sparse-head")
+    assert "--names: cannot be combined" in refused(*train, "--encoder", "bag", "--names", "tied", "--sparse-head")
     only = ["train", tmp_path / "tree.txt", "--names", "only", "--out", tmp_path / "m"]
     assert "--taxonomy: cannot be combined" in refused(*only, "--taxonomy", tmp_path / "tree.txt")
     assert "--valid: cannot be combined" in refused(*only, "--valid", texts / "test.csv")

@@ -310,7 +310,7 @@ def test_wrong_options_of_a_study_are_an_error_of_one_line(refused, texts, here,
 # ---------------------------------------------------------------------------------------------------------------- demo
 
 
-def test_the_demo_compares_two_heads_and_shows_three_texts(run, here, monkeypatch):
+def test_the_demo_compares_three_classifiers_and_shows_three_texts(run, here, monkeypatch):
     from arbormax.data import Dataset, Examples
     from arbormax.data.datasets.trees import tree
 
@@ -325,7 +325,7 @@ def test_the_demo_compares_two_heads_and_shows_three_texts(run, here, monkeypatc
     assert result.out.count("word") >= 3
     assert "Next: arbormax train" in result.out
     result = json.loads(run("demo", "--quick", "--json").out)
-    assert set(result["heads"]) == {"flat", "hierarchical"}
+    assert set(result["classifiers"]) == {"bag of words, flat", "bag of words, hierarchical", "default"}
     assert len(result["texts"]) == 3
 
 

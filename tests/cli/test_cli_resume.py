@@ -10,7 +10,20 @@ import pytest
 from cli_tools import program, write_csv
 
 # long enough to be stopped in the middle, whatever the machine
-LONG = ["--epochs", "25", "--batch-size", "4", "-o", "dim=8", "--patience", "0", "--accelerator", "cpu"]
+LONG = [
+    "--epochs",
+    "25",
+    "--batch-size",
+    "4",
+    "--encoder",
+    "bag",
+    "-o",
+    "dim=8",
+    "--patience",
+    "0",
+    "--accelerator",
+    "cpu",
+]
 
 
 @pytest.fixture(scope="module")

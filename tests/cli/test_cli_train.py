@@ -155,7 +155,7 @@ def test_an_imported_module_registers_an_encoder(run, refused, texts, tmp_path, 
         "from arbormax.encoders import BagEncoder, register\n\n\n"
         "@register\nclass Mine(BagEncoder):\n    name = 'mine-of-the-cli'\n"
     )
-    words = ["train", texts / "train.csv", "--encoder", "mine-of-the-cli", "--out", tmp_path / "m", *SMALL]
+    words = ["train", texts / "train.csv", "--out", tmp_path / "m", *SMALL, "--encoder", "mine-of-the-cli"]
     assert "mine-of-the-cli" in refused(*words)
     monkeypatch.syspath_prepend(tmp_path)
     assert run(*words, "--import", "my_encoder_of_the_cli").code == 0
@@ -187,10 +187,10 @@ def test_an_import_that_fails_is_an_error(refused, texts, tmp_path, monkeypatch)
         (["--gamma", "1", "--head", "flat"], "--head hierarchical"),
         (["--path-weight", "0.5", "--head", "hierarchical"], "--head flat"),
         (["--path-weight", "0.5,0.6", "--head", "flat"], "--path-weight"),
-        (["-o", "dimm=8"], "did you mean 'dim'"),
-        (["-o", "dim"], "KEY=VALUE"),
+        (["--encoder", "bag", "-o", "dimm=8"], "did you mean 'dim'"),
+        (["--encoder", "bag", "-o", "dim"], "KEY=VALUE"),
         (["-o", "=3"], "KEY=VALUE"),
-        (["-o", "dim=wide"], "dim"),
+        (["--encoder", "bag", "-o", "dim=wide"], "dim"),
         (["--vectors", "none.txt"], "vectors"),
         (["--vectors", "none.txt", "--encoder", "lstm"], "none.txt"),
         (["--accelerator", "abacus"], "abacus"),
@@ -334,11 +334,26 @@ def test_json_lines_and_parquet_give_the_same_model(run, tmp_path):
 
 
 def test_few_texts_get_small_batches(run, texts, tmp_path):
-    outcome = run("train", texts / "train.csv", "--out", tmp_path / "m", "--epochs", "1", "-o", "dim=8")
+    outcome = run(
+        "train", texts / "train.csv", "--out", tmp_path / "m", "--epochs", "1", "--encoder", "bag", "-o", "dim=8"
+    )
     assert outcome.code == 0
     assert json.loads((tmp_path / "m" / "config.json").read_text())["config"]["batch_size"] == 120 // 20
     assert (
-        run("train", texts / "train.csv", "--out", tmp_path / "m", "--epochs", "1", "-o", "dim=8", "--resume").code == 0
+        run(
+            "train",
+            texts / "train.csv",
+            "--out",
+            tmp_path / "m",
+            "--epochs",
+            "1",
+            "--encoder",
+            "bag",
+            "-o",
+            "dim=8",
+            "--resume",
+        ).code
+        == 0
     )
 
 

@@ -125,7 +125,7 @@ def test_words_of_an_lstm_start_from_the_vectors(model: Path):
 
 
 def test_a_missing_file_of_vectors_is_an_error(tmp_path: Path):
-    with pytest.raises(InputError, match="no word vectors at .*nothing-here: it is neither a file, a folder nor"):
+    with pytest.raises(InputError, match=r"no word vectors at .*nothing-here: it is neither a file, a folder nor"):
         fit("bag", vectors=str(tmp_path / "nothing-here"))
-    with pytest.raises(InputError, match="no word vectors at nothing-here: .* nor an installed package"):
+    with pytest.raises(InputError, match=r"no word vectors at nothing-here: .* nor an installed package"):
         fit("bag", vectors="nothing-here")

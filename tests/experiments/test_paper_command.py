@@ -124,7 +124,7 @@ def test_a_folder_without_studies_is_an_error(tmp_path):
 
 def test_an_error_in_a_study_names_its_file(run, studies):
     (studies / "r8.json").write_text(json.dumps({"dataset": "r8", "arms": [{**BAG, "seed": 3}]}), "utf-8")
-    with pytest.raises(OptionError, match=r"r8\.json: arms: arm 0 has no option 'seed'; did you mean 'seeds'"):
+    with pytest.raises(OptionError, match=r"r8\.json: arms.0: arm 0 has no option 'seed'; did you mean 'seeds'"):
         run()
 
 

@@ -46,7 +46,9 @@ def test_a_module_must_contain_one_known_head():
 
 def test_a_text_classifier_works_with_the_edited_tree(tmp_path):
     texts, labels = ["a ball", "a goal", "rain", "snow"] * 5, ["sport", "sport", "weather", "weather"] * 5
-    clf = am.TextClassifier({"news": ["sport", "weather"]}, encoder_options={"dim": 8}).fit(texts, labels)
+    clf = am.TextClassifier({"news": ["sport", "weather"]}, encoder="bag", encoder_options={"dim": 8}).fit(
+        texts, labels
+    )
     before = clf.node_proba(["a ball"])[0]
     edited = am.edit(clf).split("weather", ["wet", "dry"]).add("art", under=(), share=0.1).done()
     assert edited.model is clf

@@ -161,7 +161,9 @@ def test_a_damaged_file_is_reported_even_if_its_digest_matches(folder, name, how
 def test_files_of_another_model_are_reported(folder, tmp_path):
     others = save_model(
         untrained(
-            tree=Taxonomy.from_paths([TREE.path(leaf) for leaf in TREE.leaves[::-1]]), encoder_options={"dim": 9}
+            tree=Taxonomy.from_paths([TREE.path(leaf) for leaf in TREE.leaves[::-1]]),
+            encoder="bag",
+            encoder_options={"dim": 9},
         ),
         tmp_path / "other",
     )

@@ -53,7 +53,7 @@ def test_a_batch_size_of_zero_is_an_error():
 
 
 def test_prediction_uses_no_dropout_and_restores_the_mode():
-    model = untrained(encoder_options={"dropout": 0.9}).train()
+    model = untrained(encoder="bag", encoder_options={"dropout": 0.9}).train()
     one, other = (torch.cat(list(model.features(ODD))) for _ in range(2))
     assert torch.equal(one, other)
     assert model.training

@@ -18,7 +18,13 @@ JSON = {"content-type": "application/json"}
 def train_classifier():
     """A classifier that has learnt to recognise a class by one word."""
     labels = [text.split()[-1].removesuffix("ish") for text in TEXTS]
-    options = {"encoder_options": {"dim": 8, "dropout": 0.0}, "learning_rate": 0.1, "epochs": 4, "validation": 0}
+    options = {
+        "encoder": "bag",
+        "encoder_options": {"dim": 8, "dropout": 0.0},
+        "learning_rate": 0.1,
+        "epochs": 4,
+        "validation": 0,
+    }
     return am.TextClassifier(am.Taxonomy.from_nested(TREE), accelerator="cpu", **options).fit(TEXTS * 2, labels * 2)
 
 

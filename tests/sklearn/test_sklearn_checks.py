@@ -94,7 +94,15 @@ def _texts(X):
 
 
 @parametrize_with_checks(
-    [OnNumbers(encoder_options={"dim": 16, "dropout": 0.0, "ngrams": 1}, learning_rate=0.1, validation=0, **QUICK)],
+    [
+        OnNumbers(
+            encoder="bag",
+            encoder_options={"dim": 16, "dropout": 0.0, "ngrams": 1},
+            learning_rate=0.1,
+            validation=0,
+            **QUICK,
+        )
+    ],
     expected_failed_checks=lambda _: TEXTS_FAIL,
     xfail_strict=False,
 )

@@ -60,7 +60,7 @@ def test_a_training_that_diverged_is_told():
         ({"class_weight": {"spcae": 2.0}}, "did you mean 'space'"),
         ({"class_weight": "even"}, "class_weight"),
         ({"encoder": "bagg"}, "did you mean 'bag'"),
-        ({"encoder_options": {"dims": 3}}, "did you mean 'dim'"),
+        ({"encoder": "bag", "encoder_options": {"dims": 3}}, "did you mean 'dim'"),
         ({"head": "deep"}, "head"),
         ({"preset": "papper"}, "did you mean 'paper'"),
         ({"epochs": 0, "learning_rate": -1}, "(?s)epochs.*learning_rate"),
@@ -78,7 +78,11 @@ def test_invalid_parameters_are_reported_by_fit(settings, expected):
 
 def test_numpy_numbers_are_accepted_as_parameters(tmp_path):
     made = small(
-        epochs=np.int64(1), seed=np.int32(3), learning_rate=np.float32(0.1), encoder_options={"dim": np.int64(4)}
+        epochs=np.int64(1),
+        seed=np.int32(3),
+        learning_rate=np.float32(0.1),
+        encoder="bag",
+        encoder_options={"dim": np.int64(4)},
     )
     assert made.fit(TEXTS, LABELS).model_.encoder.out_features == 4
     made.save(tmp_path)
@@ -190,7 +194,7 @@ def test_calibration_wraps_it():
 
 
 def test_grid_search_runs_over_heads_and_options_of_the_encoder():
-    grid = {"head": ["hierarchical", "flat"], "encoder_options": [{"dim": 4}, {"dim": 8}]}
+    grid = {"head": ["hierarchical", "flat"], "encoder": ["bag"], "encoder_options": [{"dim": 4}, {"dim": 8}]}
     search = GridSearchCV(small(), grid, cv=2, error_score="raise").fit(TEXTS, LABELS)
     assert len(search.cv_results_["params"]) == 4
     assert search.best_estimator_.model_.config.head == search.best_params_["head"]

@@ -282,7 +282,7 @@ def test_a_search_without_a_complete_trial_is_an_error():
         ({"seed": -1}, "seed: expected a number of at least 0"),
         ({"config": TINY.model_copy(update={"validation": 0})}, "validation: a search needs held-out examples"),
         ({"config": TINY.model_copy(update={"gamma": 1.0})}, "gamma: acts on sibling groups"),
-        ({"config": TINY.model_copy(update={"encoder_options": {"dimm": 3}})}, "did you mean 'dim'"),
+        ({"config": TINY.model_copy(update={"encoder": "bag", "encoder_options": {"dimm": 3}})}, "did you mean 'dim'"),
         ({"space": SearchSpace(encoders=())}, "at least one encoder and one head"),
         ({"storage": "sqlite:////no/such/folder/study.db"}, "storage: cannot open"),
         ({"storage": "/tmp"}, "storage: cannot open"),

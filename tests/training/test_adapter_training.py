@@ -51,7 +51,9 @@ def test_a_model_with_adapters_is_saved_loaded_and_edited(tmp_path):
 
 
 def test_the_estimators_take_adapters():
-    clf = am.TextClassifier(TREE, adapter=4, epochs=2, validation=0).fit(TEXTS, [TREE.path(n) for n in NODES])
+    clf = am.TextClassifier(TREE, encoder="bag", adapter=4, epochs=2, validation=0).fit(
+        TEXTS, [TREE.path(n) for n in NODES]
+    )
     assert clf.model_.head.adapter == 4
     X = np.random.default_rng(0).normal(size=(len(NODES), 5)).astype(np.float32)
     labels = ["/".join(TREE.path(n)) for n in NODES]
@@ -65,5 +67,5 @@ def test_sparse_matrices_are_refused():
     sparse = pytest.importorskip("scipy.sparse")
     X = sparse.random(len(NODES), 9, density=0.5, format="csr", dtype=np.float32, rng=0)
     clf = am.HierarchicalClassifier(TREE, adapter=3, epochs=1, validation=0)
-    with pytest.raises(OptionError, match="adapter: adapters need dense features"):
+    with pytest.raises(OptionError, match="adapter: not possible with encoder 'features', whose features are sparse"):
         clf.fit(X, ["/".join(TREE.path(n)) for n in NODES])

@@ -114,7 +114,7 @@ def test_a_checkpoint_of_the_second_training_is_not_overwritten(never_stopped, t
 
 @pytest.mark.slow
 def test_several_devices_train_twice_to_the_weights_of_one():
-    config = settings(epochs=2, refit=True, batch_size=8, encoder_options={"dropout": 0.0})
+    config = settings(epochs=2, refit=True, batch_size=8, encoder="bag", encoder_options={"dropout": 0.0})
     one = fit(config, TREE, examples(60))
     two = fit(config.model_copy(update={"batch_size": 4}), TREE, examples(60), hardware=Hardware("cpu", 2))
     assert two.refit_epochs == one.refit_epochs

@@ -113,7 +113,7 @@ def test_resuming_another_run_is_an_error_with_the_differences(finished):
     with pytest.raises(OptionError, match=r"epochs was 2, now 3; .*gamma was 0.0, now 1.0"):
         again(config=settings(epochs=3, gamma=1.0))
     with pytest.raises(OptionError, match=r"encoder_options was \{'dim': 8"):
-        again(config=settings(epochs=2, encoder_options={"dim": 9}))
+        again(config=settings(epochs=2, encoder="bag", encoder_options={"dim": 9}))
     with pytest.raises(OptionError, match=r"another run.*: another taxonomy"):
         again(tree=Taxonomy.from_paths([TREE.path(leaf) for leaf in TREE.leaves[::-1]]), data=examples(24))
     with pytest.raises(OptionError, match=r"another run.*: other training examples"):

@@ -58,7 +58,8 @@ class WordVectors:
             return cls(*read_model2vec(model, words), model.name)
         if not (file.exists() or file.suffix):
             raise InputError(
-                f"no word vectors at {path}: it is neither a file, a folder nor an installed package with static embeddings"
+                f"no word vectors at {path}: it is neither a file, a folder nor an installed package with "
+                "static embeddings"
             )
         if file.is_dir():
             file /= _select(

@@ -42,6 +42,7 @@ class Encoder(nn.Module, ABC):
     sorts_by_length: ClassVar[bool] = True  # whether batches of similar lengths save work
     takes_texts: ClassVar[bool] = True  # False: it takes the rows of a feature matrix
     training_defaults: ClassVar[Mapping[str, object]] = {}  # training settings such as learning_rate and batch_size
+    default_head: ClassVar[str] = "hierarchical"  # the head of a training for which none is named
     searched: ClassVar[bool] = False  # whether a search for settings tries this encoder by default
     width_option: ClassVar[str | None] = None  # the option that a search varies to change the number of features
     starts_random: ClassVar[bool] = False  # whether its features mean nothing before training

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from arbormax.errors import InputError
 
-_SHARE = 1 / 32  # of the rows: a feature with more values is faster in a dense table
+_SHARE = 1 / 128  # of the rows: a feature with more values is faster in a dense table
 _TABLE = 1 << 25  # numbers in the table at most
 
 

@@ -46,7 +46,8 @@ class SparseWeight(nn.Module):
         weight = self.tensors()
         if h.layout == torch.strided or torch.is_grad_enabled():
             return sparse_linear(h, weight, bias)
-        version = (self.values.data_ptr(), self.values._version, len(self.values))
+        # torch counts the changes of a tensor, and has no public name for that
+        version = (self.values.data_ptr(), self.values._version, len(self.values))  # noqa: SLF001
         if self._cached is None or self._cached[0] != version:
             self._cached = version, find_frequent(weight)
         return sparse_linear(h, weight, bias, self._cached[1])

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from arbormax._registry import Registry
 from arbormax.encoders import ENCODERS
@@ -30,6 +30,7 @@ PRESETS.add(
     "paper",
     {
         "encoder": "bilstm",
+        "head": "hierarchical",
         "encoder_options": {"hidden": 150, "dropout": 0.5, "tokens": "whitespace"},
         "learning_rate": 1e-3,
         "head_learning_rate": 1e-3,
@@ -99,16 +100,16 @@ class TrainConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    encoder: EncoderName = Field("bag", description="name of a registered encoder")
+    encoder: EncoderName = Field("tfidf", description="name of a registered encoder")
     encoder_options: dict[str, Any] = Field(default_factory=dict, description="options of the encoder")
-    head: HeadName = Field("hierarchical", description="name of a registered head")
+    head: HeadName = Field("", description="name of a registered head; by default the best one for the encoder")
     solver: Literal["auto", "adam", "convex"] = Field(
         "auto",
         description="how the head is trained: adam, or convex for encoders with fixed features; auto selects convex "
         "where it is possible and no setting of adam is given",
     )
     strength: Literal["auto"] | Annotated[float, Field(gt=0)] = Field(
-        1.0, description="C of the convex solver, smaller for more regularisation; auto selects it by the held-out loss"
+        2.0, description="C of the convex solver, smaller for more regularisation; auto selects it by the held-out loss"
     )
     convex_loss: Literal["squared_hinge", "log"] | None = Field(
         None, description="loss of the convex solver; by default squared_hinge for sparse features, log for dense ones"
@@ -183,6 +184,15 @@ class TrainConfig(BaseModel):
         False,
         description="update only the head's rows on the paths of a batch; heads with sibling groups only",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _choose_head(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping) or values.get("head") is not None:
+            return values
+        encoder = values.get("encoder") or cls.model_fields["encoder"].default
+        chosen = ENCODERS[encoder].default_head if encoder in ENCODERS else "hierarchical"
+        return {**values, "head": chosen}
 
     @classmethod
     def make(cls, preset: str | None = None, **given: Any) -> Self:

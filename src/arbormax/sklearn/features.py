@@ -58,7 +58,7 @@ class HierarchicalClassifier(TrainingParameters, TreeClassifier):
     _takes_texts = False
 
     taxonomy: Taxonomy | str | os.PathLike[str] | Mapping[str, Any] | None = None
-    head: str = "hierarchical"
+    head: str | None = None
     hidden: Sequence[int] = ()
     dropout: float = 0.0
     scale: bool = True

@@ -33,16 +33,16 @@ class TextClassifier(TrainingParameters, TreeClassifier):
     """A classifier of texts over a taxonomy, with scikit-learn's conventions.
 
     `taxonomy` is a `Taxonomy`, the path of a taxonomy file, nested mappings, or None to infer it from the labels.
-    `encoder` is `"bag"` by default; a `preset` sets parameters that are left at their defaults. `folder` receives logs,
-    the state of the training, which `resume` continues, and the trained model. All other parameters are fields of
-    `arbormax.model.TrainConfig`, where None selects a value that suits the encoder, and options of Lightning
-    (`accelerator`, `devices`).
+    `encoder` is `"tfidf"` by default, and `head` the best one for the encoder; a `preset` sets parameters that are left
+    at their defaults. `folder` receives logs, the state of the training, which `resume` continues, and the trained
+    model. All other parameters are fields of `arbormax.model.TrainConfig`, where None selects a value that suits the
+    encoder, and options of Lightning (`accelerator`, `devices`).
 
     Fitting sets `taxonomy_`, `classes_` (`taxonomy_.classes`, the columns of `predict_proba`), `model_`, `n_iter_`
     (epochs) and `run_`.
 
     >>> texts, labels = ["a ball", "a goal", "rain", "snow"] * 5, ["sport", "sport", "weather", "weather"] * 5
-    >>> clf = TextClassifier({"news": ["sport", "weather"]}, encoder_options={"dim": 8}).fit(texts, labels)
+    >>> clf = TextClassifier({"news": ["sport", "weather"]}, encoder_options={"char_ngrams": 0}).fit(texts, labels)
     >>> clf.predict(["a ball and a goal"]).tolist()
     ['sport']
     """
@@ -51,7 +51,7 @@ class TextClassifier(TrainingParameters, TreeClassifier):
 
     taxonomy: Taxonomy | str | os.PathLike[str] | Mapping[str, Any] | None = None
     encoder: str | None = None
-    head: str = "hierarchical"
+    head: str | None = None
     preset: str | None = None
     encoder_options: Mapping[str, Any] | None = None
     folder: str | os.PathLike[str] | None = field(default=None, kw_only=True)
