@@ -49,8 +49,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 DATASETS = ("trec", "r52", "soc2020", "20ng", "mercari", "icd10cm")
 LISTINGS, LEAST = (30_000, 10_000), 30  # training and test listings, and how many listings a category has at least
 
-# Settings of the default row that are not the defaults yet.
-DEFAULT: dict[str, Any] = {"encoder": "tfidf", "encoder_options": {"char_ngrams": 5, "min_ngram_count": 1}}
+# The defaults, also for a version that has other ones.
+DEFAULT: dict[str, Any] = {"encoder": "tfidf", "strength": 2.0}
 
 Make = Callable[[am.Taxonomy], Any]
 
@@ -97,14 +97,18 @@ class HiClass:
 
 
 TEXT: dict[str, Contender] = {
-    "default": Contender("`TextClassifier()`", lambda tax: am.TextClassifier(tax, **DEFAULT)),
+    "default": Contender("`TextClassifier()`", lambda tax: am.TextClassifier(tax, head="hierarchical", **DEFAULT)),
     "default-no-texts": Contender(
-        "the same without node texts", lambda tax: am.TextClassifier(without_texts(tax), **DEFAULT), only=("soc2020",)
+        "the same without node texts",
+        lambda tax: am.TextClassifier(without_texts(tax), head="hierarchical", **DEFAULT),
+        only=("soc2020",),
     ),
     "default-flat": Contender(
         'the same with `head="flat"`', lambda tax: am.TextClassifier(tax, head="flat", **DEFAULT), slow=("icd10cm",)
     ),
-    "bag": Contender("`bag`, hierarchical", lambda tax: am.TextClassifier(tax, "bag", accelerator="cpu")),
+    "bag": Contender(
+        "`bag`, hierarchical", lambda tax: am.TextClassifier(tax, "bag", "hierarchical", accelerator="cpu")
+    ),
     "bag-flat": Contender("`bag`, flat", lambda tax: am.TextClassifier(tax, "bag", "flat", accelerator="cpu")),
     "svc-words": Contender("TF-IDF of words + LinearSVC", lambda _: make_pipeline(words(), LinearSVC())),
     "svc-characters": Contender(
@@ -138,6 +142,11 @@ EMBEDDINGS: dict[str, Contender] = {
     ),
     "minilm-flat": Contender(
         'the same with `head="flat"`', lambda tax: am.HierarchicalClassifier(tax, head="flat"), only=EMBEDDED
+    ),
+    "minilm-shared": Contender(
+        'the same with `head="shared", scale=False, weight_decay=0.03`',
+        lambda tax: am.HierarchicalClassifier(tax, head="shared", scale=False, weight_decay=0.03),
+        only=EMBEDDED,
     ),
     "minilm-regression": Contender("LogisticRegression, C by cross-validation", regression, only=EMBEDDED),
 }
