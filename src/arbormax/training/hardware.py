@@ -56,6 +56,12 @@ class Hardware:
         """Whether there is more than one device."""
         return self.ranks > 1
 
+    @property
+    def first_device(self) -> torch.device:
+        """Where to compute before the training starts: the GPU if one process trains on it, else the CPU."""
+        is_cuda = self.accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available() and not self.several
+        return torch.device("cuda" if is_cuda else "cpu")
+
     def check(self) -> None:
         """Raise if this machine does not have the devices."""
         has_accelerator = torch.accelerator.is_available()

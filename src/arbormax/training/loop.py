@@ -69,6 +69,8 @@ class TrainingLoop:
         model = Model.new(train.inputs, self.taxonomy, config)
         labels = train.nodes if valid is None else np.concatenate([train.nodes, valid.nodes])
         kind: TargetKind = "class" if (self.taxonomy.class_of[labels] >= 0).all() else "node"
+        if config.names is not None:
+            model.to(hardware.first_device)  # a transformer is slow on a CPU; Lightning moves it to its own device
         if config.names == "init":
             start_rows(model, train)
             if model.encoder.starts_random:
