@@ -123,6 +123,14 @@ def test_devices_are_counted_over_all_machines():
     assert not Hardware("cpu", 1, "ddp").several
 
 
+def test_one_process_starts_on_the_gpu_that_it_trains_on(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert [Hardware(name).first_device.type for name in ("auto", "gpu", "cuda", "cpu")] == ["cuda"] * 3 + ["cpu"]
+    assert Hardware("cuda", 2).first_device.type == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert Hardware("auto").first_device.type == "cpu"
+
+
 @pytest.mark.parametrize("devices", ["0,1", "-1", -1, "0", 0])
 def test_invalid_cpu_devices_are_an_error_before_anything_is_written(devices, tmp_path):
     examples = Examples(["text"] * TREE.num_leaves, TREE.leaves)
