@@ -123,7 +123,7 @@ TEXT: dict[str, Contender] = {
 def regression(_: am.Taxonomy) -> LogisticRegressionCV:
     """Logistic regression whose C has the lowest loss by cross-validation."""
     return LogisticRegressionCV(
-        Cs=[1.0, 10.0, 100.0], cv=3, scoring=negative_loss, l1_ratios=(0,), use_legacy_attributes=False
+        Cs=[3.0, 10.0, 30.0, 100.0], cv=3, scoring=negative_loss, l1_ratios=(0,), use_legacy_attributes=False
     )
 
 
