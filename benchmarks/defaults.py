@@ -49,9 +49,6 @@ PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 DATASETS = ("trec", "r52", "soc2020", "20ng", "mercari", "icd10cm")
 LISTINGS, LEAST = (30_000, 10_000), 30  # training and test listings, and how many listings a category has at least
 
-# The defaults, also for a version that has other ones.
-DEFAULT: dict[str, Any] = {"encoder": "tfidf", "strength": 2.0}
-
 Make = Callable[[am.Taxonomy], Any]
 
 
@@ -97,14 +94,14 @@ class HiClass:
 
 
 TEXT: dict[str, Contender] = {
-    "default": Contender("`TextClassifier()`", lambda tax: am.TextClassifier(tax, head="hierarchical", **DEFAULT)),
+    "default": Contender("`TextClassifier()`", am.TextClassifier),
     "default-no-texts": Contender(
         "the same without node texts",
-        lambda tax: am.TextClassifier(without_texts(tax), head="hierarchical", **DEFAULT),
+        lambda tax: am.TextClassifier(without_texts(tax)),
         only=("soc2020",),
     ),
     "default-flat": Contender(
-        'the same with `head="flat"`', lambda tax: am.TextClassifier(tax, head="flat", **DEFAULT), slow=("icd10cm",)
+        'the same with `head="flat"`', lambda tax: am.TextClassifier(tax, head="flat"), slow=("icd10cm",)
     ),
     "bag": Contender(
         "`bag`, hierarchical", lambda tax: am.TextClassifier(tax, "bag", "hierarchical", accelerator="cpu")
@@ -137,9 +134,7 @@ def negative_loss(clf: LogisticRegression, X: np.ndarray, y: np.ndarray) -> floa
 
 EMBEDDED = ("soc2020", "trec")
 EMBEDDINGS: dict[str, Contender] = {
-    "minilm-default": Contender(
-        "`HierarchicalClassifier()`", lambda tax: am.HierarchicalClassifier(tax), only=EMBEDDED
-    ),
+    "minilm-default": Contender("`HierarchicalClassifier()`", am.HierarchicalClassifier, only=EMBEDDED),
     "minilm-flat": Contender(
         'the same with `head="flat"`', lambda tax: am.HierarchicalClassifier(tax, head="flat"), only=EMBEDDED
     ),
