@@ -31,7 +31,7 @@ def write_csv(path, X, y, names=NAMES):
 def folder(tmp_path_factory):
     """A classifier without names of columns, saved after an evaluation."""
     path = tmp_path_factory.mktemp("features") / "model"
-    clf = am.HierarchicalClassifier(epochs=10, accelerator="cpu").fit(*matrix(200))
+    clf = am.HierarchicalClassifier(head="hierarchical", epochs=10, accelerator="cpu").fit(*matrix(200))
     clf.evaluate(*matrix(60, seed=1))
     return clf.save(path)
 

@@ -111,7 +111,9 @@ def test_the_text_classifier_returns_the_predictions_of_the_library(clf, way):
 def test_the_classifier_of_matrices_returns_the_predictions_of_the_same_head(clf, way):
     X = torch.cat(list(clf.model_.features(UNSEEN))).numpy()
     labels = clf.predict(UNSEEN)
-    matrix_clf = am.HierarchicalClassifier(clf.taxonomy_, scale=False, epochs=1, accelerator="cpu").fit(X, labels)
+    matrix_clf = am.HierarchicalClassifier(
+        clf.taxonomy_, head="hierarchical", scale=False, epochs=1, accelerator="cpu"
+    ).fit(X, labels)
     matrix_clf.model_.head.load_state_dict(clf.model_.head.state_dict())
     found = matrix_clf.predict_details(X, way["decoder"], top_k=way.get("top_k", 0), **way.get("options", {}))
     assert [prediction.to_dict() for prediction in found] == rows_of_library(clf, way)

@@ -433,3 +433,14 @@ def test_a_folder_of_another_kind_is_an_error(clf, tmp_path):
 def test_a_pickled_classifier_has_the_same_predictions(clf):
     again = pickle.loads(pickle.dumps(clf))
     assert np.array_equal(again.predict_proba(X), clf.predict_proba(X))
+
+
+def test_the_default_head_suits_the_matrix_and_the_settings():
+    sparse = pytest.importorskip("scipy.sparse").csr_matrix(X)
+    heads = [
+        am.HierarchicalClassifier(epochs=1).fit(X, ROWS),
+        am.HierarchicalClassifier(epochs=1, gamma=1.0).fit(X, ROWS),
+        am.HierarchicalClassifier(epochs=1, hidden=[3]).fit(X, ROWS),
+        am.HierarchicalClassifier().fit(sparse, ROWS),
+    ]
+    assert [clf.model_.config.head for clf in heads] == ["shared", "hierarchical", "hierarchical", "hierarchical"]

@@ -70,7 +70,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """(n,) the nodes of labels; unknown labels are an error, or get the value of `missing`."""
 
     @abstractmethod
-    def _config(self, settings: dict[str, Any], inputs: Any) -> TrainConfig:
+    def _config(self, settings: dict[str, Any], inputs: Any, classes: int) -> TrainConfig:
         """The settings of a training, from the parameters that `TrainConfig` has, too."""
 
     def _fit(self, X: Any, y: Any, unsupported: Mapping[str, Any], **options: Any) -> Self:
@@ -87,7 +87,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         settings = {name: to_python(params[name]) for name in TrainConfig.model_fields if name in params}
         if isinstance(params["class_weight"], Mapping):
             settings["class_weight"] = self._class_weights(params["class_weight"], labels)
-        config = self._config(settings, inputs)
+        config = self._config(settings, inputs, labels.taxonomy.num_leaves)
         from arbormax.training import Hardware, fit  # imports Lightning
 
         run = fit(

@@ -13,7 +13,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from arbormax.data.examples import Matrix
+from arbormax.heads import HEADS
 from arbormax.model import Model, TrainConfig
+from arbormax.model.settings import unsupported_options
 from arbormax.sklearn.base import TreeClassifier
 from arbormax.sklearn.inputs import to_python
 from arbormax.sklearn.labels import Labels, find_nodes, path_rows, read_labels
@@ -30,6 +32,8 @@ _DEFAULTS: Mapping[tuple[bool, bool], Mapping[str, Any]] = {
     (True, False): {"learning_rate": 1e-2, "epochs": 20, "batch_size": 64},
     (True, True): {"learning_rate": 1e-2, "epochs": 8, "batch_size": 256},
 }
+_HEAD, _DENSE_HEAD = "hierarchical", "shared"  # the best all-round heads, see docs/adr/0013
+_MAX_CLASSES = 5_000  # a softmax over more classes is too slow for a default
 _MIN_STEPS = 20  # steps of an epoch that the default batch size leaves, if there are enough rows
 _MAX_STEPS = 100  # beyond this the default batch size grows: the cost of a step depends on the number of weights
 
@@ -43,7 +47,7 @@ class HierarchicalClassifier(TrainingParameters, TreeClassifier):
     mappings, or None to infer it from the labels: the union of their paths, or a flat tree if they are plain. Labels
     are rows of names from the top down, padded with "" or None, as in hiclass; strings; or without a taxonomy any
     values that scikit-learn accepts. The other parameters are those of `TextClassifier`; None selects a value that
-    suits the matrix.
+    suits the matrix: `head` is then `"shared"` for a dense matrix and at most 5,000 classes, else `"hierarchical"`.
 
     Fitting sets `taxonomy_`, `classes_` (the columns of `predict_proba`: `taxonomy_.classes` for strings, rows of
     names for rows of names, and the values themselves otherwise), `model_`, `n_iter_` (epochs), `run_`,
@@ -87,7 +91,7 @@ class HierarchicalClassifier(TrainingParameters, TreeClassifier):
         del argument  # errors name the label itself
         return find_nodes(y, labels.taxonomy, labels.format, labels.classes, missing)
 
-    def _config(self, settings: dict[str, Any], inputs: Matrix) -> TrainConfig:
+    def _config(self, settings: dict[str, Any], inputs: Matrix, classes: int) -> TrainConfig:
         hidden = to_python(list(self.hidden)) if isinstance(self.hidden, (list, tuple, np.ndarray)) else self.hidden
         settings["encoder"] = "features"
         settings["encoder_options"] = {
@@ -97,6 +101,10 @@ class HierarchicalClassifier(TrainingParameters, TreeClassifier):
             "scale": to_python(self.scale),
             "sparse": not isinstance(inputs, np.ndarray),
         }
+        if settings["head"] is None:
+            is_dense = isinstance(inputs, np.ndarray) and not hidden and settings["solver"] != "convex"
+            is_possible = is_dense and classes <= _MAX_CLASSES and _suits_dense_head(TrainConfig.make(**settings))
+            settings["head"] = _DENSE_HEAD if is_possible else _HEAD
         config = TrainConfig.make(**settings)
         if config.resolved().solver == "convex":
             return config
@@ -125,6 +133,11 @@ def _dense_rate(rows: np.ndarray, is_scaled: bool) -> float:
     """
     size = 0.8 * rows.shape[1] if is_scaled else float(np.abs(rows).sum(1, dtype=np.float64).mean())
     return 0.8 / size if size else math.inf
+
+
+def _suits_dense_head(config: TrainConfig) -> bool:
+    """Whether no setting needs another head."""
+    return not (config.adapter or config.sparse_head or unsupported_options(config, HEADS[_DENSE_HEAD]))
 
 
 def _canonical(rows: Matrix) -> Matrix:

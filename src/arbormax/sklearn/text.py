@@ -82,7 +82,7 @@ class TextClassifier(TrainingParameters, TreeClassifier):
             raise OptionError("expected a taxonomy, whose nodes have texts", argument="taxonomy")
         params = self.get_params(deep=False)
         known = TrainConfig.model_fields.keys() & params.keys() - {"class_weight"}
-        config = self._config({name: to_python(params[name]) for name in known}, None)
+        config = self._config({name: to_python(params[name]) for name in known}, None, 0)
         run = build_from_texts(config, as_taxonomy(self.taxonomy))
         labels = np.array(run.model.taxonomy.classes)
         self._set_model(run.model, LabelFormat(None, None, is_given=True), labels, run)
@@ -135,7 +135,7 @@ class TextClassifier(TrainingParameters, TreeClassifier):
             check_labels(y, argument), labels.taxonomy, separator=labels.format.separator, missing=missing
         )
 
-    def _config(self, settings: dict[str, Any], inputs: Any) -> TrainConfig:  # noqa: ARG002
+    def _config(self, settings: dict[str, Any], inputs: Any, classes: int) -> TrainConfig:  # noqa: ARG002
         settings["encoder_options"] = settings["encoder_options"] or {}
         if self.preset is not None:
             usual = TrainConfig.make()
