@@ -54,7 +54,7 @@ def test_equals_the_dense_head(kind: str, is_sparse: bool) -> None:
     assert sparse.sparse_weight is not None
     weight = sparse.sparse_weight.tensors()
     assert dense.weight.grad is not None
-    assert torch.allclose(weight.values.grad, dense.weight.grad[weight.rows.long(), weight.columns()])
+    assert torch.allclose(weight.values.grad, dense.weight.grad[weight.rows.long(), weight.columns])
 
 
 @pytest.mark.parametrize("kind", HEADS.names)

@@ -25,16 +25,12 @@ class SparseRows(NamedTuple):
     values: Tensor  # (E,)
     rows: Tensor  # (E,) int32
     starts: Tensor  # (D + 1,) int32
+    columns: Tensor  # (E,) the feature of each value
     num_rows: int  # M
 
     @property
     def num_features(self) -> int:
         return self.starts.shape[0] - 1
-
-    def columns(self) -> Tensor:
-        """Return the (E,) feature of each value."""
-        features = torch.arange(self.num_features, device=self.rows.device)
-        return features.repeat_interleave(self.starts.diff(), output_size=self.rows.shape[0])
 
     def check(self) -> None:
         """Raise if the indices are out of range, which compiled products do not check."""
@@ -66,7 +62,7 @@ def find_frequent(weight: SparseRows) -> Frequent:
     is_frequent_D = counts_D > threshold
     place_D = torch.where(is_frequent_D, is_frequent_D.cumsum(0) - 1, -1)
     table = weight.values.new_zeros(int(is_frequent_D.sum()), weight.num_rows)
-    place_E = place_D[weight.columns()]
+    place_E = place_D[weight.columns]
     chosen = place_E >= 0
     table[place_E[chosen], weight.rows[chosen].long()] = weight.values.detach()[chosen]
     return Frequent(table, place_D)
@@ -81,7 +77,7 @@ def sparse_linear(
     """
     with torch.autocast(features.device.type, enabled=False):  # sparse products have no half-precision kernels
         if features.layout == torch.strided:
-            cells = features[..., weight.columns()] * weight.values
+            cells = features[..., weight.columns] * weight.values
             logits = cells.new_zeros(*features.shape[:-1], weight.num_rows).index_add(-1, weight.rows.long(), cells)
         else:
             if features.dim() != 2:

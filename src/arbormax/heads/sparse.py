@@ -22,6 +22,7 @@ class SparseWeight(nn.Module):
     """
 
     rows: Tensor  # (E,) int32
+    columns: Tensor  # (E,) the feature of each value, which follows from `starts`
     starts: Tensor  # (D + 1,) int32
 
     def __init__(
@@ -37,9 +38,10 @@ class SparseWeight(nn.Module):
         self.values = nn.Parameter(torch.empty(0, device=device, dtype=dtype))
         self.register_buffer("rows", torch.empty(0, dtype=torch.int32, device=device))
         self.register_buffer("starts", torch.zeros(in_features + 1, dtype=torch.int32, device=device))
+        self.register_buffer("columns", torch.empty(0, dtype=torch.int64, device=device), persistent=False)
 
     def tensors(self) -> SparseRows:
-        return SparseRows(self.values, self.rows, self.starts, self.num_rows)
+        return SparseRows(self.values, self.rows, self.starts, self.columns, self.num_rows)
 
     def forward(self, h: Tensor, bias: Tensor | None) -> Tensor:
         """Return the (..., M) product of the features with the rows, plus the bias."""
@@ -65,6 +67,7 @@ class SparseWeight(nn.Module):
         self.values = nn.Parameter(new_values, requires_grad=self.values.requires_grad)
         self.rows = torch.from_numpy(rows[order].astype(np.int32)).to(device)
         self.starts = torch.from_numpy(starts.astype(np.int32)).to(device)
+        self._find_columns()
         self.tensors().check()
 
     def read(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -73,7 +76,7 @@ class SparseWeight(nn.Module):
         position[rows] = np.arange(len(rows))
         found = position[self.rows.cpu().numpy()]
         is_read = found >= 0
-        columns = self.tensors().columns().cpu().numpy()
+        columns = self.columns.cpu().numpy()
         return found[is_read], columns[is_read], self.values.detach().cpu().numpy()[is_read]
 
     def extra_repr(self) -> str:
@@ -84,8 +87,14 @@ class SparseWeight(nn.Module):
         if all(name in state_dict for name in names):
             values, rows, starts = (state_dict[name] for name in names)
             if values.device.type != "meta":
-                SparseRows(values, rows, starts, self.num_rows).check()
+                SparseRows(values, rows, starts, rows, self.num_rows).check()
             if values.shape != self.values.shape:
                 self.values = nn.Parameter(self.values.new_empty(values.shape), self.values.requires_grad)
                 self.rows = self.rows.new_empty(rows.shape)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        self._find_columns()
+
+    def _find_columns(self) -> None:
+        features = torch.arange(self.in_features, device=self.starts.device)
+        if self.starts.device.type != "meta":
+            self.columns = features.repeat_interleave(self.starts.diff())

@@ -33,6 +33,7 @@ _DEFAULTS: Mapping[tuple[bool, bool], Mapping[str, Any]] = {
     (True, True): {"learning_rate": 1e-2, "epochs": 8, "batch_size": 256},
 }
 _HEAD, _DENSE_HEAD = "hierarchical", "shared"  # the best all-round heads, see docs/adr/0013
+_DECAY = 0.002  # share by which a step shrinks the weights of a linear classifier of dense rows
 _MAX_CLASSES = 5_000  # a softmax over more classes is too slow for a default
 _MIN_STEPS = 20  # steps of an epoch that the default batch size leaves, if there are enough rows
 _MAX_STEPS = 100  # beyond this the default batch size grows: the cost of a step depends on the number of weights
@@ -67,6 +68,7 @@ class HierarchicalClassifier(TrainingParameters, TreeClassifier):
     dropout: float = 0.0
     scale: bool = True
     validation: float = field(default=0.0, kw_only=True)
+    weight_decay: float | None = field(default=None, kw_only=True)  # type: ignore[assignment]
 
     def fit(self, X: Any, y: Any = None, **unsupported: Any) -> Self:
         """Train on the rows of a matrix and their labels."""
@@ -101,6 +103,8 @@ class HierarchicalClassifier(TrainingParameters, TreeClassifier):
             "scale": to_python(self.scale),
             "sparse": not isinstance(inputs, np.ndarray),
         }
+        is_decay_open = settings["weight_decay"] is None
+        settings["weight_decay"] = 0.0 if is_decay_open else settings["weight_decay"]
         if settings["head"] is None:
             is_dense = isinstance(inputs, np.ndarray) and not hidden and settings["solver"] != "convex"
             is_possible = is_dense and classes <= _MAX_CLASSES and _suits_dense_head(TrainConfig.make(**settings))
@@ -112,6 +116,8 @@ class HierarchicalClassifier(TrainingParameters, TreeClassifier):
         usual = dict(_DEFAULTS[bool(hidden), not isinstance(inputs, np.ndarray)])
         if isinstance(inputs, np.ndarray):
             usual["learning_rate"] = min(usual["learning_rate"], _dense_rate(inputs, bool(self.scale)))
+            if is_decay_open and not hidden:
+                settings["weight_decay"] = _DECAY / usual["learning_rate"]
         usual["batch_size"] = min(max(usual["batch_size"], items // _MAX_STEPS), 1024, max(1, items // _MIN_STEPS))
         return TrainConfig.make(**{name: usual.get(name) if v is None else v for name, v in settings.items()})
 

@@ -17,7 +17,7 @@ import torch
 from arbormax.data.examples import Examples
 from arbormax.data.folds import hold_out
 from arbormax.encoders import ENCODERS
-from arbormax.errors import import_extra
+from arbormax.errors import OptionError, import_extra
 from arbormax.metrics import evaluate
 from arbormax.model.network import Model, evaluating
 from arbormax.model.run import Run
@@ -123,6 +123,8 @@ class _Data:
 
 def _choose_strength(data: _Data, config: TrainConfig, report: Any) -> tuple[float, list[Solution]]:
     """The strength with the lowest held-out loss, and its solutions."""
+    if config.strength == "auto" and data.valid_X is None:
+        raise OptionError("needs held-out examples", argument="strength", fix={"validation": 0.1})
     if config.strength != "auto":
         return config.strength, data.solve(config.strength, config, report)
     best: tuple[float, list[Solution]] | None = None

@@ -181,8 +181,10 @@ def _losses(scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 def choose_scales(solutions: list[Solution], default: float) -> dict[int, float]:
     """The scale of each softmax, by its first node: that of the lowest held-out loss, drawn towards the common one."""
-    total = np.sum([solution.losses for solution in solutions], axis=0)
-    common = float(SCALES[total.argmin()]) if any(solution.valid_count for solution in solutions) else default
+    common, losses = default, np.sum([solution.losses for solution in solutions], axis=0)
+    if any(solution.valid_count for solution in solutions):
+        # with few held-out examples it stays close to the default
+        common = float(SCALES[(losses + _PULL * np.log(SCALES / default) ** 2).argmin()])
     penalty = _PULL * np.log(SCALES / common) ** 2
     return {
         int(each.group.nodes[0]): float(SCALES[(each.losses + penalty).argmin()]) if each.valid_count else common
