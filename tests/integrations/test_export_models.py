@@ -198,6 +198,14 @@ def test_a_head_with_adapters_is_exported(tmp_path, format):
     agrees(model, export_model(model, tmp_path / "out", format).folder)
 
 
+@pytest.mark.parametrize("format", ["onnx", "torch-export"])
+def test_sparse_weights_are_exported(tmp_path, format):
+    labels = [TAX.classes[i % TAX.num_leaves] for i in range(60)]
+    clf = am.TextClassifier(TAX, validation=0).fit([f"{label} word{i}" for i, label in enumerate(labels)], labels)
+    assert clf.model_.head.sparse_weight is not None
+    agrees(clf.model_, export_model(clf.model_, tmp_path / "out", format).folder)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize(("encoder", "head"), ALL)

@@ -23,6 +23,7 @@ from arbormax.metrics.registry import shown_measures
 
 if TYPE_CHECKING:
     from arbormax.data.labelled import LabelledData
+    from arbormax.model.run import Run
     from arbormax.studies.train import TrainedModel
 
 
@@ -151,19 +152,27 @@ def _describe_data(texts: LabelledData) -> str:
     return f"{len(texts.train):,} texts, {size}{inferred}{rare}."
 
 
+def _describe_training(run: Run) -> str:
+    """How the weights were found."""
+    score = f" with a validation macro-F1 of {run.valid_macro_f1:.4f}" if run.valid_macro_f1 is not None else ""
+    if run.model.config.names == "only":
+        return "Built from the texts of the nodes, without training data"
+    if run.model.config.solver == "convex":
+        return f"Convex solver{score}{', then on all texts' * (run.refit_epochs is not None)}"
+    epochs = f"{run.epochs} epoch{'s' * (run.epochs != 1)}"
+    if score:
+        epochs += f", best epoch {run.best_epoch}{score}"
+    if run.refit_epochs is not None:
+        epochs += f"; then {run.refit_epochs} epoch{'s' * (run.refit_epochs != 1)} on all texts"
+    return epochs
+
+
 def _print_summary(trained: TrainedModel) -> None:
     run, measures = trained.run, trained.record.test
     if measures is not None:
         shown = {name: measures[name] for name in ("items", *shown_measures("main")) if name in measures}
         output.print_result(output.measure_table(shown, "Test"))
-    epochs = f"{run.epochs} epoch{'s' * (run.epochs != 1)}"
-    if run.model.config.names == "only":
-        epochs = "Built from the texts of the nodes, without training data"
-    if run.valid_macro_f1 is not None:
-        epochs += f", best epoch {run.best_epoch} with a validation macro-F1 of {run.valid_macro_f1:.4f}"
-    if run.refit_epochs is not None:
-        epochs += f"; then {run.refit_epochs} epoch{'s' * (run.refit_epochs != 1)} on all texts"
-    output.print_result(f"{epochs}, {run.seconds:.1f} s, {run.model.num_parameters:,} parameters.")
+    output.print_result(f"{_describe_training(run)}, {run.seconds:.1f} s, {run.model.num_parameters:,} parameters.")
     if measures is None:
         output.print_result("The model is not evaluated: no test texts were given (--test FILE).")
     output.print_result(f"The model is in {trained.folder}")
