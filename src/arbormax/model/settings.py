@@ -268,13 +268,18 @@ class TrainConfig(BaseModel):
             problems.append(OptionError(message, argument=name, fix=fix))
         if self.solver == "convex":
             problems += self._convex_problems()
-        elif self.solver == "adam":
+        elif self._solver() == "adam":
             problems += [
                 OptionError("a setting of the convex solver", argument=name, fix={"solver": "convex"})
-                for name in _changed(self, _CONVEX_SETTINGS)
+                for name in self.convex_settings
             ]
         if problems:
             raise OptionError(parts=problems)
+
+    @property
+    def convex_settings(self) -> list[str]:
+        """The settings of the convex solver that differ from their default."""
+        return _changed(self, _CONVEX_SETTINGS)
 
     def _solver(self) -> Literal["adam", "convex"]:
         if self.solver != "auto":

@@ -143,7 +143,12 @@ def _dense_rate(rows: np.ndarray, is_scaled: bool) -> float:
 
 def _suits_dense_head(config: TrainConfig) -> bool:
     """Whether no setting needs another head."""
-    return not (config.adapter or config.sparse_head or unsupported_options(config, HEADS[_DENSE_HEAD]))
+    return not (
+        config.convex_settings
+        or config.adapter
+        or config.sparse_head
+        or unsupported_options(config, HEADS[_DENSE_HEAD])
+    )
 
 
 def _canonical(rows: Matrix) -> Matrix:
