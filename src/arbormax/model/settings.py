@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
@@ -87,6 +88,17 @@ def _read_shares(value: Any) -> float | tuple[float, ...]:
     return shares[0] if is_single else shares
 
 
+def _read_strength(value: Any) -> Any:
+    """A number greater than 0, also as text, or "auto"."""
+    try:
+        number = value if value == "auto" else float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if number != "auto" and not 0 < number < math.inf:
+        raise ValueError(f"expected a number greater than 0, or 'auto', found {value!r}")
+    return number
+
+
 HeadName = Annotated[str, AfterValidator(HEADS.check)]
 EncoderName = Annotated[str, AfterValidator(check_encoder)]
 
@@ -102,13 +114,15 @@ class TrainConfig(BaseModel):
 
     encoder: EncoderName = Field("tfidf", description="name of a registered encoder")
     encoder_options: dict[str, Any] = Field(default_factory=dict, description="options of the encoder")
-    head: HeadName = Field("", description="name of a registered head; by default the best one for the encoder")
+    head: HeadName = Field(
+        "hierarchical", description="name of a registered head; by default the best one for the encoder"
+    )
     solver: Literal["auto", "adam", "convex"] = Field(
         "auto",
         description="how the head is trained: adam, or convex for encoders with fixed features; auto selects convex "
         "where it is possible and no setting of adam is given",
     )
-    strength: Literal["auto"] | Annotated[float, Field(gt=0)] = Field(
+    strength: Annotated[Literal["auto"] | float, BeforeValidator(_read_strength)] = Field(
         2.0, description="C of the convex solver, smaller for more regularisation; auto selects it by the held-out loss"
     )
     convex_loss: Literal["squared_hinge", "log"] | None = Field(
