@@ -49,7 +49,7 @@ def test_edits_are_spelled_as_options(refused, tmp_path, words, expected):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--encoder", "bga"], "did you mean 'bag'? (available: bag, lstm, bilstm, tfidf, transformer)"),
+        (["--encoder", "bga"], "did you mean 'bag'? (available: bag, lstm, bilstm, tfidf, transformer"),
         (["--encoder", "features"], "--encoder: 'features' takes feature matrices, not texts (available: bag,"),
         (["--encoder", "bag", "-o", "dimm=8"], "--option: encoder 'bag' has no option 'dimm'; did you mean 'dim'?"),
         (["--encoder", "bag", "-o", "dim=ten"], "--option dim: expected a whole number, found 'ten'"),
