@@ -10,7 +10,7 @@ from arbormax._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from arbormax import decode, errors, functional, metrics
-    from arbormax.heads import FlatSoftmax, HierarchicalSoftmax, SharedSoftmax
+    from arbormax.heads import BlendedSoftmax, FlatSoftmax, HierarchicalSoftmax, SharedSoftmax
     from arbormax.heads.edit import edit
     from arbormax.integrations.replace import replace_head
     from arbormax.integrations.transformers import from_pretrained, trainer_loss
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "BlendedSoftmax",
     "FlatSoftmax",
     "HierarchicalClassifier",
     "HierarchicalSoftmax",
@@ -53,7 +54,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         **dict.fromkeys(_SUBMODULES, ()),
-        "heads": ("heads", "FlatSoftmax", "HierarchicalSoftmax", "SharedSoftmax"),
+        "heads": ("heads", "BlendedSoftmax", "FlatSoftmax", "HierarchicalSoftmax", "SharedSoftmax"),
         "heads.edit": ("edit",),
         "integrations.replace": ("replace_head",),
         "integrations.transformers": ("from_pretrained", "trainer_loss"),

@@ -7,7 +7,7 @@ from torch import Tensor
 
 import arbormax as am
 
-HEADS = [am.HierarchicalSoftmax, am.FlatSoftmax, am.SharedSoftmax]
+HEADS = [am.HierarchicalSoftmax, am.FlatSoftmax, am.SharedSoftmax, am.BlendedSoftmax]
 NESTED = {"a": ["x", "y"], "b": ["z", {"c": ["u", "v", "w"]}], "o": ["only"], "early": []}
 TREE = am.Taxonomy.from_nested(NESTED, classes=["w", "x", "only", "u", "early", "z", "v", "y"])
 C, N, D = TREE.num_leaves, TREE.num_nodes, 6

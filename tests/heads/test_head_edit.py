@@ -120,12 +120,13 @@ def test_adding_changes_one_softmax_and_leaves_the_ratios_in_it():
 def test_a_new_class_has_its_share_at_the_point_and_at_most_that_elsewhere(kind, share, at):
     head = make(kind, TREE)
     new = am.edit(head).add("eel", under="fish", share=share).done(at=at).head
-    others = 2 if kind is am.HierarchicalSoftmax else 3  # children, or classes, below 'fish'
+    others = 2 if kind in (am.HierarchicalSoftmax, am.BlendedSoftmax) else 3  # children, or classes, below 'fish'
     wanted = share or 1 / (others + 1)
     point = torch.zeros(D, dtype=torch.float64) if at is None else at
     close(given_parent(new, "eel", point), torch.tensor(wanted, dtype=torch.float64))
     everywhere = given_parent(new, "eel", 3 * features(500, seed=5))
-    assert float(everywhere.max()) <= wanted + 1e-12
+    if kind is not am.BlendedSoftmax:  # log-probabilities on its paths are not convex
+        assert float(everywhere.max()) <= wanted + 1e-12
     assert float(everywhere.min()) < wanted - 0.01
 
 
@@ -160,7 +161,7 @@ def test_classes_added_below_a_new_node_share_its_probability(kind):
     close(given_parent(three, "snake"), torch.full((7,), 0.5, dtype=torch.float64))
     close(
         of(three, "snake") / of(three, "cat"),
-        of(one, "reptile") / of(one, "cat") / (2 if "Hier" in kind.__name__ else 1),
+        of(one, "reptile") / of(one, "cat") / (2 if kind in (am.HierarchicalSoftmax, am.BlendedSoftmax) else 1),
     )
 
 
@@ -446,3 +447,24 @@ def test_a_head_on_a_gpu_gives_the_same_rows(kind):
     assert there.weight.is_cuda
     close(there.weight.cpu(), here.weight)
     close(there.bias.cpu(), here.bias)
+
+
+# The blended head
+
+
+def test_edits_of_a_blended_head_take_the_share_of_the_path_into_account():
+    head = make(am.BlendedSoftmax, TREE)
+    head.path_share.fill_(0.6)
+    split = am.edit(head).split("cod", ["young", "old"], shares=[0.2, 0.8]).done().head
+    assert float(split.path_share) == pytest.approx(0.6)
+    close(of(split, "cod"), of(head, "cod"))
+    close(given_parent(split, "young"), torch.full((7,), 0.2, dtype=torch.float64))
+    added = am.edit(head).add("eel", under="fish", share=0.3).done().head
+    close(given_parent(added, "eel", torch.zeros(D, dtype=torch.float64)), torch.tensor(0.3, dtype=torch.float64))
+
+
+def test_a_moved_class_of_a_blended_head_keeps_its_own_row():
+    head = make(am.BlendedSoftmax, TREE)
+    edited = am.edit(head).move("cod", under="bird").done()
+    old, new = (h.class_rows(h.taxonomy)[h.taxonomy.class_of[h.taxonomy.find("cod")]] for h in (head, edited.head))
+    assert torch.equal(edited.head.weight[new], head.weight[old])

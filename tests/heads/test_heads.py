@@ -24,8 +24,16 @@ def expected_node_log_probs(head, h) -> torch.Tensor:
     else:
         if isinstance(head, am.SharedSoftmax):
             rows = [oracle.shared_leaf_logits(row, head.taxonomy) for row in rows]
+        if isinstance(head, am.BlendedSoftmax):
+            rows = [_blended_leaf_logits(row, head.taxonomy, float(head.path_share)) for row in rows]
         found = [oracle.flat_node_log_probs(row, head.taxonomy) for row in rows]
     return torch.tensor(found, dtype=torch.float64)
+
+
+def _blended_leaf_logits(row: list[float], tax: am.Taxonomy, share: float) -> list[float]:
+    steps, own = row[: tax.num_nodes - 1], row[tax.num_nodes - 1 :]
+    on_path = oracle.node_log_probs(steps, tax)
+    return [share * on_path[leaf] + score for leaf, score in zip(tax.leaves.tolist(), own, strict=True)]
 
 
 @every_head
@@ -33,6 +41,23 @@ def expected_node_log_probs(head, h) -> torch.Tensor:
 def test_node_log_probs_equal_a_plain_recursion(kind, bias):
     head, h = make(kind, bias=bias), features(4)
     torch.testing.assert_close(head.node_log_probs(h), expected_node_log_probs(head, h))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 2.0])
+def test_the_path_has_its_share_in_a_blended_head(share):
+    head, h = make(am.BlendedSoftmax), features(4)
+    head.path_share.fill_(share)
+    torch.testing.assert_close(head.node_log_probs(h), expected_node_log_probs(head, h))
+
+
+def test_a_blended_head_without_rows_of_classes_is_a_hierarchical_one():
+    head, h = make(am.BlendedSoftmax), features(4)
+    plain = am.HierarchicalSoftmax(D, TREE, dtype=torch.float64)
+    with torch.no_grad():
+        for own, other in ((head.weight, plain.weight), (head.bias, plain.bias)):
+            own[N - 1 :] = 0.0
+            other.copy_(own[: N - 1])
+    torch.testing.assert_close(head.node_log_probs(h), plain.node_log_probs(h))
 
 
 @every_head

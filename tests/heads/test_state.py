@@ -40,7 +40,7 @@ def test_the_state_contains_weights_fingerprint_and_priors_but_no_index(kind):
     head = make(kind)
     head(features(2))
     head.loss(features(2), targets("class", 2))
-    own = ["log_priors"] if kind is am.HierarchicalSoftmax else []
+    own = {am.HierarchicalSoftmax: ["log_priors"], am.BlendedSoftmax: ["path_share"]}.get(kind, [])
     assert list(head.state_dict()) == ["weight", "bias", "fingerprint", *own]
     assert [name for name, _ in head.named_buffers()] == ["fingerprint", *own]
 

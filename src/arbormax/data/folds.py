@@ -35,14 +35,19 @@ def hold_out(examples: Examples, share: float, seed: int = 0) -> tuple[Examples,
     """The examples in two parts, the second with this share of every label; every label is in the first part."""
     if not share:
         return examples, None
-    order, position = _by_label(examples.nodes, seed)
-    spare = order[position > 0]
-    count = min(len(spare), max(1, round(share * len(examples))))
-    if not count:
-        raise OptionError("every label has only one example, so no validation part is possible", fix={"validation": 0})
-    chosen = np.sort(spare[(np.arange(count) * len(spare)) // count])
+    chosen = choose_held_out(examples.nodes, share, seed)
     rest = np.setdiff1d(np.arange(len(examples)), chosen)
     return examples.take(rest), examples.take(chosen)
+
+
+def choose_held_out(nodes: np.ndarray, share: float, seed: int = 0) -> np.ndarray:
+    """The sorted positions of this share of the examples of every label, but not of the only one of a label."""
+    order, position = _by_label(nodes, seed)
+    spare = order[position > 0]
+    count = min(len(spare), max(1, round(share * len(nodes))))
+    if not count:
+        raise OptionError("every label has only one example, so no validation part is possible", fix={"validation": 0})
+    return np.sort(spare[(np.arange(count) * len(spare)) // count])
 
 
 def _by_label(nodes: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:

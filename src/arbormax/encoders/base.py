@@ -67,6 +67,11 @@ class Encoder(nn.Module, ABC):
     def fit(cls, texts: Sequence[str], options: EncoderOptions) -> Self:
         """A new encoder for these training texts."""
 
+    @classmethod
+    def fit_encode(cls, texts: Sequence[str], options: EncoderOptions) -> tuple[Self, Ragged | None]:
+        """`fit`, and the rows of `encode` for the same texts if they are known from it."""
+        return cls.fit(texts, options), None
+
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> Ragged:
         """Each text as a row of numbers."""

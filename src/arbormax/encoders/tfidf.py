@@ -92,50 +92,63 @@ class TfidfEncoder(Encoder):
     @classmethod
     def fit(cls, texts: Sequence[str], options: EncoderOptions) -> Self:
         assert isinstance(options, TfidfOptions)
-        counter, tokenise = _counter(options), tokeniser(options.tokens)
-        rows = [tokenise(text) for text in texts]
+        return cls._learn(_split(texts, options), options)[0]
+
+    @classmethod
+    def fit_encode(cls, texts: Sequence[str], options: EncoderOptions) -> tuple[Self, Ragged]:
+        assert isinstance(options, TfidfOptions)
+        rows = _split(texts, options)
+        encoder, counts = cls._learn(rows, options)
+        return encoder, encoder._weigh(counts, encoder.characters.count(rows))  # noqa: SLF001 - its own class
+
+    @classmethod
+    def _learn(cls, rows: list[list[str]], options: TfidfOptions) -> tuple[Self, csr_matrix]:
+        """An encoder for texts that are given as words, and the counts of its words and their n-grams in them."""
+        counter = _counter(options)
         try:
             counts = counter.fit_transform(rows)
         except ValueError as error:  # scikit-learn found no word
-            raise InputError(f"the {len(texts):,} training texts contain no words ({error})") from error
+            raise InputError(f"the {len(rows):,} training texts contain no words ({error})") from error
         terms, frequency_D = counter.get_feature_names_out(), np.asarray(counts.sum(0)).ravel()
         text_counts_D = np.bincount(counts.indices, minlength=len(terms))
         least_D = np.array([options.min_ngram_count if " " in term else options.min_count for term in terms])
         order = np.argsort(-frequency_D, kind="stable")
         selected = np.sort(order[(text_counts_D >= least_D)[order]][: options.max_terms])
         if not len(selected):
-            message = f"no word occurs in at least {options.min_count} of the {len(texts):,} training texts"
+            message = f"no word occurs in at least {options.min_count} of the {len(rows):,} training texts"
             raise InputError(message, argument="encoder_options.min_count")
         names, counts_D = terms[selected].tolist(), text_counts_D[selected]
         if options.char_ngrams:
-            characters, counts = CharacterNGrams.learn(
+            characters, char_counts_D = CharacterNGrams.learn(
                 rows, options.min_char_ngrams, options.char_ngrams, options.min_char_count, options.max_char_terms
             )
             names += [MARK + gram for gram in characters.grams]
-            counts_D = np.concatenate([counts_D, counts])
+            counts_D = np.concatenate([counts_D, char_counts_D])
         encoder = cls(names, options)
         encoder.text_counts.copy_(torch.from_numpy(counts_D))
-        encoder.num_texts.fill_(len(texts))
-        return encoder
+        encoder.num_texts.fill_(len(rows))
+        return encoder, counts[:, selected]
 
     def encode(self, texts: Sequence[str]) -> Ragged:
         if not len(texts):  # scikit-learn rejects this
             return Ragged(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.float32))
-        blocks = self.count(texts)
-        counts_D = self.text_counts.cpu().numpy().astype(np.float64)
-        idf_D = np.log((1 + float(self.num_texts)) / (1 + counts_D)) + 1
-        rows = _weigh(blocks[0], idf_D[: self.num_words])
-        if len(self.characters):
-            rows = self._concatenate(rows, _weigh(blocks[1], idf_D[self.num_words :]))
-        rows.sort_indices()
-        return Ragged(rows.indices.astype(np.int64), rows.indptr.astype(np.int64), rows.data.astype(np.float32))
+        return self._weigh(*self.count(texts))
 
     def count(self, texts: Sequence[str]) -> tuple[csr_matrix, csr_matrix]:
         """How often each text contains each term: words and their n-grams, and n-grams of characters."""
         assert isinstance(self.options, TfidfOptions)
-        tokenise = tokeniser(self.options.tokens)
-        rows = [tokenise(text) for text in texts]
+        rows = _split(texts, self.options)
         return self._counter.transform(rows), self.characters.count(rows)
+
+    def _weigh(self, words: csr_matrix, characters: csr_matrix) -> Ragged:
+        """The TF-IDF weights of texts with these counts."""
+        counts_D = self.text_counts.cpu().numpy().astype(np.float64)
+        idf_D = np.log((1 + float(self.num_texts)) / (1 + counts_D)) + 1
+        rows = _weigh(words, idf_D[: self.num_words])
+        if len(self.characters):
+            rows = self._concatenate(rows, _weigh(characters, idf_D[self.num_words :]))
+        rows.sort_indices()
+        return Ragged(rows.indices.astype(np.int64), rows.indptr.astype(np.int64), rows.data.astype(np.float32))
 
     def _concatenate(self, words: csr_matrix, characters: csr_matrix) -> csr_matrix:
         """Both blocks, each with its share of the squared length; a text with only one of them has length one too."""
@@ -194,6 +207,12 @@ class TfidfEncoder(Encoder):
         if marked != sorted(marked):
             raise InputError(f"{folder / _FILE}: expected all n-grams of characters after the words")
         return cls(terms, options)
+
+
+def _split(texts: Sequence[str], options: TfidfOptions) -> list[list[str]]:
+    """The words of each text."""
+    tokenise = tokeniser(options.tokens)
+    return [tokenise(text) for text in texts]
 
 
 def _counter(options: TfidfOptions, **settings: Any) -> Any:

@@ -115,6 +115,11 @@ class TreeHead(nn.Module, ABC):
         """Return the node of each row of the weight; by default there is one row for each node below the root."""
         return np.arange(1, self.taxonomy.num_nodes)
 
+    @staticmethod
+    def class_rows(tax: Taxonomy) -> np.ndarray:
+        """Return the row that separates each class from the others; by default that of its node."""
+        return tax.leaves - 1
+
     def rows_from(self, vectors: Tensor) -> Tensor:
         """Return the rows for which a node's score is the product of the features with its vector, (N, D) by node."""
         return vectors.index_select(0, torch.tensor(self.row_nodes(), device=vectors.device))

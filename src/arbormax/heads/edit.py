@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from arbormax.errors import InputError
 from arbormax.heads.base import TreeHead
+from arbormax.heads.blended import BlendedSoftmax
 from arbormax.heads.hierarchical import HierarchicalSoftmax
 from arbormax.heads.sparse import SparseWeight
 from arbormax.taxonomy import Taxonomy
@@ -105,7 +106,7 @@ class Edits(TaxonomyEdits):
         new = _new_head(head, edited.taxonomy, filled)
         if self._owner is not None:
             _replace(self._owner, head, new)
-        fresh = filled.fresh_nodes
+        fresh = np.array(list(dict.fromkeys(filled.fresh_nodes.tolist())), np.int64)  # a class may have two new rows
         names = ": " + listing(join_path(edited.taxonomy.path(node)) for node in fresh.tolist()) if len(fresh) else ""
         note = f"rows: {len(filled.target):,} copied bit for bit, {len(fresh):,} new{names}"
         return replace(edited, head=new, model=self._owner, new_rows=fresh, changed=f"{edited.changed}\n{note}")
@@ -152,6 +153,10 @@ class _RowReader:
         if priors is None or priors.is_meta or not bool(priors.any()):
             return None
         return priors.detach().cpu().double().numpy()
+
+    def path_share(self) -> float:
+        share: Tensor | None = getattr(self._head, "path_share", None)
+        return 1.0 if share is None or share.is_meta else float(share)
 
 
 def _read(parameter: Tensor, rows: np.ndarray) -> np.ndarray:
@@ -206,6 +211,8 @@ def _new_head(old: TreeHead, tax: Taxonomy, rows: NewRows) -> TreeHead:
         into[fresh] = torch.from_numpy(started).to(into)
     if isinstance(old, HierarchicalSoftmax) and isinstance(new, HierarchicalSoftmax):
         _copy_adapters(old, new)
+    if isinstance(old, BlendedSoftmax) and isinstance(new, BlendedSoftmax):
+        new.path_share.copy_(old.path_share)
     if rows.log_priors is not None:
         new.get_buffer("log_priors").copy_(torch.from_numpy(rows.log_priors))
     return new

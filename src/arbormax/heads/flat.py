@@ -33,9 +33,13 @@ class FlatSoftmax(SoftmaxOverLeaves):
     def row_nodes(self) -> np.ndarray:
         return self.taxonomy.leaves
 
+    @staticmethod
+    def class_rows(tax: Taxonomy) -> np.ndarray:
+        return np.arange(tax.num_leaves)
+
     @classmethod
     def softmax_groups(cls, tax: Taxonomy) -> list[SoftmaxGroup]:
-        return [SoftmaxGroup(tax.leaves, np.arange(tax.num_leaves))]
+        return [SoftmaxGroup(tax.leaves, cls.class_rows(tax))]
 
     def leaf_logits(self, h: Tensor) -> Tensor:
         return self._linear(h)

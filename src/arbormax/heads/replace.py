@@ -132,10 +132,7 @@ def _runs_in_order(model: nn.Module) -> bool:
 
 
 def _copy_rows(old: nn.Linear, new: TreeHead) -> None:
-    rows = torch.arange(new.out_features)
-    if new.weight.shape[0] != new.out_features:
-        rows = torch.from_numpy(new.taxonomy.leaves - 1)
-    rows = rows.to(old.weight.device)
+    rows = torch.from_numpy(new.class_rows(new.taxonomy)).to(old.weight.device)
     with torch.no_grad():
         new.weight[rows] = old.weight
         if old.bias is not None and new.bias is not None:

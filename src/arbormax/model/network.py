@@ -52,6 +52,13 @@ class Model(nn.Module):
             encoder = ENCODERS[config.encoder].fit(inputs, config.options)
             return cls(encoder, taxonomy, config)
 
+    @classmethod
+    def new_with_rows(cls, inputs: ModelInputs, taxonomy: Taxonomy, config: TrainConfig) -> tuple[Model, Ragged | None]:
+        """An untrained model for exactly these inputs, and their rows if the encoder knows them from its training."""
+        with seeded(config.seed):
+            encoder, rows = ENCODERS[config.encoder].fit_encode(inputs, config.options)
+            return cls(encoder, taxonomy, config), rows
+
     @property
     def taxonomy(self) -> Taxonomy:
         return self.head.taxonomy

@@ -7,17 +7,20 @@ scores of each become probabilities by a scale that is fitted on held-out exampl
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from arbormax.data.examples import Examples
-from arbormax.data.folds import hold_out
+from arbormax.data.folds import choose_held_out
+from arbormax.data.ragged import Ragged
 from arbormax.encoders import ENCODERS
 from arbormax.errors import OptionError, import_extra
+from arbormax.heads.blended import BlendedSoftmax
 from arbormax.metrics import evaluate
 from arbormax.model.network import Model, evaluating
 from arbormax.model.run import Run
@@ -32,6 +35,7 @@ from arbormax.training.problems import (
     make_problems,
     solve,
 )
+from arbormax.training.rivals import DEFAULT_BLEND, find_rivals, fit_blend, solve_class
 
 _STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0)  # tried with strength="auto", from the strongest regularisation
 _DEFAULT_SCALE = {"squared_hinge": 3.0, "log": 1.0}  # used if nothing is held out
@@ -49,30 +53,34 @@ def fit_convex(
 ) -> Run:
     """Train a model whose features are fixed; `config` is resolved.
 
-    The held-out examples select the strength of the regularisation and the scales of the softmaxes. With
-    `config.refit`, the weights are then solved for again on all examples.
+    The held-out examples select the strength of the regularisation, the scales of the softmaxes and the blend of a
+    blended head. With `config.refit`, the weights are then solved for again on all examples.
     """
     start = time.perf_counter()
     assert config.convex_loss is not None
-    assert config.prune is not None
-    part, held_out = hold_out(train, config.validation, config.seed) if valid is None else (train, valid)
+    apart = np.zeros(0, np.int64)
+    if valid is None and config.validation:
+        apart = choose_held_out(train.nodes, config.validation, config.seed)
+        valid = train.take(apart)
+    is_refit = config.refit and len(apart) > 0
     if config.names == "init" or (config.names is None and taxonomy.has_texts and ENCODERS[config.encoder].takes_texts):
-        train, part = _add_node_texts(train, taxonomy), _add_node_texts(part, taxonomy)
-    is_refit = config.refit and valid is None and held_out is not None
-    model = Model.new(train.inputs if is_refit else part.inputs, taxonomy, config)
-    data = _Data(model, part, held_out, class_weights(config, part.nodes, taxonomy))
+        train = _add_node_texts(train, taxonomy)
+    every = np.arange(len(train))
+    part = np.setdiff1d(every, apart)
+    if is_refit or not len(apart):
+        model, rows = Model.new_with_rows(train.inputs, taxonomy, config)
+    else:  # the vocabulary is that of the texts that are trained on
+        model, rows = Model.new_with_rows(train.take(part).inputs, taxonomy, config)[0], None
+    X = _features(model, train.inputs, rows)
+    valid_X = None if valid is None else X[apart] if len(apart) else _features(model, valid.inputs)
     with _progress(progress) as report:
-        strength, solutions = _choose_strength(data, config, report)
-        scales = choose_scales(solutions, _DEFAULT_SCALE[config.convex_loss])
-        curve: tuple[dict[str, float], ...] = ()
-        if held_out is not None:
-            _set_rows(model, solutions, scales, config.prune)
-            curve = (_measure(model, held_out),)
+        solver = _Solver(model, config, X, train.nodes, valid_X, valid, report)
+        strength = solver.choose_strength(part)
+        solver.set_head(part)
+        curve = () if valid is None else (_measure(model, valid),)
         if is_refit:
-            data = _Data(model, train, None, class_weights(config, train.nodes, taxonomy))
-            solutions = data.solve(strength, config, report)
-    if is_refit or held_out is None:
-        _set_rows(model, solutions, scales, config.prune)
+            solver.solve(strength, every)
+            solver.set_head(every)
     model.eval()
     score = curve[0]["macro_f1"] if curve else None
     return Run(
@@ -92,61 +100,159 @@ def _add_node_texts(examples: Examples, taxonomy: Taxonomy) -> Examples:
     return Examples([*examples.inputs, *taxonomy.texts[1:]], np.concatenate([examples.nodes, nodes]))
 
 
-class _Data:
-    """The features and the problems of some examples."""
+class _Solver:
+    """Solves for the rows of a head.
 
-    def __init__(self, model: Model, train: Examples, valid: Examples | None, weights: torch.Tensor | None) -> None:
-        tax = model.taxonomy
-        self.X = _features(model, train.inputs)
-        self.valid_X = None if valid is None else _features(model, valid.inputs)
-        valid_nodes = np.zeros(0, np.int64) if valid is None else valid.nodes
-        problems = make_problems(model.head.softmax_groups(tax), tax, train.nodes, valid_nodes)
+    The first solution determines the scales, the rivals of the classes and the blend, with the held-out examples if
+    there are some.
+    """
+
+    options: SolverOptions
+    solutions: list[Solution]
+    scales: dict[int, float] | None = None
+    rivals: list[np.ndarray] | None = None  # of each class, among all examples
+    blend: tuple[float, float] | None = None
+
+    def __init__(
+        self,
+        model: Model,
+        config: TrainConfig,
+        X: Any,
+        nodes: np.ndarray,
+        valid_X: Any,
+        valid: Examples | None,
+        report: Any,
+    ) -> None:
+        self.model, self.config, self.report = model, config, report
+        self.X, self.nodes, self.valid_X, self.valid = X, nodes, valid_X, valid
+
+    def choose_strength(self, items: np.ndarray) -> float:
+        """Solve with the strength of the settings, or that of the lowest held-out loss."""
+        if self.config.strength != "auto":
+            self.solve(self.config.strength, items)
+            return self.config.strength
+        if self.valid is None:
+            raise OptionError("needs held-out examples", argument="strength", fix={"validation": 0.1})
+        best, lowest = None, np.inf
+        for strength in _STRENGTHS:
+            self.solve(strength, items)
+            loss = np.sum([solution.losses for solution in self.solutions], axis=0).min()
+            if best is not None and loss >= lowest:
+                break  # the held-out loss of a convex problem rises once the regularisation is too weak
+            best, lowest = (self.options, self.solutions), loss
+        assert best is not None
+        self.options, self.solutions = best
+        return self.options.strength
+
+    def solve(self, strength: float, items: np.ndarray) -> None:
+        """Solve for the rows of all softmaxes on these examples."""
+        assert self.config.convex_loss is not None
+        tax = self.model.taxonomy
+        self.options = SolverOptions(self.config.convex_loss, strength, self.config.seed)
+        groups = self.model.head.softmax_groups(tax)
+        valid_nodes = np.zeros(0, np.int64) if self.valid is None else self.valid.nodes
+        problems = make_problems(groups, tax, self.nodes[items], valid_nodes)
         # the largest first, so that the last to finish is a small one
-        self.problems = sorted(problems, key=self._work, reverse=True)
-        self.weights = None if weights is None else _item_weights(weights.numpy(), train.nodes, tax)
+        problems = sorted((replace(each, items=items[each.items]) for each in problems), key=_size, reverse=True)
+        weights = self._item_weights(items)
+        calls = ((solve, each, self.X, self.valid_X, weights, self.options) for each in problems)
+        self.solutions = self._run(calls, len(problems), sum(map(_size, problems)))
 
-    def solve(self, strength: float, config: TrainConfig, report: Any) -> list[Solution]:
-        assert config.convex_loss is not None
-        options = SolverOptions(config.convex_loss, strength, config.seed)
-        jobs = 1
-        if sum(map(self._work, self.problems)) > _PARALLEL_WORK:
-            jobs = min(len(self.problems), torch.get_num_threads())
+    def set_head(self, items: np.ndarray) -> None:
+        """Write the solutions into the head; the rows of the classes are solved for on these examples."""
+        loss = self.options.loss
+        if self.scales is None:
+            self.scales = choose_scales(self.solutions, _DEFAULT_SCALE[loss])
+        rows = [(each, self.scales[int(each.rows[0])]) for each in self.solutions]
+        self._set_rows(rows)
+        head = self.model.head
+        if not isinstance(head, BlendedSoftmax):
+            return
+        if self.rivals is None:
+            self.rivals = find_rivals(head, self.X, self.nodes)
+        classes = self._solve_classes(head, items)
+        if self.blend is None:
+            self.blend = DEFAULT_BLEND[loss]
+            if self.valid is not None:
+                self._set_rows([*rows, *((each, 1.0) for each in classes)])
+                self.blend = fit_blend(head, self.valid_X, self.valid.nodes, self.blend)
+        share, factor = self.blend
+        self._set_rows([*rows, *((each, factor) for each in classes)])
+        with torch.no_grad():
+            head.path_share.fill_(share)
+
+    def _solve_classes(self, head: BlendedSoftmax, items: np.ndarray) -> list[Solution]:
+        """The rows of the classes, each of which separates a class from its rivals."""
+        assert self.rivals is not None
+        tax = head.taxonomy
+        order = items[np.argsort(self.nodes[items], kind="stable")]
+        bounds = np.searchsorted(self.nodes[order], [tax.leaves, tax.leaves + 1])
+        own = [order[start:end] for start, end in bounds.T]
+        rivals = [each[np.isin(each, items, assume_unique=True)] for each in self.rivals]
+        weights = self._item_weights(items)
+        calls = (
+            (solve_class, *each, self.X, weights, self.options)
+            for each in zip(head.class_rows(tax), own, rivals, strict=True)
+        )
+        return self._run(calls, tax.num_leaves, sum(map(len, [*own, *rivals])))
+
+    def _item_weights(self, items: np.ndarray) -> np.ndarray | None:
+        """(n,) the weight of every example, with the class weights of these ones."""
+        weights = class_weights(self.config, self.nodes[items], self.model.taxonomy)
+        return None if weights is None else _item_weights(weights.numpy(), self.nodes, self.model.taxonomy)
+
+    def _run(self, calls: Iterable[tuple[Any, ...]], count: int, size: int) -> list[Solution]:
+        """The results of calls of functions, in several processes if there are enough rows and outputs."""
+        work = size * self.X.size / max(self.X.shape[0], 1)
+        jobs = min(count, torch.get_num_threads()) if work > _PARALLEL_WORK else 1
         joblib = import_extra("joblib", "a convex solver", "joblib", "sklearn")
-        tasks = (joblib.delayed(solve)(each, self.X, self.valid_X, self.weights, options) for each in self.problems)
+        tasks = (joblib.delayed(function)(*rest) for function, *rest in calls)
         solutions: Iterable[Solution] = joblib.Parallel(n_jobs=jobs, return_as="generator")(tasks)
-        return list(report(solutions, len(self.problems)))
+        return list(self.report(solutions, count))
 
-    def _work(self, problem: Problem) -> float:
-        per_row = self.X.shape[1] if isinstance(self.X, np.ndarray) else self.X.nnz / max(self.X.shape[0], 1)
-        return float(len(problem.items) * len(problem.group.nodes) * per_row)
+    @torch.no_grad()
+    def _set_rows(self, solutions: Sequence[tuple[Solution, float]]) -> None:
+        """Write solutions into the head, each multiplied by its scale, without values up to the limit of pruning."""
+        head, prune = self.model.head, self.config.prune
+        assert head.bias is not None
+        rows, columns, values = [], [], []
+        head.bias.zero_()  # of outputs without siblings
+        for solution, scale in solutions:
+            outputs, places = (np.abs(solution.weight) > prune).nonzero()
+            rows.append(solution.rows[outputs])
+            columns.append(solution.columns[places])
+            values.append(scale * solution.weight[outputs, places])
+            head.bias[torch.from_numpy(solution.rows)] = torch.from_numpy(scale * solution.bias)
+        joined = [np.concatenate(parts) for parts in (rows, columns, values)] if rows else [np.zeros(0, np.int64)] * 3
+        if head.sparse_weight is not None:
+            head.sparse_weight.set_rows(joined[0], joined[1], joined[2])
+        else:
+            head.weight.zero_()
+            places = tuple(map(torch.from_numpy, joined[:2]))
+            head.weight[places] = torch.from_numpy(joined[2]).to(head.weight)
 
 
-def _choose_strength(data: _Data, config: TrainConfig, report: Any) -> tuple[float, list[Solution]]:
-    """The strength with the lowest held-out loss, and its solutions."""
-    if config.strength == "auto" and data.valid_X is None:
-        raise OptionError("needs held-out examples", argument="strength", fix={"validation": 0.1})
-    if config.strength != "auto":
-        return config.strength, data.solve(config.strength, config, report)
-    best: tuple[float, list[Solution]] | None = None
-    lowest = np.inf
-    for strength in _STRENGTHS:
-        solutions = data.solve(strength, config, report)
-        loss = np.sum([solution.losses for solution in solutions], axis=0).min()
-        if best is not None and loss >= lowest:
-            break  # the held-out loss of a convex problem rises once the regularisation is too weak
-        best, lowest = (strength, solutions), loss
-    assert best is not None
-    return best
+def _size(problem: Problem) -> int:
+    """The number of rows times that of outputs."""
+    return len(problem.items) * len(problem.group.nodes)
 
 
-def _features(model: Model, inputs: Any) -> Any:
-    """The features as a dense array or a scipy CSR matrix."""
-    parts = list(model.features(inputs, _ROWS))
+def _features(model: Model, inputs: Any, rows: Ragged | None = None) -> Any:
+    """The features of inputs, which may be encoded already, as a dense array or a scipy CSR matrix."""
+    if rows is None:
+        parts = list(model.features(inputs, _ROWS))
+    else:
+        chunks = np.array_split(np.arange(len(rows)), -(-len(rows) // _ROWS))
+        with evaluating(model):
+            parts = [model.encoder(*model.encoder.collate(rows.take(chunk))) for chunk in chunks]
     if parts[0].layout == torch.strided:
         return torch.cat(parts).numpy()
     sparse = import_extra("scipy.sparse", "a convex solver", "scipy", "sklearn")
-    rows = [part.coalesce() for part in parts]
-    blocks = [sparse.coo_matrix((r.values().numpy(), tuple(r.indices().numpy())), shape=r.shape).tocsr() for r in rows]
+    stored = [part.coalesce() for part in parts]
+    blocks = [
+        sparse.coo_matrix((part.values().numpy(), tuple(part.indices().numpy())), shape=part.shape).tocsr()
+        for part in stored
+    ]
     return sparse.vstack(blocks, format="csr")
 
 
@@ -158,30 +264,6 @@ def _item_weights(class_weight: np.ndarray, nodes: np.ndarray, tax: Taxonomy) ->
         total[tax.parent[node]] += total[node]
     weights: np.ndarray = (total / tax.leaf_counts)[nodes]
     return weights
-
-
-@torch.no_grad()
-def _set_rows(model: Model, solutions: list[Solution], scales: dict[int, float], prune: float) -> None:
-    """Write the solutions into the head, each multiplied by its scale, without values of at most `prune`."""
-    head = model.head
-    assert head.bias is not None
-    rows, columns, values = [], [], []
-    head.bias.zero_()  # of outputs without siblings
-    for solution in solutions:
-        scale = scales[solution.group.nodes[0].item()]
-        outputs, places = (np.abs(solution.weight) > prune).nonzero()
-        rows.append(solution.group.rows[outputs])
-        columns.append(solution.columns[places])
-        values.append(scale * solution.weight[outputs, places])
-        head.bias[torch.from_numpy(solution.group.rows)] = torch.from_numpy(scale * solution.bias)
-    joined = [np.concatenate(parts) for parts in (rows, columns, values)] if rows else [np.zeros(0, np.int64)] * 3
-    if head.sparse_weight is not None:
-        head.sparse_weight.set_rows(joined[0], joined[1], joined[2])
-    else:
-        head.weight.zero_()
-        head.weight[torch.from_numpy(joined[0]), torch.from_numpy(joined[1])] = torch.from_numpy(joined[2]).to(
-            head.weight
-        )
 
 
 def _measure(model: Model, examples: Examples) -> dict[str, float]:

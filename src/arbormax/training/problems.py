@@ -37,9 +37,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Solution:
-    """The weights of one softmax, and the held-out loss of its scores multiplied by each scale."""
+    """Some rows of a head, and the held-out loss of their softmax with its scores multiplied by each scale."""
 
-    group: SoftmaxGroup
+    rows: np.ndarray  # (K,) numbers of the rows in the head
     columns: np.ndarray  # (U,)
     weight: np.ndarray  # (K, U) float32
     bias: np.ndarray  # (K,) float32
@@ -96,16 +96,27 @@ def solve(problem: Problem, X: Any, valid_X: Any, weights: np.ndarray | None, op
 
     `X` is a dense array or a scipy CSR matrix, `weights` (n,) are those of all its rows.
     """
-    outputs = len(problem.group.nodes)
-    present = np.unique(problem.targets)
-    rows, columns = _compact(X[problem.items])
+    item_weights = None if weights is None else weights[problem.items]
+    rows, columns = compact(X[problem.items])
+    weight, bias = solve_rows(rows, problem.targets, len(problem.group.nodes), item_weights, options)
+    losses = np.zeros(len(SCALES))
+    if len(problem.valid_items):
+        scores = _score(valid_X[problem.valid_items], columns, weight, bias, X.shape[1])
+        losses = _losses(scores, problem.valid_targets)
+    return Solution(problem.group.rows, columns, weight, bias, losses, len(problem.valid_items))
+
+
+def solve_rows(
+    rows: Any, targets: np.ndarray, outputs: int, weights: np.ndarray | None, options: SolverOptions
+) -> tuple[np.ndarray, np.ndarray]:
+    """The (K, U) weight and the (K,) bias that separate the targets, 0 to K - 1."""
+    present = np.unique(targets)
     weight = np.zeros((outputs, rows.shape[1]), np.float32)
     bias = np.full(outputs, -1.0, np.float32)  # the best score of an output without examples
     if len(present) == 1:
         bias[present] = 1.0
-        weight, columns = weight[:, :0], columns[:0]
     elif len(present) > 1:
-        model = _fit(rows, problem.targets, None if weights is None else weights[problem.items], options)
+        model = _fit(rows, targets, weights, options)
         coef, intercept = model.coef_, model.intercept_
         if len(present) == 2:  # scikit-learn has one row for two outputs
             factors = np.array([[-1.0], [1.0]]) * (1.0 if options.loss == "squared_hinge" else 0.5)
@@ -114,11 +125,7 @@ def solve(problem: Problem, X: Any, valid_X: Any, weights: np.ndarray | None, op
         if options.loss == "log" and len(present) < outputs:
             absent = np.setdiff1d(np.arange(outputs), present)
             bias[absent] = intercept.min() - 1.0
-    losses = np.zeros(len(SCALES))
-    if len(problem.valid_items):
-        scores = _score(valid_X[problem.valid_items], columns, weight, bias, X.shape[1])
-        losses = _losses(scores, problem.valid_targets)
-    return Solution(problem.group, columns, weight, bias, losses, len(problem.valid_items))
+    return weight, bias
 
 
 def _fit(rows: Any, targets: np.ndarray, weights: np.ndarray | None, options: SolverOptions) -> Any:
@@ -143,13 +150,15 @@ def _mean_square(rows: Any) -> float:
     return max(total / int(rows.shape[0]), 1e-30)
 
 
-def _compact(rows: Any) -> tuple[Any, np.ndarray]:
+def compact(rows: Any) -> tuple[Any, np.ndarray]:
     """The rows without the columns in which they have no values, and the others' numbers."""
     if isinstance(rows, np.ndarray):
         return rows, np.arange(rows.shape[1])
-    columns, places = np.unique(rows.indices, return_inverse=True)
-    kind = type(rows)
-    return kind((rows.data, places.astype(np.int32), rows.indptr), shape=(rows.shape[0], len(columns))), columns
+    is_used = np.zeros(rows.shape[1], bool)  # faster than a sort of all indices
+    is_used[rows.indices] = True
+    columns = np.flatnonzero(is_used)
+    places = (np.cumsum(is_used, dtype=np.int32) - 1)[rows.indices]
+    return type(rows)((rows.data, places, rows.indptr), shape=(rows.shape[0], len(columns))), columns
 
 
 def _score(rows: Any, columns: np.ndarray, weight: np.ndarray, bias: np.ndarray, width: int) -> np.ndarray:
@@ -180,13 +189,13 @@ def _losses(scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def choose_scales(solutions: list[Solution], default: float) -> dict[int, float]:
-    """The scale of each softmax, by its first node: that of the lowest held-out loss, drawn towards the common one."""
+    """The scale of each softmax, by its first row: that of the lowest held-out loss, drawn towards the common one."""
     common, losses = default, np.sum([solution.losses for solution in solutions], axis=0)
     if any(solution.valid_count for solution in solutions):
         # with few held-out examples it stays close to the default
         common = float(SCALES[(losses + _PULL * np.log(SCALES / default) ** 2).argmin()])
     penalty = _PULL * np.log(SCALES / common) ** 2
     return {
-        int(each.group.nodes[0]): float(SCALES[(each.losses + penalty).argmin()]) if each.valid_count else common
+        int(each.rows[0]): float(SCALES[(each.losses + penalty).argmin()]) if each.valid_count else common
         for each in solutions
     }

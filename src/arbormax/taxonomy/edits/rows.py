@@ -37,6 +37,9 @@ class OldRows(Protocol):
     def log_priors(self) -> np.ndarray | None:
         """Return the (N - 1,) sibling log-priors, or None for a head without them."""
 
+    def path_share(self) -> float:
+        """Return the share of the path of a blended head; 1 for other heads."""
+
 
 @dataclass(frozen=True)
 class NewRows:
@@ -116,7 +119,7 @@ class HeadRows(EditListener):
         for nodes, above, _ in levels:
             logits.append(logits[-1][above] + self.scores(nodes))
         found = np.concatenate([z[leaf] for z, (_, _, leaf) in zip(logits[1:], levels, strict=True)])
-        top = _log_sum_exp(found)
+        top = log_sum_exp(found)
         below = np.zeros(0)
         weight = np.zeros(self.old.in_features)
         for level in range(len(levels) - 1, -1, -1):
@@ -136,7 +139,7 @@ class HeadRows(EditListener):
     def start(self, node: int, levels: Levels, share: float | None) -> None:
         """Give a node the tangent of these levels, shifted by the log-odds of its share."""
         weight, bias, count = self.tangent(levels)
-        self.fresh[node] = weight, bias + _log_odds(share, count)
+        self.fresh[node] = weight, bias + log_odds(share, count)
 
     def start_at_zero(self, node: int, bias: float = 0.0) -> None:
         self.fresh[node] = np.zeros(self.old.in_features), bias
@@ -220,7 +223,7 @@ class SiblingRows(HeadRows):
         if self.priors is None:
             return
         known = [self.prior(sibling) for sibling in tree.children(parent).tolist()]
-        self.fresh_priors[node] = _log_sum_exp(np.array(known)) + _log_odds(share, len(known)) if known else 0.0
+        self.fresh_priors[node] = log_sum_exp(np.array(known)) + log_odds(share, len(known)) if known else 0.0
 
     def split(self, _tree: WorkingTree, _node: int, children: list[int], shares: tuple[float, ...] | None) -> None:
         biases = _log_shares(shares) if shares is not None else [0.0] * len(children)  # only their differences matter
@@ -250,7 +253,7 @@ class SiblingRows(HeadRows):
                 values[rank[node] - 1] = prior
         for parent in edited.touched.tolist():  # the priors of a group sum to one again
             group = edited.taxonomy.children(parent) - 1
-            values[group] -= _log_sum_exp(values[group])
+            values[group] -= log_sum_exp(values[group])
         return values
 
 
@@ -318,12 +321,12 @@ class PathRows(HeadRows):
         self.fresh[parent] = weight + more, bias + offset
 
 
-def _log_sum_exp(values: np.ndarray) -> float:
+def log_sum_exp(values: np.ndarray) -> float:
     top = float(values.max())
     return top + math.log(np.exp(values - top).sum())
 
 
-def _log_odds(share: float | None, others: int) -> float:
+def log_odds(share: float | None, others: int) -> float:
     """Return the log-odds of a share against all others; by default the share of one among equals."""
     return -math.log(others) if share is None else math.log(share) - math.log1p(-share)
 
