@@ -14,8 +14,7 @@ from arbormax._registry import Registry
 from arbormax.errors import OptionError, TaxonomyError, did_you_mean
 from arbormax.taxonomy._draft import Draft
 from arbormax.taxonomy.formats import _json
-from arbormax.taxonomy.formats._check import choose_text
-from arbormax.taxonomy.formats._format import Format
+from arbormax.taxonomy.formats._format import Format, choose_text
 from arbormax.taxonomy.formats._json import to_dict
 from arbormax.taxonomy.formats._text import decode
 from arbormax.taxonomy.formats._texts import join_texts, read_texts
