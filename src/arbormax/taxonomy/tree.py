@@ -13,7 +13,7 @@ import numpy as np
 
 from arbormax.errors import LabelError
 from arbormax.taxonomy import _build, _interop, formats
-from arbormax.taxonomy._draft import InnerClasses, assemble
+from arbormax.taxonomy._draft import Draft, InnerClasses, assemble
 from arbormax.taxonomy.labels import Label, LabelIndex
 from arbormax.taxonomy.queries import TreeQueries
 from arbormax.taxonomy.render import draw, outline
@@ -72,7 +72,7 @@ class Taxonomy(TreeQueries):
         >>> Taxonomy.from_nested({"animal": ["cat", {"bird": ["owl", "hen"]}]}).classes
         ('cat', 'owl', 'hen')
         """
-        return assemble(_build.read_nested(tree), cls, classes, inner_classes)
+        return assemble(_build.add_nested(Draft(), tree), cls, classes, inner_classes)
 
     @classmethod
     def from_paths(
@@ -87,7 +87,7 @@ class Taxonomy(TreeQueries):
         >>> Taxonomy.from_paths([("comp", "graphics"), ("comp", "sys", "ibm"), "sci/med"]).classes
         ('graphics', 'ibm', 'med')
         """
-        return assemble(_build.read_paths(paths), cls, classes, inner_classes)
+        return assemble(_build.add_paths(Draft(), paths), cls, classes, inner_classes)
 
     @classmethod
     def from_edges(
@@ -106,7 +106,7 @@ class Taxonomy(TreeQueries):
         >>> Taxonomy.from_edges([("root", "comp"), ("comp", "graphics"), ("comp", "sys")]).classes
         ('graphics', 'sys')
         """
-        return assemble(_build.read_edges(edges, root), cls, classes, inner_classes)
+        return assemble(_build.add_edges(Draft(), edges, root), cls, classes, inner_classes)
 
     @classmethod
     def from_parents(
@@ -130,7 +130,7 @@ class Taxonomy(TreeQueries):
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Build a taxonomy from what `to_dict` returned."""
-        return assemble(formats.read_dict(content), cls, None, "error")
+        return assemble(formats.read_flat(content.items(), Draft(source="taxonomy")), cls, None, "error")
 
     @classmethod
     def from_networkx(

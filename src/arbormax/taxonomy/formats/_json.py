@@ -158,37 +158,40 @@ def _entry(key: str, number: int | None = None) -> str:
     return "" if number is None else f"{key}[{number}]"
 
 
-def read_flat(pairs: Iterable[tuple[str, Any]], draft: Draft, place: Callable[..., str] = _entry) -> None:
+def read_flat(pairs: Iterable[tuple[str, Any]], draft: Draft, place: Callable[..., str] = _entry) -> Draft:
     """Fill a draft from the keys and values of the flat layout; `place` describes a key or an entry of its list."""
+
+    def at(key: str, *numbers: int | None) -> str:
+        return in_brackets(*(place(key, number) for number in numbers or (None,)))
+
     pairs = list(pairs)
     draft.where = lambda node: place("nodes", node - 1) if node else place("root")
     draft.has_root = True
     for key, count in Counter(key for key, _ in pairs).items():
         if key not in _KEYS:
-            draft.problems.append(f"unknown key {key!r}{did_you_mean(key, _KEYS)}{in_brackets(place(key))}")
+            draft.problems.append(f"unknown key {key!r}{did_you_mean(key, _KEYS)}{at(key)}")
         elif count > 1:
-            draft.problems.append(f"the key {key!r} is repeated {count} times{in_brackets(place(key))}")
+            draft.problems.append(f"the key {key!r} is repeated {count} times{at(key)}")
     content = dict(pairs)
     version, root, nodes = content.get("version"), content.get("root", ROOT), content.get("nodes")
     if type(version) is not int or version < 1:
-        draft.problems.append(f"version is a positive integer, found {version!r}{in_brackets(place('version'))}")
+        draft.problems.append(f"version is a positive integer, found {version!r}{at('version')}")
     elif version > _VERSION:
         raise draft.fail(
             f"the file has version {version} of this format, and this arbormax reads versions up to {_VERSION}; "
-            f"install a newer arbormax{in_brackets(place('version'))}"
+            f"install a newer arbormax{at('version')}"
         )
     if not isinstance(root, str):
-        draft.problems.append(f"the name of the root is a string, found {short_repr(root)}{in_brackets(place('root'))}")
+        draft.problems.append(f"the name of the root is a string, found {short_repr(root)}{at('root')}")
         root = ROOT
     if not isinstance(nodes, list):
-        draft.problems.append(
-            f"nodes is a list of [name, parent] rows, found {short_repr(nodes)}{in_brackets(place('nodes'))}"
-        )
+        draft.problems.append(f"nodes is a list of [name, parent] rows, found {short_repr(nodes)}{at('nodes')}")
         draft.fail_on_problems()
-        return
+        return draft
     _add_nodes(root, nodes, draft)
-    _add_classes(content, draft, place)
+    _add_classes(content, draft, at)
     _add_texts(content.get("texts", []), draft, place)
+    return draft
 
 
 def _add_nodes(root: str, rows: list[Any], draft: Draft) -> None:
@@ -207,23 +210,21 @@ def _add_nodes(root: str, rows: list[Any], draft: Draft) -> None:
         draft.add(name, parent)
 
 
-def _add_classes(content: dict[str, Any], draft: Draft, place: Callable[..., str]) -> None:
+def _add_classes(content: dict[str, Any], draft: Draft, at: Callable[..., str]) -> None:
     inner = set(draft.parents)
-    draft.stops = _node_ids("stops", content.get("stops", []), draft, place)
+    draft.stops = _node_ids("stops", content.get("stops", []), draft, at)
     draft.problems += [
         f"the stop leaf {draft.names[node]!r} has children{draft.at(node)}" for node in draft.stops if node in inner
     ]
     if content.get("classes") is None:
         return
     known = len(draft.problems)
-    draft.classes = _node_ids("classes", content["classes"], draft, place)
+    draft.classes = _node_ids("classes", content["classes"], draft, at)
     used = inner.union(draft.classes)
     missing = [name for node, name in enumerate(draft.names) if node not in used]
     if missing and len(draft.problems) == known:
         leaves = "leaf" if len(missing) == 1 else "leaves"
-        draft.problems.append(
-            f"classes lacks {len(missing)} {leaves}: {listing(missing)}{in_brackets(place('classes'))}"
-        )
+        draft.problems.append(f"classes lacks {len(missing)} {leaves}: {listing(missing)}{at('classes')}")
 
 
 def _add_texts(rows: Any, draft: Draft, place: Callable[..., str]) -> None:
@@ -243,22 +244,20 @@ def _add_texts(rows: Any, draft: Draft, place: Callable[..., str]) -> None:
             draft.describe(node, text, place("texts", number))
 
 
-def _node_ids(key: str, values: Any, draft: Draft, place: Callable[..., str]) -> list[int]:
+def _node_ids(key: str, values: Any, draft: Draft, at: Callable[..., str]) -> list[int]:
     """Return the valid node ids of a list; the others become problems of the draft."""
     if not isinstance(values, list):
-        draft.problems.append(f"{key} is a list of node ids, found {short_repr(values)}{in_brackets(place(key))}")
+        draft.problems.append(f"{key} is a list of node ids, found {short_repr(values)}{at(key)}")
         return []
     first: dict[int, int] = {}
     for number, node in enumerate(values):
         if type(node) is not int or not 1 <= node < len(draft.names):
             draft.problems.append(
-                f"{key} contains node ids from 1 to {len(draft.names) - 1}, found {short_repr(node)}"
-                f"{in_brackets(place(key, number))}"
+                f"{key} contains node ids from 1 to {len(draft.names) - 1}, found {short_repr(node)}{at(key, number)}"
             )
         elif node in first:
             draft.problems.append(
-                f"{draft.names[node]!r} (node {node}) is repeated in {key}"
-                f"{in_brackets(place(key, first[node]), place(key, number))}"
+                f"{draft.names[node]!r} (node {node}) is repeated in {key}{at(key, first[node], number)}"
             )
         else:
             first[node] = number

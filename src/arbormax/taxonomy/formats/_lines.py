@@ -89,7 +89,7 @@ def read_children(text: str, draft: Draft, *, root: str | None = None) -> None:
         places += [number] * len(children)
         if not children:
             alone.append((parent, number))
-    add_edges(draft, edges, lambda number: f"line {places[number]}", root)
+    add_edges(draft, edges, root, lambda number: f"line {places[number]}")
     known = set(draft.names)
     draft.problems += [
         f"{name!r} has neither a parent nor children (line {number}); names are separated by tabs"

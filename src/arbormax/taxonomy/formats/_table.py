@@ -67,7 +67,7 @@ def read_csv(
         # an empty cell is None: as a parent the root, as a child a defect
         columns = (1, 0) if names == ["child", "parent"] else (0, 1)
         edges = (tuple([*cells, "", ""][column] or None for column in columns) for _, cells in rows)
-        add_edges(draft, edges, place, root, texts)
+        add_edges(draft, edges, root, place, texts)
         return
     if root is not None:
         raise OptionError("only for a file of edges; paths begin below the root", argument="root")
