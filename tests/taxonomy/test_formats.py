@@ -265,7 +265,7 @@ def test_saved_json_may_list_nodes_in_any_order(load):
     [
         (
             own([["a", 0], ["b", 7], ["c", -1]]),
-            ["parent of 'b' is 7, but nodes are numbered from 0 (the root) to 3 (line 4)", "line 5"],
+            ["parent of 'b' is 7, but nodes are numbered from 0 to 3 (line 4)", "line 5"],
         ),
         (own([["a", 2], ["b", 1]]), ["cycle: 'a' → 'b' → 'a'"]),
         (own([["a", 0], ["a", 0]]), ["'a' is repeated below the root (line 3 and line 4)"]),
