@@ -13,9 +13,8 @@ from arbormax import _files
 from arbormax._registry import Registry
 from arbormax.errors import OptionError, TaxonomyError, did_you_mean
 from arbormax.taxonomy._draft import Draft
-from arbormax.taxonomy.formats._format import Format, choose_text
+from arbormax.taxonomy.formats._format import Format, choose_text, decode
 from arbormax.taxonomy.formats._json import read_flat, to_dict
-from arbormax.taxonomy.formats._text import decode
 from arbormax.taxonomy.formats._texts import join_texts, read_texts
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from arbormax.errors import OptionError
 from arbormax.taxonomy._build import add_edges, add_paths
 from arbormax.taxonomy._draft import Draft
-from arbormax.taxonomy.formats._format import Format, preorder
-from arbormax.taxonomy.formats._text import lines
+from arbormax.taxonomy.formats._format import Format, lines, preorder
 from arbormax.taxonomy.labels import split_path
 
 if TYPE_CHECKING:
