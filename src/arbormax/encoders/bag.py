@@ -25,8 +25,7 @@ from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
 from arbormax.data.vectors import WordVectors
 from arbormax.data.vocabulary import Vocabulary, load_words, save_words
-from arbormax.encoders._characters import CharacterOptions
-from arbormax.encoders._gates import term_gates
+from arbormax.encoders._terms import CharacterOptions, term_gates
 from arbormax.encoders.base import Encoder, EncoderOptions
 
 _FILE, _NGRAMS, _CHARACTERS = "vocabulary.txt", "ngrams.npz", "characters.txt"
