@@ -53,8 +53,6 @@ def _read_files(folder: Path) -> tuple[np.ndarray, Any, int | None]:
     except ImportError as error:
         raise MissingDependencyError("static embeddings", "tokenizers", "transformers") from error
     weights, tokens = (folder / name for name in MODEL2VEC_FILES)
-    if not (weights.is_file() and tokens.is_file()):
-        raise InputError(f"{folder} contains no static embeddings: expected {' and '.join(MODEL2VEC_FILES)}")
     try:
         arrays = load_file(weights)
         model = json.loads(tokens.read_bytes())["model"]

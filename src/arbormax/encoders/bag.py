@@ -108,8 +108,6 @@ class BagEncoder(Encoder):
                 self.weight[torch.from_numpy(mine)] = torch.from_numpy(_VECTOR_LENGTH / length * matrix).to(self.weight)
 
     def encode(self, texts: Sequence[str]) -> Ragged:
-        if not len(self.characters):
-            return self.grams.encode(self.vocabulary.encode(texts))
         rows = list(map(tokeniser(self.vocabulary.tokens), texts))
         words, characters = self.grams.encode(self.vocabulary.encode_words(rows)), self.characters.encode_texts(rows)
         values = np.concatenate([words.values, self.num_words + characters.values])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Unpack
@@ -35,6 +35,7 @@ __all__ = [
     "TableOptions",
     "bad_rows_error",
     "iter_rows",
+    "join_batches",
     "read_table",
     "resolve_source",
     "row_unit",
@@ -57,23 +58,12 @@ def read_table(
     check_choice("on_bad_rows", on_bad_rows, ("error", "skip"))
     name, chosen = resolve_source(path, options.get("format"))
     columns = (text,) if label is None else (text, label)
-    table = Table([], None if label is None else [], [], name, unit=row_unit(chosen))
-    fix: dict[str, object] = {}
     how: dict[str, Any] = {"required": columns, "paths": columns[1:], "arguments": {text: "text"}}
     if label is not None:
         how["arguments"][label] = "label"
-    for batch in iter_rows(path, columns, on_bad_rows="skip", **how, **options):
-        table.texts.extend(batch[text])
-        table.lines.extend(batch.lines)
-        table.skipped.extend(batch.problems)
-        fix |= batch.fix
-        if table.labels is not None and label is not None:
-            table.labels.extend(batch[label])
-    if table.skipped and (on_bad_rows == "error" or not table.texts):
-        raise bad_rows_error(name, table.skipped, fix, can_skip=bool(table.texts))
-    if not table.texts:
-        raise TableError(f"{name}: the file has no rows")
-    return table
+    rows = join_batches(iter_rows(path, columns, on_bad_rows="skip", **how, **options), name, on_bad_rows)
+    labels = None if label is None else rows[label]
+    return Table(rows[text], labels, rows.lines, name, rows.problems, row_unit(chosen))
 
 
 def iter_rows(
@@ -146,6 +136,22 @@ def iter_rows(
         arguments=arguments or {},
     )
     return _read_batches(plan, batch_size, on_bad_rows)
+
+
+def join_batches(batches: Iterable[RowBatch], name: str, on_bad_rows: OnBadRows) -> RowBatch:
+    """All rows of a file; one error reports all bad rows, unless they are skipped and others are left."""
+    whole = RowBatch([], {}, ())
+    for batch in batches:
+        whole.lines.extend(batch.lines)
+        whole.problems.extend(batch.problems)
+        whole.fix.update(batch.fix)
+        for column, values in batch.columns.items():
+            whole.columns.setdefault(column, []).extend(values)
+    if whole.problems and (on_bad_rows == "error" or not len(whole)):
+        raise bad_rows_error(name, whole.problems, whole.fix, can_skip=bool(len(whole)))
+    if not len(whole):
+        raise TableError(f"{name}: the file has no rows")
+    return whole
 
 
 def bad_rows_error(
