@@ -113,12 +113,8 @@ def add_paths(
     draft.classes = []
     for number, path in enumerate(paths):
         steps = split_path(path) if isinstance(path, str) else path
-        if not isinstance(steps, (list, tuple)):
+        if not isinstance(steps, (list, tuple)) or not steps or not all(isinstance(name, str) for name in steps):
             draft.problems.append(f"a path is a tuple of names, found {path!r} ({place(number)})")
-            continue
-        wrong = [name for name in steps if not isinstance(name, str)]
-        if wrong or not len(steps):
-            draft.problems.append(_not_a_string(wrong[0], place(number)) if wrong else f"empty path ({place(number)})")
             continue
         if any(not name or name.isspace() for name in steps):
             draft.problems.append(f"empty name in the path {join_path(steps)!r} ({place(number)})")
@@ -166,17 +162,13 @@ def add_edges(
         return ids[name]
 
     for number, edge in enumerate(edges):
-        if isinstance(edge, str) or not isinstance(edge, Sequence) or len(edge) != 2:
-            draft.problems.append(f"an edge is a pair (parent, child), found {edge!r} ({place(number)})")
+        is_pair = not isinstance(edge, str) and isinstance(edge, Sequence) and len(edge) == 2
+        if not is_pair or not all(name is None or isinstance(name, str) for name in edge):
+            draft.problems.append(f"an edge is a pair (parent, child) of names, found {edge!r} ({place(number)})")
             continue
         parent, child = edge
-        wrong = [name for name in edge if not isinstance(name, str)]
-        if child is None or (wrong and wrong != [None]):
-            draft.problems.append(
-                f"an edge without a child: {edge!r} ({place(number)})"
-                if child is None
-                else _not_a_string(wrong[0], place(number))
-            )
+        if child is None:
+            draft.problems.append(f"an edge without a child: {edge!r} ({place(number)})")
             continue
         if any(not name or name.isspace() for name in edge if name is not None):
             draft.problems.append(f"empty name in the edge {edge!r} ({place(number)})")
