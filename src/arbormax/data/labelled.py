@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -81,19 +81,14 @@ class LabelledReader:
 
     def read_tree(self, data: str, test: Path | None = None, node_texts: Path | None = None) -> LabelledData:
         """The taxonomy of a dataset or of a taxonomy file, without training examples, and the test examples."""
-        check_data(data)
-        own_test = None
+        no_examples = Examples([], np.zeros(0, np.int64))
         if data in DATASETS:
-            dataset = load(data)
-            tree, own_test = dataset.taxonomy, dataset.test
-            origin: dict[str, Any] = {"name": data, "source": dataset.source, "licence": dataset.licence}
-        else:
-            tree, origin = Taxonomy.load(data), {"name": Path(data).name, "taxonomy": data}
+            return replace(self.read(data, test=test, node_texts=node_texts), train=no_examples)
+        check_data(data)
+        tree = Taxonomy.load(data)
         tree = tree if node_texts is None else tree.with_texts(node_texts)
-        own = own_test if test is None else self._read_other(test, tree, None)
-        return LabelledData(
-            _short_name(data), tree, Examples([], np.zeros(0, np.int64)), None, own, {**origin, **_sizes(tree)}
-        )
+        origin = {"name": Path(data).name, "taxonomy": data, **_sizes(tree)}
+        return LabelledData(_short_name(data), tree, no_examples, None, self._read_other(test, tree, None), origin)
 
     def read_file(self, path: Path, taxonomy: Taxonomy | None = None) -> tuple[Examples, Taxonomy]:
         """The examples of one file, and their taxonomy."""
