@@ -119,11 +119,11 @@ def test_columns_are_found_by_the_names_of_the_training(run, refused, tmp_path):
         ("a,b,label\n1,2,cat\n", [], "expected 3 columns of features, found 2, besides the label 'label': 'a', 'b'"),
         ("a,b,c,d,label\n1,2,3,4,cat\n", [], "try --features A,B"),
         ("a,b,c,d,label\n1,2,3,4,cat\n", ["--features", "a,b,e*"], "no column 'e*'"),
-        ("a,b,c,label\n1,x,3,cat\n", [], "line 2: 'b' is 'x', not a number"),
-        ("a,b,c,label\n1,,3,cat\n", [], "line 2: 'b' is empty"),
-        ("a,b,c,label\n1,nan,3,cat\n", [], "line 2: 'b' is NaN"),
-        ("a,b,c,label\n1,2,-inf,cat\n", [], "line 2: 'c' is -inf, which is not a finite"),
-        ("a,b,c,label\n1,2,1e300,cat\n", [], "'c' is 1e+300, which is not a finite 32-bit number"),
+        ("a,b,c,label\n1,x,3,cat\n", [], "line 2: 'b' is 'x', not a finite 32-bit number"),
+        ("a,b,c,label\n1,,3,cat\n", [], "line 2: 'b' is '', not a finite 32-bit number"),
+        ("a,b,c,label\n1,nan,3,cat\n", [], "line 2: 'b' is 'nan', not a finite 32-bit number"),
+        ("a,b,c,label\n1,2,-inf,cat\n", [], "line 2: 'c' is '-inf', not a finite 32-bit number"),
+        ("a,b,c,label\n1,2,1e300,cat\n", [], "line 2: 'c' is '1e300', not a finite 32-bit number"),
         ("a,b,c,label\n1,2,3,dog\n", [], "dog"),
         ("a,b,c,label\n1,2,3,\n", [], "'label' is empty"),
         ("a,b,c\n1,2,3\n", [], "no column 'label'"),
@@ -152,17 +152,17 @@ def test_bad_rows_can_be_skipped(run, refused, folder, tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "expected"),
     [
-        ({"X": np.zeros((3, 3))}, "no array y (found X)"),
-        ({"data": np.zeros(3), "y": LABELS}, "no array X (found data, y)"),
-        ({"X": np.zeros((3, 2)), "y": LABELS}, "expected X of shape (rows, 3), found (3, 2)"),
-        ({"X": np.zeros((3, 3)), "y": LABELS[:2]}, "one label for each of the 3 rows in y, found the shape (2,)"),
-        ({"X": np.array([["a"] * 3] * 3), "y": LABELS}, "expected numbers in X, found values of type <U1"),
+        ({"X": np.zeros((3, 3))}, "arrays with X and y ('y is not a file"),
+        ({"data": np.zeros(3), "y": LABELS}, "arrays with X and y ('X is not a file"),
+        ({"X": np.zeros((3, 2)), "y": LABELS}, "expected numbers of shape (rows, 3) in X, found float64 of (3, 2)"),
+        ({"X": np.zeros((3, 3)), "y": LABELS[:2]}, "for each of the 3 rows in y, found <U12 of (2,)"),
+        ({"X": np.array([["a"] * 3] * 3), "y": LABELS}, "numbers of shape (rows, 3) in X, found <U1 of (3, 3)"),
         ({"X": np.zeros((3, 3), complex), "y": LABELS}, "complex128"),
-        ({"X": np.zeros((3, 3)), "y": np.zeros(3, complex)}, "expected strings or numbers in y"),
-        ({"X": np.array([[0, 0, 0], [0, np.nan, 0], [0, 0, 0]]), "y": LABELS}, "row 2: 'column 1' is NaN"),
+        ({"X": np.zeros((3, 3)), "y": np.zeros(3, complex)}, "for each of the 3 rows in y, found complex128 of (3,)"),
+        ({"X": np.array([[0, 0, 0], [0, np.nan, 0], [0, 0, 0]]), "y": LABELS}, "row 2: 'column 1' is nan, not"),
         ({"X": np.zeros((3, 3)), "y": np.array(["cat", "dog", "oak"])}, "dog"),
         ({"X": np.zeros((0, 3)), "y": LABELS[:0]}, "no rows"),
-        ({"X": np.zeros((3, 3)), "y": LABELS.astype(object)}, "not an .npz file of plain arrays"),
+        ({"X": np.zeros((3, 3)), "y": LABELS.astype(object)}, "arrays with X and y (Object arrays"),
     ],
 )  # fmt: skip
 def test_wrong_arrays_are_reported(refused, folder, tmp_path, arrays, expected):
@@ -174,7 +174,9 @@ def test_a_damaged_archive_is_reported(refused, folder, tmp_path):
     assert "t.npz" in refused("evaluate", folder, tmp_path / "t.npz")
     with (tmp_path / "one.npz").open("wb") as file:
         np.save(file, np.zeros((3, 3)))
-    assert "found a single array" in refused("evaluate", folder, tmp_path / "one.npz")
+    assert "expected an .npz file of plain arrays with X and y ('numpy.ndarray' object" in refused(
+        "evaluate", folder, tmp_path / "one.npz"
+    )
     assert "no such file" in refused("evaluate", folder, tmp_path / "none.npz")
     file = npz(tmp_path / "a.npz", X=np.zeros((3, 3)), y=LABELS)
     assert "--features: a.npz" in refused("evaluate", folder, file, "--features", "a,b,c")

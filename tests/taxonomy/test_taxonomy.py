@@ -170,7 +170,7 @@ def test_an_inner_class_is_an_error_or_gets_a_stop_leaf():
         (lambda: Taxonomy.from_nested(LOOP), ["cycle"]),
         (lambda: Taxonomy.from_paths([]), ["is empty"]),
         (lambda: Taxonomy.from_paths(["a/b", "a/b"]), ["the class 'a/b' is repeated (paths[0] and paths[1])"]),
-        (lambda: Taxonomy.from_paths(["a//b", (), (1,)]), ["empty name", "empty path (paths[1])", "found 1"]),
+        (lambda: Taxonomy.from_paths(["a//b", (), (1,)]), ["empty name", "found () (paths[1])", "(1,)"]),
         (lambda: Taxonomy.from_paths([5]), ["a path is a tuple of names, found 5 (paths[0])"]),
         (lambda: Taxonomy.from_paths("a/b"), ["expected a list of paths, found str"]),
         (lambda: Taxonomy.from_edges([("a", "b"), ("c", "b"), ("r", "a"), ("r", "c")]), ["two parents, 'a' and 'c'"]),
@@ -178,7 +178,7 @@ def test_an_inner_class_is_an_error_or_gets_a_stop_leaf():
         (lambda: Taxonomy.from_edges([("r", "a"), ("q", "b")]), ["'r', 'q' have no parent"]),
         (lambda: Taxonomy.from_edges([("r", "a"), ("r", "a")]), ["is repeated (edges[0] and edges[1])"]),
         (lambda: Taxonomy.from_edges([("r", None)]), ["an edge without a child"]),
-        (lambda: Taxonomy.from_edges([("r", " "), "rb", ("r", 3)]), ["empty name", "a pair", "found 3"]),
+        (lambda: Taxonomy.from_edges([("r", " "), "rb", ("r", 3)]), ["empty name", "a pair", "found ('r', 3)"]),
         (lambda: Taxonomy.from_edges([("r", "a")], root="a"), ["the root 'a' has a parent"]),
         (lambda: Taxonomy.from_edges([("r", "a")], root=" "), ["empty name of the root"]),
         (lambda: Taxonomy.from_edges([]), ["is empty"]),
@@ -297,7 +297,9 @@ def test_the_error_of_an_unknown_label_gives_the_reason(label, message):
 def test_one_error_reports_all_unknown_labels():
     tax = Taxonomy.from_nested(NESTED)
     assert tax.find_many(["mac", ("sci",), ["sci", "med"]]).tolist() == [tax.find(x) for x in ("mac", "sci", "med")]
-    with pytest.raises(LabelError, match=r"(?s)3 labels cannot be found.*'mak'.*at 0, 2.*'xyz'.*at 3"):
+    with pytest.raises(
+        LabelError, match=r"(?s)2 different labels, of 3 items, are not valid.*'mak'.*items 0, 2.*'xyz'.*item 3"
+    ):
         tax.find_many(["mak", "mac", "mak", "xyz"])
 
 
@@ -315,14 +317,18 @@ def test_every_unknown_label_is_among_the_problems_and_the_first_are_shown(count
         tax.find_many([*labels, "mac", *labels])
     problems, text = caught.value.problems, str(caught.value).splitlines()
     assert problems == tuple(
-        f"the taxonomy has no node {label!r} (at {at}, {at + count + 1})" for at, label in enumerate(labels)
+        f"the taxonomy has no node {label!r} (items {at}, {at + count + 1})" for at, label in enumerate(labels)
     )
     more = [f"  - … and {count - 20} more"] if count > 20 else []
-    assert text == [f"{2 * count} labels cannot be found:", *(f"  - {problem}" for problem in problems[:20]), *more]
+    assert text == [
+        f"{count} different labels, of {2 * count} items, are not valid:",
+        *(f"  - {problem}" for problem in problems[:20]),
+        *more,
+    ]
 
 
 def test_a_single_unknown_label_is_reported_in_one_line():
-    with pytest.raises(LabelError, match=r"^2 labels cannot be found: the taxonomy has no node 'x' \(at 0, 2\)$"):
+    with pytest.raises(LabelError, match=r"^the taxonomy has no node 'x' \(items 0, 2\)$"):
         Taxonomy.from_nested(["mac"]).find_many(["x", "mac", "x"])
 
 

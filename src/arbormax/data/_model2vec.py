@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from arbormax.data.ragged import Ragged
-from arbormax.errors import InputError, MissingDependencyError
+from arbormax.errors import InputError, import_extra
 
 MODEL2VEC_FILES = ("model.safetensors", "tokenizer.json")
 
@@ -46,19 +46,14 @@ def read_model2vec(folder: Path, words: Sequence[str]) -> tuple[tuple[str, ...],
 
 def _read_files(folder: Path) -> tuple[np.ndarray, Any, int | None]:
     """(tokens, E) float32, the tokenizer, and the number of its token for unknown characters."""
-    try:
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise MissingDependencyError("static embeddings", "tokenizers", "transformers") from error
+    load_file = import_extra("safetensors.numpy", "static embeddings", "safetensors", "transformers").load_file
+    kind = import_extra("tokenizers", "static embeddings", "tokenizers", "transformers").Tokenizer
     weights, tokens = (folder / name for name in MODEL2VEC_FILES)
-    if not (weights.is_file() and tokens.is_file()):
-        raise InputError(f"{folder} contains no static embeddings: expected {' and '.join(MODEL2VEC_FILES)}")
     try:
         arrays = load_file(weights)
         model = json.loads(tokens.read_bytes())["model"]
-    except (SafetensorError, ValueError, LookupError, TypeError) as error:
+        tokenizer = kind.from_file(str(tokens))
+    except Exception as error:  # tokenizers raises nothing more specific
         raise InputError(f"{folder} contains no static embeddings that can be read: {error}") from error
     if (matrix := arrays.get("embeddings")) is None or matrix.ndim != 2:
         raise InputError(f"{weights}: expected a matrix `embeddings`, found {', '.join(arrays) or 'no arrays'}")
@@ -69,10 +64,6 @@ def _read_files(folder: Path) -> tuple[np.ndarray, Any, int | None]:
         matrix = matrix * arrays["weights"].astype(np.float32)[:, None]
     if not np.isfinite(matrix).all():
         raise InputError(f"{weights} contains a number that is not finite")
-    try:
-        tokenizer = Tokenizer.from_file(str(tokens))
-    except Exception as error:  # tokenizers raises nothing more specific
-        raise InputError(f"{tokens} is not a tokenizer: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     unknown = tokenizer.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -13,8 +13,8 @@ from arbormax.data.datasets import DATASETS, load
 from arbormax.data.examples import Examples
 from arbormax.data.labels import find_nodes, read_examples
 from arbormax.data.matrices import FEATURES, iter_features, unit_of
-from arbormax.data.tables import OnBadRows, Table, TableOptions, bad_rows_error, read_table
-from arbormax.errors import InputError, LabelError, OptionError, TableError, did_you_mean
+from arbormax.data.tables import OnBadRows, Table, TableOptions, join_batches, read_table
+from arbormax.errors import InputError, LabelError, OptionError, did_you_mean
 from arbormax.taxonomy import Taxonomy
 
 OnSkipped = Callable[[str, list[str]], None]  # called with the name of a file and its bad rows
@@ -81,19 +81,14 @@ class LabelledReader:
 
     def read_tree(self, data: str, test: Path | None = None, node_texts: Path | None = None) -> LabelledData:
         """The taxonomy of a dataset or of a taxonomy file, without training examples, and the test examples."""
-        check_data(data)
-        own_test = None
+        no_examples = Examples([], np.zeros(0, np.int64))
         if data in DATASETS:
-            dataset = load(data)
-            tree, own_test = dataset.taxonomy, dataset.test
-            origin: dict[str, Any] = {"name": data, "source": dataset.source, "licence": dataset.licence}
-        else:
-            tree, origin = Taxonomy.load(data), {"name": Path(data).name, "taxonomy": data}
+            return replace(self.read(data, test=test, node_texts=node_texts), train=no_examples)
+        check_data(data)
+        tree = Taxonomy.load(data)
         tree = tree if node_texts is None else tree.with_texts(node_texts)
-        own = own_test if test is None else self._read_other(test, tree, None)
-        return LabelledData(
-            _short_name(data), tree, Examples([], np.zeros(0, np.int64)), None, own, {**origin, **_sizes(tree)}
-        )
+        origin = {"name": Path(data).name, "taxonomy": data, **_sizes(tree)}
+        return LabelledData(_short_name(data), tree, no_examples, None, self._read_other(test, tree, None), origin)
 
     def read_file(self, path: Path, taxonomy: Taxonomy | None = None) -> tuple[Examples, Taxonomy]:
         """The examples of one file, and their taxonomy."""
@@ -105,18 +100,12 @@ class LabelledReader:
         self, path: Path, taxonomy: Taxonomy, width: int, features: Sequence[str] | None = None
     ) -> Examples:
         """The rows of a feature matrix and their labels; the arguments are those of `iter_features`."""
-        batches = list(iter_features(path, width, features, self.label, **self.options))
-        lines = [line for batch in batches for line in batch.lines]
-        labels = [label for batch in batches for label in batch[self.label]]
-        problems = [problem for batch in batches for problem in batch.problems]
-        table = Table([], labels, lines, path.name, problems, unit_of(path, self.options.get("format")))
-        if problems and (self.on_bad_rows == "error" or not lines):
-            raise bad_rows_error(path.name, problems, can_skip=bool(lines))
-        if not lines:
-            raise TableError(f"{path.name}: the file has no rows")
+        batches = iter_features(path, width, features, self.label, **self.options)
+        rows = join_batches(batches, path.name, self.on_bad_rows)
+        unit = unit_of(path, self.options.get("format"))
+        table = Table([], rows[self.label], rows.lines, path.name, rows.problems, unit)
         self._report(table)
-        matrix = np.concatenate([batch[FEATURES] for batch in batches if len(batch)])
-        return Examples(matrix, find_nodes(table, taxonomy, self.separator))
+        return Examples(np.array(rows[FEATURES]), find_nodes(table, taxonomy, self.separator))
 
     def _report(self, table: Table) -> None:
         if table.skipped and self.on_skipped is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Unpack
 
 import numpy as np
@@ -13,7 +14,7 @@ from arbormax.data.examples import Examples
 from arbormax.data.tables import Column, OnBadRows, Source, Table, TableOptions, read_table
 from arbormax.errors import InputError, LabelError, OptionError
 from arbormax.taxonomy import Taxonomy
-from arbormax.taxonomy.labels import split_path
+from arbormax.taxonomy.labels import DistinctLabels, split_path
 
 __all__ = ["find_nodes", "guess_separator", "infer_taxonomy", "label_nodes", "read_examples"]
 
@@ -45,7 +46,7 @@ def label_nodes(
     [3, -1]
     """
     _check_separator(separator)
-    distinct = _Distinct(labels, lines, source, unit)
+    distinct = DistinctLabels(labels, lines, source, unit)
     stop_leaf = dict(zip(tax.parent[tax.stops].tolist(), tax.stops.tolist(), strict=True))
     nodes: list[int] = []
     wrong: dict[Any, str] = {}
@@ -77,7 +78,7 @@ def infer_taxonomy(labels: Iterable[Any], separator: str | None = None, *, sort:
     >>> infer_taxonomy(["news > sport", "shop", "news", "news > weather"]).classes
     ('sport', 'shop', 'weather')
     """
-    paths = _paths(_Distinct(labels), separator)
+    paths = _paths(DistinctLabels(labels), separator)
     return _build_tree(sorted(paths) if sort else paths)
 
 
@@ -123,7 +124,7 @@ def read_examples(
         raise InputError(f"{table.path}: the table was read without labels")
     if tax is not None:
         return Examples(table.texts, find_nodes(table, tax, separator)), tax
-    distinct = _Distinct(table.labels, table.lines, table.path, table.unit)
+    distinct = DistinctLabels(table.labels, table.lines, table.path, table.unit)
     paths = _paths(distinct, separator)
     tax = _build_tree(sorted(paths))
     return Examples(table.texts, distinct.spread(tax.find_many(paths))), tax
@@ -142,56 +143,6 @@ def find_nodes(table: Table, tax: Taxonomy, separator: str | None = None) -> np.
             if (found >= 0).all():
                 return found
         raise
-
-
-class _Distinct:
-    """The distinct labels of some items, in order of appearance, and the items that have each of them."""
-
-    def __init__(
-        self, labels: Iterable[Any], lines: Sequence[int] | None = None, source: str = "", unit: str = "line"
-    ) -> None:
-        if isinstance(labels, str):
-            raise LabelError(f"expected a list of labels, found the string {labels!r}")
-        self.items: dict[Any, list[int]] = {}
-        self.lines, self.unit = lines, unit
-        self.prefix = f"{source}: " if source else ""
-        item = -1
-        for item, label in enumerate(labels.tolist() if isinstance(labels, np.ndarray) else labels):
-            try:
-                self.items.setdefault(tuple(label) if isinstance(label, list) else label, []).append(item)
-            except TypeError:
-                raise LabelError(f"expected a string or a list of names, found {label!r}") from None
-        if lines is not None and len(lines) != item + 1:
-            raise OptionError(
-                f"expected {item + 1} line numbers, one for each label, found {len(lines)}", argument="lines"
-            )
-
-    def spread(self, nodes: Iterable[int]) -> np.ndarray:
-        """The node of every item from the node of every label."""
-        found = np.empty(sum(map(len, self.items.values())), np.int64)
-        for items, node in zip(self.items.values(), nodes, strict=True):
-            found[items] = node
-        return found
-
-    def raise_problems(self, wrong: dict[Any, str]) -> None:
-        """Raise one error for all wrong labels, each with its number of items and the first of them."""
-        if not wrong:
-            return
-        name = "item" if self.lines is None else self.unit
-        problems = []
-        for label, message in wrong.items():
-            items = self.items[label]
-            first = ", ".join(str(item if self.lines is None else self.lines[item]) for item in items[:3])
-            where = f"{name}{'s' if len(items) > 1 else ''} {first}"
-            if len(items) > 3:
-                where = f"{len(items):,} times, {where}, …"
-            if len(message) > 600:  # a whole text, if the wrong column was selected
-                message = f"{message[:300]} … {message[-200:]}"
-            problems.append(f"{message} ({where})")
-        if len(problems) == 1:
-            raise LabelError(self.prefix + problems[0], problems)
-        total = sum(len(self.items[label]) for label in wrong)
-        raise LabelError(f"{self.prefix}{len(wrong)} different labels, of {total:,} items, are not valid:", problems)
 
 
 def _check_separator(separator: str | None) -> None:
@@ -217,7 +168,7 @@ def _readings(label: Any, separator: str | None) -> list[Any]:
     return [label, _strip(_split(label, " > "))] if " > " in label else [label]
 
 
-def _paths(distinct: _Distinct, separator: str | None) -> list[tuple[str, ...]]:
+def _paths(distinct: DistinctLabels, separator: str | None) -> list[tuple[str, ...]]:
     """The path of every distinct label; one error lists all labels that are not paths."""
     _check_separator(separator)
     if not distinct.items:
@@ -240,13 +191,6 @@ def _paths(distinct: _Distinct, separator: str | None) -> list[tuple[str, ...]]:
 
 
 def _build_tree(paths: Sequence[tuple[str, ...]]) -> Taxonomy:
-    nodes: dict[tuple[int, str], int] = {}
-    inner: set[int] = set()
-    ends: dict[tuple[str, ...], int] = {}
-    for path in paths:
-        node = -1
-        for name in path:
-            inner.add(node)
-            node = nodes.setdefault((node, name), len(nodes))
-        ends[path] = node
-    return Taxonomy.from_paths(path for path, end in ends.items() if end not in inner)
+    """The taxonomy of these paths, of which those that begin others are inner nodes."""
+    inner = {path for path, following in pairwise(sorted(set(paths))) if following[: len(path)] == path}
+    return Taxonomy.from_paths(path for path in dict.fromkeys(paths) if path not in inner)

@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from reprlib import repr as short_repr
 from typing import Any, Unpack
 
 import numpy as np
@@ -68,7 +69,10 @@ def _select(
     """The columns of the features, in the order of the matrix."""
     found = [name for name in names if name != label]
     if features is not None:
-        matches = {feature: [feature] if feature in found else _matching(found, feature) for feature in features}
+        matches = {
+            feature: [feature] if feature in found else [name for name in found if fnmatchcase(name, feature)]
+            for feature in features
+        }
         if missing := [feature for feature, columns in matches.items() if not columns]:
             problems = [f"no column {feature!r}{did_you_mean(feature, found)}" for feature in missing]
             message = problems[0] if len(problems) == 1 else f"{len(problems)} features are missing"
@@ -84,36 +88,21 @@ def _select(
     return found
 
 
-def _matching(names: Sequence[str], pattern: str) -> list[str]:
-    return [name for name in names if fnmatchcase(name, pattern)]
-
-
 def _to_numbers(cells: list[list[Any]], columns: Sequence[str]) -> tuple[np.ndarray, dict[int, str]]:
     """(B, D) the cells of some rows as numbers, and what is wrong with each bad row."""
     problems: dict[int, str] = {}
     values = np.zeros((len(cells), len(columns)))
     for row, own in enumerate(cells):
         for place, cell in enumerate(own):
-            number = _to_number(cell)
-            if isinstance(number, str):
-                problems.setdefault(row, f"{columns[place]!r} is {number}")
-            else:
+            try:
+                number = float(cell)
+            except (TypeError, ValueError, OverflowError):
+                number = math.nan
+            if abs(number) <= _LARGEST:
                 values[row, place] = number
+            else:
+                problems.setdefault(row, f"{columns[place]!r} is {short_repr(cell)}, not a finite 32-bit number")
     return values, problems
-
-
-def _to_number(cell: Any) -> float | str:
-    """The value of a feature, or what is wrong with it."""
-    if cell is None or (isinstance(cell, str) and not cell.strip()):
-        return "empty"
-    try:
-        number = float(cell)
-    except (TypeError, ValueError, OverflowError):
-        shown = repr(cell)
-        return f"{shown if len(shown) <= 40 else f'{shown[:39]}…'}, not a number"
-    if abs(number) <= _LARGEST:
-        return number
-    return "NaN" if math.isnan(number) else f"{number}, which is not a finite 32-bit number"
 
 
 def _keep_good(batch: RowBatch, values_BD: np.ndarray, problems: dict[int, str], unit: str) -> RowBatch:
@@ -134,39 +123,25 @@ def _keep_good(batch: RowBatch, values_BD: np.ndarray, problems: dict[int, str],
 
 
 def _read_npz(path: Path, width: int, label: str | None) -> RowBatch:
+    """The rows of the matrix X, and their labels in the array y: one name or number each, or names padded with ""."""
     names = ("X",) if label is None else ("X", "y")
     try:
-        with path.open("rb") as file:
-            arrays = np.load(file, allow_pickle=False)
-            if isinstance(arrays, np.ndarray):
-                raise InputError(f"{path.name}: expected the arrays X and y, found a single array")
-            if missing := [name for name in names if name not in arrays]:
-                found = ", ".join(arrays) or "none"
-                raise InputError(f"{path.name}: no array {' and '.join(missing)} (found {found})")
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             X, *labels = (arrays[name] for name in names)
-    except InputError:
-        raise
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path.name}: not an .npz file of plain arrays ({str(error).splitlines()[0]})") from None
-    if X.dtype.kind not in "fiub":
-        raise InputError(f"{path.name}: expected numbers in X, found values of type {X.dtype}")
-    if X.ndim != 2 or X.shape[1] != width:
-        raise InputError(f"{path.name}: expected X of shape (rows, {width}), found {X.shape}")
+    except (ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        wanted = f"an .npz file of plain arrays with {' and '.join(names)}"
+        raise InputError(f"{path.name}: expected {wanted} ({str(error).splitlines()[0]})") from None
+    if X.dtype.kind not in "fiub" or X.ndim != 2 or X.shape[1] != width:
+        raise InputError(f"{path.name}: expected numbers of shape (rows, {width}) in X, found {X.dtype} of {X.shape}")
     columns: dict[Column, list[Any]] = {}
     if label is not None:
-        columns[label] = _label_rows(path.name, labels[0], len(X))
+        y = labels[0]
+        if y.dtype.kind not in "Uiubf" or y.ndim not in (1, 2) or len(y) != len(X):
+            expected = f"a string or number, or a row of strings, for each of the {len(X):,} rows in y"
+            raise InputError(f"{path.name}: expected {expected}, found {y.dtype} of {y.shape}")
+        rows = y.tolist()
+        columns[label] = [str(row) if y.ndim == 1 else tuple(name for name in map(str, row) if name) for row in rows]
     batch = RowBatch(list(range(1, len(X) + 1)), columns, (), rows=[{}] * len(X))
     bad = np.flatnonzero(~(np.abs(X.astype(np.float64)) <= _LARGEST).all(1))
     _, problems = _to_numbers(X[bad].tolist(), [f"column {place}" for place in range(width)])
     return _keep_good(batch, X, {int(bad[row]): problem for row, problem in problems.items()}, "row")
-
-
-def _label_rows(source: str, y: np.ndarray, rows: int) -> list[Any]:
-    """The labels of the array y: one name or number for each row, or a row of names padded with ""."""
-    if y.dtype.kind not in "Uiubf":
-        raise InputError(f"{source}: expected strings or numbers in y, found values of type {y.dtype}")
-    if y.ndim not in (1, 2) or len(y) != rows:
-        raise InputError(f"{source}: expected one label for each of the {rows:,} rows in y, found the shape {y.shape}")
-    if y.ndim == 1:
-        return [str(value) for value in y.tolist()]
-    return [tuple(name for name in map(str, row) if name) for row in y.tolist()]

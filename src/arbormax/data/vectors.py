@@ -70,7 +70,13 @@ class WordVectors:
             if file.suffix.lower() == ".npz":
                 names, matrix = _read_npz(file)
             elif file.suffix.lower() == ".zip":
-                names, matrix, name = _read_zip(file, dim)
+                with zipfile.ZipFile(file) as archive:
+                    texts = [each for each in archive.namelist() if each.endswith((".txt", ".vec"))]
+                    chosen = _select([each for each in texts if "__MACOSX" not in each], dim, file)
+                    check_archive(archive, file, [chosen])
+                    with archive.open(chosen) as stream:
+                        names, matrix = _read_text(stream, f"{file}, {chosen}")
+                name = Path(chosen).stem
             else:
                 with file.open("rb") as stream:
                     names, matrix = _read_text(stream, str(file))
@@ -144,15 +150,6 @@ def _count_numbers(line: bytes) -> int:
             break
         count += 1
     return count
-
-
-def _read_zip(path: Path, dim: int | None) -> tuple[list[str], np.ndarray, str]:
-    with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if name.endswith((".txt", ".vec")) and "__MACOSX" not in name]
-        chosen = _select(names, dim, path)
-        check_archive(archive, path, [chosen])
-        with archive.open(chosen) as stream:
-            return *_read_text(stream, f"{path}, {chosen}"), Path(chosen).stem
 
 
 def _select(names: list[str], dim: int | None, source: Path) -> str:

@@ -25,8 +25,7 @@ from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
 from arbormax.data.vectors import WordVectors
 from arbormax.data.vocabulary import Vocabulary, load_words, save_words
-from arbormax.encoders._characters import CharacterOptions
-from arbormax.encoders._gates import term_gates
+from arbormax.encoders._terms import CharacterOptions, term_gates
 from arbormax.encoders.base import Encoder, EncoderOptions
 
 _FILE, _NGRAMS, _CHARACTERS = "vocabulary.txt", "ngrams.npz", "characters.txt"
@@ -109,8 +108,6 @@ class BagEncoder(Encoder):
                 self.weight[torch.from_numpy(mine)] = torch.from_numpy(_VECTOR_LENGTH / length * matrix).to(self.weight)
 
     def encode(self, texts: Sequence[str]) -> Ragged:
-        if not len(self.characters):
-            return self.grams.encode(self.vocabulary.encode(texts))
         rows = list(map(tokeniser(self.vocabulary.tokens), texts))
         words, characters = self.grams.encode(self.vocabulary.encode_words(rows)), self.characters.encode_texts(rows)
         values = np.concatenate([words.values, self.num_words + characters.values])

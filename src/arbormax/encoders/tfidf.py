@@ -19,8 +19,7 @@ from arbormax.data.characters import MARK, CharacterNGrams
 from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
 from arbormax.data.vocabulary import load_words, save_words
-from arbormax.encoders._characters import CharacterOptions
-from arbormax.encoders._gates import term_gates
+from arbormax.encoders._terms import CharacterOptions, term_gates
 from arbormax.encoders.base import Encoder, EncoderOptions
 from arbormax.errors import InputError, MissingDependencyError
 from arbormax.functional.linear import sparse_rows

@@ -163,7 +163,11 @@ class TransformerEncoder(Encoder):
             word_T.append(word_of[owner])
         if not ids:  # `collate` makes it one padding token
             word_T = [-1]
-        return Ragged.from_lists([ids]), words + _truncated_spans(text, words), word_T
+        # the words before the first and after the last token are split on whitespace
+        first, last = min((start for start, _ in words), default=0), max((end for _, end in words), default=0)
+        before, after = spans(text[:first], "whitespace"), spans(text[last:], "whitespace")
+        words += before + [(last + start, last + end) for start, end in after]
+        return Ragged.from_lists([ids]), words, word_T
 
     def _pool(self, states_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         assert isinstance(self.options, TransformerOptions)
@@ -200,13 +204,6 @@ class TransformerEncoder(Encoder):
         return cls(model, tokenizer, options)
 
 
-def _truncated_spans(text: str, words: list[Span]) -> list[Span]:
-    """The words, split on whitespace, before the first and after the last of these words."""
-    first, last = min((start for start, _ in words), default=0), max((end for _, end in words), default=0)
-    after = [(last + start, last + end) for start, end in spans(text[last:], "whitespace")]
-    return spans(text[:first], "whitespace") + after
-
-
 def _import_transformers() -> Any:
     return import_extra("transformers", "the transformer encoder", "transformers", "transformers")
 
@@ -228,7 +225,8 @@ def _quiet() -> Iterator[None]:
 
 def _pretrained(kind: Any, model: str, **options: Any) -> Any:
     """Load from disk if possible, else from the hub; never runs code of the model."""
-    folder = _folder(model)
+    path = Path(model).expanduser()
+    folder = path if path.is_dir() else package_folder(model, ("config.json", "model.safetensors"))
     source = model if folder is None else str(folder)
     with _quiet():
         try:
@@ -244,12 +242,6 @@ def _pretrained(kind: Any, model: str, **options: Any) -> Any:
                 f"loaded with safetensors weights from the Hugging Face hub ({_first_line(error)}); "
                 "without a network, give the folder of a downloaded model"
             ) from error
-
-
-def _folder(model: str) -> Path | None:
-    """The folder of a model, which may be in an installed package; None for a name on the hub."""
-    path = Path(model).expanduser()
-    return path if path.is_dir() else package_folder(model, ("config.json", "model.safetensors"))
 
 
 def _first_line(error: Exception) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from arbormax.errors import TaxonomyError
 from arbormax.taxonomy._draft import Draft, in_brackets
-from arbormax.taxonomy.labels import Label, join_path, listing, split_path
+from arbormax.taxonomy.labels import join_path, listing, split_path
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -43,13 +43,7 @@ class Pairs(Items):
         super().__init__(zip(content[::2], content[1::2], strict=True), line)
 
 
-def read_nested(tree: Any) -> Draft:
-    draft = Draft()
-    add_nested(draft, tree)
-    return draft
-
-
-def add_nested(draft: Draft, tree: Any) -> None:
+def add_nested(draft: Draft, tree: Any) -> Draft:
     """Fill a draft from nested mappings and lists: Python's, or those of a file, which know their lines."""
     lines: list[int] = []  # 0: unknown
     draft.where = lambda node: f"line {lines[node]}" if lines[node] else ""
@@ -93,27 +87,25 @@ def add_nested(draft: Draft, tree: Any) -> None:
         else:
             place = f"line {line}" if line else f"below {draft.below(parent)}"
             draft.problems.append(_not_a_string(value, place))
+    return draft
 
 
 def _with_line(item: Any) -> tuple[Any, int]:
     return (item.value, item.line) if isinstance(item, Scalar) else (item, getattr(item, "line", 0))
 
 
-def read_paths(paths: Iterable[Label]) -> Draft:
-    if isinstance(paths, (str, Mapping)):
-        raise TaxonomyError(f"expected a list of paths, found {type(paths).__name__}", argument="paths")
-    draft = Draft()
-    add_paths(draft, paths, lambda number: f"paths[{number}]")
-    return draft
-
-
 def add_paths(
-    draft: Draft, paths: Iterable[Any], place: Callable[[int], str], texts: Sequence[str] | None = None
-) -> None:
+    draft: Draft,
+    paths: Iterable[Any],
+    place: Callable[[int], str] = "paths[{}]".format,
+    texts: Sequence[str] | None = None,
+) -> Draft:
     """Fill a draft from the paths of classes; `place` describes the place of the path with a number.
 
     `texts` are descriptions of the ends of the paths. A path with one may also end at an inner node.
     """
+    if isinstance(paths, (str, Mapping)):
+        raise TaxonomyError(f"expected a list of paths, found {type(paths).__name__}", argument="paths")
     nodes: dict[tuple[int, str], int] = {}
     first_path: list[int] = []  # the first path that contains each node
     class_path: dict[int, int] = {}
@@ -121,12 +113,8 @@ def add_paths(
     draft.classes = []
     for number, path in enumerate(paths):
         steps = split_path(path) if isinstance(path, str) else path
-        if not isinstance(steps, (list, tuple)):
+        if not isinstance(steps, (list, tuple)) or not steps or not all(isinstance(name, str) for name in steps):
             draft.problems.append(f"a path is a tuple of names, found {path!r} ({place(number)})")
-            continue
-        wrong = [name for name in steps if not isinstance(name, str)]
-        if wrong or not len(steps):
-            draft.problems.append(_not_a_string(wrong[0], place(number)) if wrong else f"empty path ({place(number)})")
             continue
         if any(not name or name.isspace() for name in steps):
             draft.problems.append(f"empty name in the path {join_path(steps)!r} ({place(number)})")
@@ -147,21 +135,16 @@ def add_paths(
             draft.classes.append(node)
             if texts is not None:
                 draft.describe(node, texts[number])
-
-
-def read_edges(edges: Iterable[Any], root: str | None) -> Draft:
-    draft = Draft()
-    add_edges(draft, edges, lambda number: f"edges[{number}]", root)
     return draft
 
 
 def add_edges(
     draft: Draft,
     edges: Iterable[Any],
-    place: Callable[[int], str],
     root: str | None,
+    place: Callable[[int], str] = "edges[{}]".format,
     texts: Sequence[str] | None = None,
-) -> None:
+) -> Draft:
     """Fill a draft from (parent, child) pairs; `place` describes the place of the pair with a number.
 
     `texts` are descriptions of the children.
@@ -179,17 +162,13 @@ def add_edges(
         return ids[name]
 
     for number, edge in enumerate(edges):
-        if isinstance(edge, str) or not isinstance(edge, Sequence) or len(edge) != 2:
-            draft.problems.append(f"an edge is a pair (parent, child), found {edge!r} ({place(number)})")
+        is_pair = not isinstance(edge, str) and isinstance(edge, Sequence) and len(edge) == 2
+        if not is_pair or not all(name is None or isinstance(name, str) for name in edge):
+            draft.problems.append(f"an edge is a pair (parent, child) of names, found {edge!r} ({place(number)})")
             continue
         parent, child = edge
-        wrong = [name for name in edge if not isinstance(name, str)]
-        if child is None or (wrong and wrong != [None]):
-            draft.problems.append(
-                f"an edge without a child: {edge!r} ({place(number)})"
-                if child is None
-                else _not_a_string(wrong[0], place(number))
-            )
+        if child is None:
+            draft.problems.append(f"an edge without a child: {edge!r} ({place(number)})")
             continue
         if any(not name or name.isspace() for name in edge if name is not None):
             draft.problems.append(f"empty name in the edge {edge!r} ({place(number)})")
@@ -215,6 +194,7 @@ def add_edges(
         if above < 0:
             top.add(below)
     _set_root(draft, ids, top, root)
+    return draft
 
 
 def _set_root(draft: Draft, ids: dict[str, int], top: set[int], root: str | None) -> None:

@@ -128,7 +128,10 @@ def _check_nodes(draft: Draft, parents: np.ndarray) -> None:
         for node, name in enumerate(draft.names)
         if not name or name.isspace()
     ]
-    for node in np.flatnonzero((parents < -1) | (parents >= len(parents))).tolist():
+    is_wrong = (parents < -1) | (parents >= len(parents))
+    if draft.has_root:  # only one node may have no parent
+        is_wrong[np.flatnonzero(parents == -1)[1:]] = True
+    for node in np.flatnonzero(is_wrong).tolist():
         draft.problems.append(
             f"the parent of {draft.names[node]!r} is {parents[node]}, but nodes are numbered from 0 to "
             f"{len(parents) - 1}{draft.at(node)}"

@@ -6,11 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from arbormax.errors import LabelError, did_you_mean
+from arbormax.errors import LabelError, OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from arbormax.taxonomy.tree import Taxonomy
@@ -64,6 +64,56 @@ def path_of_label(label: str) -> list[str]:
 
 def _is_path(label: object) -> bool:
     return isinstance(label, (tuple, list)) and all(isinstance(name, str) for name in label)
+
+
+class DistinctLabels:
+    """The distinct labels of some items, in order of appearance, and the items that have each of them."""
+
+    def __init__(
+        self, labels: Iterable[Any], lines: Sequence[int] | None = None, source: str = "", unit: str = "line"
+    ) -> None:
+        if isinstance(labels, str):
+            raise LabelError(f"expected a list of labels, found the string {labels!r}")
+        self.items: dict[Any, list[int]] = {}
+        self.lines, self.unit = lines, unit
+        self.prefix = f"{source}: " if source else ""
+        item = -1
+        for item, label in enumerate(labels.tolist() if isinstance(labels, np.ndarray) else labels):
+            try:
+                self.items.setdefault(tuple(label) if isinstance(label, list) else label, []).append(item)
+            except TypeError:
+                raise LabelError(f"expected a string or a list of names, found {label!r}") from None
+        if lines is not None and len(lines) != item + 1:
+            raise OptionError(
+                f"expected {item + 1} line numbers, one for each label, found {len(lines)}", argument="lines"
+            )
+
+    def spread(self, nodes: Iterable[int]) -> np.ndarray:
+        """The node of every item from the node of every label."""
+        found = np.empty(sum(map(len, self.items.values())), np.int64)
+        for items, node in zip(self.items.values(), nodes, strict=True):
+            found[items] = node
+        return found
+
+    def raise_problems(self, wrong: dict[Any, str]) -> None:
+        """Raise one error for all wrong labels, each with its number of items and the first of them."""
+        if not wrong:
+            return
+        name = "item" if self.lines is None else self.unit
+        problems = []
+        for label, message in wrong.items():
+            items = self.items[label]
+            first = ", ".join(str(item if self.lines is None else self.lines[item]) for item in items[:3])
+            where = f"{name}{'s' if len(items) > 1 else ''} {first}"
+            if len(items) > 3:
+                where = f"{len(items):,} times, {where}, …"
+            if len(message) > 600:  # a whole text, if the wrong column was selected
+                message = f"{message[:300]} … {message[-200:]}"
+            problems.append(f"{message} ({where})")
+        if len(problems) == 1:
+            raise LabelError(self.prefix + problems[0], problems)
+        total = sum(len(self.items[label]) for label in wrong)
+        raise LabelError(f"{self.prefix}{len(wrong)} different labels, of {total:,} items, are not valid:", problems)
 
 
 class LabelIndex:
@@ -173,26 +223,12 @@ class LabelIndex:
 
     def find_many(self, labels: Iterable[Label]) -> np.ndarray:
         """The node of every label; all unknown labels are reported in one error."""
-        if isinstance(labels, str):
-            raise LabelError(f"expected a list of labels, found the string {labels!r}")
+        distinct = DistinctLabels(labels)
         nodes: list[int] = []
-        known: dict[Label, int] = {}
-        wrong: dict[Label, tuple[str, list[int]]] = {}
-        for position, label in enumerate(labels):
-            key = tuple(label) if isinstance(label, list) else label
-            node = known.get(key)
-            if node is None:
-                node = known[key] = self.seek(key)
-            if node < 0:
-                if key not in wrong:
-                    wrong[key] = self._explain(label, hints=len(wrong) < LabelError.shown), []
-                wrong[key][1].append(position)
-            nodes.append(node)
-        if wrong:
-            problems = [
-                f"{message} (at {', '.join(map(str, at[:3]))}{', …' if len(at) > 3 else ''})"
-                for message, at in wrong.values()
-            ]
-            count = f"{nodes.count(-1)} labels cannot be found:"
-            raise LabelError(f"{count} {problems[0]}" if len(problems) == 1 else count, problems)
-        return np.array(nodes, np.int64)
+        wrong: dict[Label, str] = {}
+        for label in distinct.items:
+            nodes.append(self.seek(label))
+            if nodes[-1] < 0:
+                wrong[label] = self._explain(label, hints=len(wrong) < LabelError.shown)
+        distinct.raise_problems(wrong)
+        return distinct.spread(nodes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from reprlib import repr as short_repr
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +13,6 @@ if TYPE_CHECKING:
     from arbormax.taxonomy.tree import Taxonomy
 
 NodeTexts = tuple[str | None, ...]  # (N,) the text of each node, None for nodes without one
-
-
-def add_texts(tax: Taxonomy, texts: Mapping[Any, Any]) -> NodeTexts:
-    """Return the texts of all nodes after new ones are added; one error reports every unknown or repeated node."""
-    if not isinstance(texts, Mapping):
-        raise TaxonomyError(
-            f"expected a mapping from labels or paths to texts, found {type(texts).__name__}", argument="texts"
-        )
-    return resolve_texts(tax, [(label, text, "") for label, text in texts.items()], None)
 
 
 def resolve_texts(tax: Taxonomy, entries: Iterable[tuple[Label, Any, str]], source: str | None) -> NodeTexts:
@@ -53,15 +44,3 @@ def resolve_texts(tax: Taxonomy, entries: Iterable[tuple[Label, Any, str]], sour
         message = problems[0] if len(problems) == 1 else f"{len(problems)} node texts cannot be used:"
         raise TaxonomyError(prefix + message, problems, argument=None if source else "texts")
     return tuple(given)
-
-
-def complete_texts(tax: Taxonomy) -> tuple[str, ...]:
-    """Return the text of every node, or its name if it has none.
-
-    An inner class and its stop leaf stand for the same thing, so each takes the text of the other.
-    """
-    given = list(tax.given_texts or (None,) * tax.num_nodes)
-    for stop in tax.stops.tolist():
-        inner = int(tax.parent[stop])
-        given[stop], given[inner] = given[stop] or given[inner], given[inner] or given[stop]
-    return tuple(text or name for text, name in zip(given, tax.names, strict=True))

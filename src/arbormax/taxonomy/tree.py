@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from arbormax.errors import LabelError
+from arbormax.errors import LabelError, TaxonomyError
 from arbormax.taxonomy import _build, _interop, formats
-from arbormax.taxonomy._draft import InnerClasses, assemble
+from arbormax.taxonomy._draft import Draft, InnerClasses, assemble
 from arbormax.taxonomy.labels import Label, LabelIndex
 from arbormax.taxonomy.queries import TreeQueries
 from arbormax.taxonomy.render import draw, outline
-from arbormax.taxonomy.texts import NodeTexts, add_texts, complete_texts, resolve_texts
+from arbormax.taxonomy.texts import NodeTexts, resolve_texts
 
 if TYPE_CHECKING:
     import anytree
@@ -72,7 +72,7 @@ class Taxonomy(TreeQueries):
         >>> Taxonomy.from_nested({"animal": ["cat", {"bird": ["owl", "hen"]}]}).classes
         ('cat', 'owl', 'hen')
         """
-        return assemble(_build.read_nested(tree), cls, classes, inner_classes)
+        return assemble(_build.add_nested(Draft(), tree), cls, classes, inner_classes)
 
     @classmethod
     def from_paths(
@@ -87,7 +87,7 @@ class Taxonomy(TreeQueries):
         >>> Taxonomy.from_paths([("comp", "graphics"), ("comp", "sys", "ibm"), "sci/med"]).classes
         ('graphics', 'ibm', 'med')
         """
-        return assemble(_build.read_paths(paths), cls, classes, inner_classes)
+        return assemble(_build.add_paths(Draft(), paths), cls, classes, inner_classes)
 
     @classmethod
     def from_edges(
@@ -106,7 +106,7 @@ class Taxonomy(TreeQueries):
         >>> Taxonomy.from_edges([("root", "comp"), ("comp", "graphics"), ("comp", "sys")]).classes
         ('graphics', 'sys')
         """
-        return assemble(_build.read_edges(edges, root), cls, classes, inner_classes)
+        return assemble(_build.add_edges(Draft(), edges, root), cls, classes, inner_classes)
 
     @classmethod
     def from_parents(
@@ -130,7 +130,7 @@ class Taxonomy(TreeQueries):
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Build a taxonomy from what `to_dict` returned."""
-        return assemble(formats.read_dict(content), cls, None, "error")
+        return assemble(formats.read_flat(content.items(), Draft(source="taxonomy")), cls, None, "error")
 
     @classmethod
     def from_networkx(
@@ -214,12 +214,22 @@ class Taxonomy(TreeQueries):
         """
         if isinstance(texts, (str, os.PathLike)):
             return replace(self, given_texts=resolve_texts(self, formats.read_texts(texts), os.path.basename(texts)))
-        return replace(self, given_texts=add_texts(self, texts))
+        if not isinstance(texts, Mapping):
+            found = type(texts).__name__
+            raise TaxonomyError(f"expected a mapping from labels or paths to texts, found {found}", argument="texts")
+        entries = [(label, text, "") for label, text in texts.items()]
+        return replace(self, given_texts=resolve_texts(self, entries, None))
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
-        """The text of each node, or its name if it was given none."""
-        return complete_texts(self)
+        """The text of each node, or its name if it was given none.
+
+        An inner class and its stop leaf stand for the same thing, so each takes the text of the other.
+        """
+        given = list(self.given_texts or (None,) * self.num_nodes)
+        for stop, inner in zip(self.stops.tolist(), self.parent[self.stops].tolist(), strict=True):
+            given[stop], given[inner] = given[stop] or given[inner], given[inner] or given[stop]
+        return tuple(text or name for text, name in zip(given, self.names, strict=True))
 
     @property
     def has_texts(self) -> bool:

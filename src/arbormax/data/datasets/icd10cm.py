@@ -105,8 +105,11 @@ def _categories(icd: Any) -> list[tuple[str, Names]]:
         top = f"{chapter} {_clean(icd.get_description(chapter))}"
         blocks = icd.get_children(chapter)
         headings = [block for block in blocks if not icd.get_children(block, prioritize_blocks=True)]
+        headings.sort(key=_last_code, reverse=True)
+        headings.sort(key=_first_code)  # so that a wide heading is before the narrow ones inside it
         for block in blocks:
-            above = sorted((heading for heading in headings if _spans(heading, block)), key=_width)
+            first, last = _first_code(block), _last_code(block)
+            above = [code for code in headings if _first_code(code) <= first and last <= _last_code(code)]
             names = [_block_name(icd, code) for code in (*above, block)]
             for category in icd.get_children(block, prioritize_blocks=True):
                 title = _clean(icd.get_description(category))
@@ -114,20 +117,12 @@ def _categories(icd: Any) -> list[tuple[str, Names]]:
     return found
 
 
-def _bounds(block: str) -> tuple[str, str]:
-    first, _, last = block.partition("-")
-    return first, last or first
+def _first_code(block: str) -> str:
+    return block.partition("-")[0]
 
 
-def _spans(heading: str, block: str) -> bool:
-    (first, last), (start, stop) = _bounds(heading), _bounds(block)
-    return first <= start and stop <= last
-
-
-def _width(heading: str) -> tuple[str, int]:
-    """A sort key that puts wide headings before the narrow ones inside them: earlier start, then later end."""
-    first, last = _bounds(heading)
-    return first, -int.from_bytes(last.encode())
+def _last_code(block: str) -> str:
+    return block.rpartition("-")[2]
 
 
 def _block_name(icd: Any, code: str) -> str:

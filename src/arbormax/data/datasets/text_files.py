@@ -108,16 +108,13 @@ class TextFiles(DatasetSource):
             missing.append(str(folder / self.name / self.tree))
         return tuple(missing)
 
-    def _require(self, missing: tuple[str, ...]) -> None:
-        if missing:
+    def _read(self, folder: Path, splits: tuple[Split, ...]) -> list[Examples]:
+        if missing := self._missing(folder, splits):
             listed = "".join(f"\n  - {path}" for path in missing)
             raise MissingDataError(
                 f"files of the dataset {self.name} are missing:{listed}\nTo get them: {self.hint}; "
                 "ARBORMAX_DATA or root= names another folder"
             )
-
-    def _read(self, folder: Path, splits: tuple[Split, ...]) -> list[Examples]:
-        self._require(self._missing(folder, splits))
         taxonomy = self.taxonomy(folder)
         problems: list[str] = []
         parts = [self._read_split(folder, split, taxonomy, problems) for split in splits]

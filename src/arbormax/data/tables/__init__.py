@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Unpack
 
-from arbormax.data.tables._batches import read_batches
 from arbormax.data.tables._common import (
     Column,
+    Event,
+    Flaw,
     OnBadRows,
     Plan,
     RowBatch,
@@ -17,6 +20,10 @@ from arbormax.data.tables._common import (
     resolve_source,
     row_unit,
 )
+from arbormax.data.tables._csv import read_csv
+from arbormax.data.tables._json import read_json
+from arbormax.data.tables._lines import open_lines
+from arbormax.data.tables._parquet import open_parquet
 from arbormax.errors import OptionError, TableError, check_choice
 
 __all__ = [
@@ -28,6 +35,7 @@ __all__ = [
     "TableOptions",
     "bad_rows_error",
     "iter_rows",
+    "join_batches",
     "read_table",
     "resolve_source",
     "row_unit",
@@ -50,23 +58,12 @@ def read_table(
     check_choice("on_bad_rows", on_bad_rows, ("error", "skip"))
     name, chosen = resolve_source(path, options.get("format"))
     columns = (text,) if label is None else (text, label)
-    table = Table([], None if label is None else [], [], name, unit=row_unit(chosen))
-    fix: dict[str, object] = {}
     how: dict[str, Any] = {"required": columns, "paths": columns[1:], "arguments": {text: "text"}}
     if label is not None:
         how["arguments"][label] = "label"
-    for batch in iter_rows(path, columns, on_bad_rows="skip", **how, **options):
-        table.texts.extend(batch[text])
-        table.lines.extend(batch.lines)
-        table.skipped.extend(batch.problems)
-        fix |= batch.fix
-        if table.labels is not None and label is not None:
-            table.labels.extend(batch[label])
-    if table.skipped and (on_bad_rows == "error" or not table.texts):
-        raise bad_rows_error(name, table.skipped, fix, can_skip=bool(table.texts))
-    if not table.texts:
-        raise TableError(f"{name}: the file has no rows")
-    return table
+    rows = join_batches(iter_rows(path, columns, on_bad_rows="skip", **how, **options), name, on_bad_rows)
+    labels = None if label is None else rows[label]
+    return Table(rows[text], labels, rows.lines, name, rows.problems, row_unit(chosen))
 
 
 def iter_rows(
@@ -138,8 +135,23 @@ def iter_rows(
         span=span,
         arguments=arguments or {},
     )
-    batches = read_batches(plan, batch_size)
-    return _raise_on_bad_rows(batches, name) if on_bad_rows == "error" else batches
+    return _read_batches(plan, batch_size, on_bad_rows)
+
+
+def join_batches(batches: Iterable[RowBatch], name: str, on_bad_rows: OnBadRows) -> RowBatch:
+    """All rows of a file; one error reports all bad rows, unless they are skipped and others are left."""
+    whole = RowBatch([], {}, ())
+    for batch in batches:
+        whole.lines.extend(batch.lines)
+        whole.problems.extend(batch.problems)
+        whole.fix.update(batch.fix)
+        for column, values in batch.columns.items():
+            whole.columns.setdefault(column, []).extend(values)
+    if whole.problems and (on_bad_rows == "error" or not len(whole)):
+        raise bad_rows_error(name, whole.problems, whole.fix, can_skip=bool(len(whole)))
+    if not len(whole):
+        raise TableError(f"{name}: the file has no rows")
+    return whole
 
 
 def bad_rows_error(
@@ -151,8 +163,71 @@ def bad_rows_error(
     return TableError(f"{name}: {message}", problems, fix=how)
 
 
-def _raise_on_bad_rows(batches: Iterator[RowBatch], name: str) -> Iterator[RowBatch]:
-    for batch in batches:
-        if batch.problems:
-            raise bad_rows_error(name, batch.problems, batch.fix)
-        yield batch
+def _read_batches(plan: Plan, size: int, on_bad_rows: OnBadRows) -> Iterator[RowBatch]:
+    """Batches of this size; one even for a file without rows."""
+    unit, open_source = row_unit(plan.format), open_parquet if plan.format == "parquet" else _open_text
+    with open_source(plan) as (names, events):
+        is_first = True
+        while True:
+            batch = RowBatch([], {column: [] for column in plan.columns}, names)
+            for line, values, row in islice(events, size):
+                flaw = values if isinstance(values, Flaw) else _add_row(plan, batch, values)
+                if flaw:
+                    batch.problems.append(f"{unit} {line}: {flaw.message}")
+                    batch.fix.update(flaw.fix)
+                else:
+                    batch.lines.append(line)
+                    if row is not None:
+                        batch.rows.append(row)
+            if batch.problems and on_bad_rows == "error":
+                raise bad_rows_error(plan.name, batch.problems, batch.fix)
+            if batch.lines or batch.problems or is_first:
+                yield batch
+            if len(batch.lines) + len(batch.problems) < size:
+                return
+            is_first = False
+
+
+@contextmanager
+def _open_text(plan: Plan) -> Iterator[tuple[tuple[str, ...], Iterator[Event]]]:
+    with open_lines(plan) as lines:
+        yield ((), read_json(lines, plan)) if plan.format == "jsonl" else read_csv(lines, plan)
+
+
+def _add_row(plan: Plan, batch: RowBatch, values: list[Any]) -> Flaw | None:
+    """Add the values of a row to the batch as text, or return what is wrong with them."""
+    texts: list[str | tuple[str, ...]] = []
+    problems = []
+    for column, value in zip(plan.columns, values, strict=True):
+        text = value if type(value) is str else _to_text(value, column in plan.paths)
+        if isinstance(text, Flaw):
+            problems.append(f"{column!r} is {text.message}")
+            continue
+        if column in plan.required and (not text or (isinstance(text, str) and text.isspace())):
+            problems.append(f"{column!r} is empty")
+        texts.append(text)
+    if problems:
+        return Flaw(" and ".join(problems))
+    for column, text in zip(plan.columns, texts, strict=True):
+        batch.columns[column].append(text)
+    return None
+
+
+def _to_text(value: Any, may_be_path: bool) -> str | tuple[str, ...] | Flaw:
+    if value is None or value != value:  # pandas writes a missing value as NaN
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return Flaw("not UTF-8 text")
+    if isinstance(value, (list, tuple)) and may_be_path:
+        names = [_to_text(name, False) for name in value]
+        if any(isinstance(name, Flaw) or not str(name).strip() for name in names):
+            return Flaw(f"not a path of names, {value!r}")
+        return tuple(map(str, names))
+    if isinstance(value, (list, tuple, dict)):
+        return Flaw(f"a {type(value).__name__}, not a text")
+    return str(value)

@@ -109,15 +109,13 @@ def check_format(format: str | None, argument: str = "format") -> None:
 def resolve_source(source: Source, format: str | None) -> tuple[str, str]:
     """The name of the source in messages, and its format."""
     check_format(format)
-    if isinstance(source, (str, os.PathLike)) and source != "-":
-        return _resolve_file(Path(source), format)
-    name = "<stdin>" if source == "-" else str(getattr(source, "name", None) or f"<{type(source).__name__}>")
-    if format is None:
-        raise OptionError(f"the format of {name} is unknown: expected one of {', '.join(FORMATS)}", argument="format")
-    return name, format
-
-
-def _resolve_file(file: Path, format: str | None) -> tuple[str, str]:
+    if source == "-" or not isinstance(source, (str, os.PathLike)):
+        name = "<stdin>" if source == "-" else str(getattr(source, "name", None) or f"<{type(source).__name__}>")
+        if format is None:
+            message = f"the format of {name} is unknown: expected one of {', '.join(FORMATS)}"
+            raise OptionError(message, argument="format")
+        return name, format
+    file = Path(source)
     if file.is_dir():
         raise IsADirectoryError(errno.EISDIR, "expected a file, found a folder", str(file))
     if not file.exists():
@@ -135,11 +133,10 @@ def _resolve_file(file: Path, format: str | None) -> tuple[str, str]:
 def find_columns(names: tuple[str, ...], plan: Plan) -> list[int]:
     """The position of each column of the plan; one error lists all that are missing."""
     places: list[int] = []
-    problems: list[str] = []
+    problems: dict[Column | None, str] = {}
     fix: dict[str, object] = {}
-    wrong: list[Column] = []
     for given in plan.columns:
-        column, before = given, len(problems)
+        column = given
         if isinstance(column, str) and not plan.header:
             if not (column.isascii() and column.isdigit()):
                 raise OptionError(
@@ -147,27 +144,27 @@ def find_columns(names: tuple[str, ...], plan: Plan) -> list[int]:
                     argument=plan.arguments.get(given),
                 )
             column = int(column)
-        if isinstance(column, int):
-            if not 0 <= column < len(names):
-                problems.append(f"no column {column}: positions range from 0 to {len(names) - 1}")
-            elif plan.format == "parquet" and names.count(names[column]) > 1:  # rows are read by name
-                problems.append(f"the column {names[column]!r} exists {names.count(names[column])} times")
-            places.append(column)
-        elif names.count(column) > 1:
-            problems.append(f"the column {column!r} exists {names.count(column)} times; select it by position")
-        elif column not in names:
-            problems.append(f"no column {describe_missing(column, names)}")
-            fix |= _header_fix(column, names, plan)
+        if isinstance(column, str):
+            found = [place for place, name in enumerate(names) if name == column]
         else:
-            places.append(names.index(column))
-        wrong += [given] * (len(problems) - before)
-    if plan.records and len(set(names)) < len(names):
-        repeated = next(name for name in names if names.count(name) > 1)
-        problems.append(f"the column {repeated!r} exists {names.count(repeated)} times; names must be unique")
+            found = [column] if 0 <= column < len(names) else []
+        times = names.count(names[found[0]]) if found else 0
+        if not found and isinstance(column, str):
+            problems[given] = f"no column {describe_missing(column, names)}"
+            fix |= _header_fix(column, names, plan)
+        elif not found:
+            problems[given] = f"no column {column}: positions range from 0 to {len(names) - 1}"
+        elif len(found) > 1 or (times > 1 and plan.format == "parquet"):  # its rows are read by name
+            advice = "" if plan.format == "parquet" else "; select it by position"
+            problems[given] = f"the column {names[found[0]]!r} exists {times} times{advice}"
+        places += found[:1]
+    if plan.records and (repeated := next((name for name in names if names.count(name) > 1), None)) is not None:
+        problems[None] = f"the column {repeated!r} exists {names.count(repeated)} times; names must be unique"
     if problems:
-        listed = problems[0] if len(problems) == 1 else f"{len(problems)} columns cannot be read"
-        argument = plan.arguments.get(wrong[0]) if len(problems) == len(wrong) == 1 else None
-        raise TableError(f"{plan.name}: {listed}", problems, argument=argument, fix=fix)
+        (wrong, listed), *more = problems.items()
+        listed = f"{len(problems)} columns cannot be read" if more else listed
+        argument = plan.arguments.get(wrong) if wrong is not None and not more else None
+        raise TableError(f"{plan.name}: {listed}", problems.values(), argument=argument, fix=fix)
     return places
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -15,7 +15,7 @@ from arbormax.data.tables._common import SUFFIXES, check_format
 from arbormax.data.tables._parquet import import_arrow
 from arbormax.errors import InputError, OptionError, did_you_mean
 
-__all__ = ["ROW_GROUP", "import_arrow", "infer_schema", "open_writer", "resolve_format", "to_arrow"]
+__all__ = ["import_arrow", "open_writer", "resolve_format"]
 
 ROW_GROUP = 4096  # rows; the first group determines the schema of a Parquet file
 Row = Mapping[str, Any]
@@ -100,14 +100,22 @@ def _to_cells(row: Row) -> dict[str, Any]:
 
 @contextmanager
 def _parquet_writer(stream: IO[bytes]) -> Iterator[Write]:
-    _, pq = import_arrow()
+    pa, pq = import_arrow()
     rows: list[Row] = []
     opened: list[Any] = []
 
+    def to_table(schema: Any = None) -> Any:
+        try:
+            return pa.Table.from_pylist(rows, schema=schema)
+        except (pa.ArrowException, OverflowError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(f"the rows do not fit one Parquet table ({reason}); write JSON lines instead") from None
+
     def flush() -> None:
         if not opened:
-            opened.append(pq.ParquetWriter(stream, infer_schema(rows)))
-        opened[0].write_table(to_arrow(rows, opened[0].schema))
+            schema = pa.schema([_default_type(pa, field) for field in to_table().schema])
+            opened.append(pq.ParquetWriter(stream, schema))
+        opened[0].write_table(to_table(opened[0].schema))
         rows.clear()
 
     def write(row: Row) -> None:
@@ -122,22 +130,6 @@ def _parquet_writer(stream: IO[bytes]) -> Iterator[Write]:
     finally:
         for writer in opened:
             writer.close()
-
-
-def infer_schema(rows: Sequence[Row]) -> Any:
-    """The Arrow schema of a file that starts with these rows."""
-    pa, _ = import_arrow()
-    return pa.schema([_default_type(pa, field) for field in to_arrow(rows).schema])
-
-
-def to_arrow(rows: Sequence[Row], schema: Any = None) -> Any:
-    """The rows as an Arrow table; rows that do not fit the schema are an error."""
-    pa, _ = import_arrow()
-    try:
-        return pa.Table.from_pylist(rows, schema=schema)
-    except (pa.ArrowException, OverflowError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"the rows do not fit one Parquet table ({reason}); write JSON lines instead") from None
 
 
 def _default_type(pa: Any, field: Any) -> Any:

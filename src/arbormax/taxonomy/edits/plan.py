@@ -65,14 +65,14 @@ class TaxonomyEdits:
         `text` describes the class; if a model is edited, the row of the class starts from it. Later edits may give an
         added node children; use `split` for a class that existed before.
         """
-        return self._append(Edit("add", name, under, share=share, text=text))
+        return self._append(Edit("add", name, under, share=share, text=text), f"{name!r}, under={under!r}")
 
     def remove(self, node: Label, *, emptied: Emptied = "error") -> Self:
         """Remove a node and its descendants.
 
         `emptied` decides about a parent that loses its last child: it becomes a `"class"`, or `"remove"` removes it.
         """
-        return self._append(Edit("remove", node, emptied=emptied))
+        return self._append(Edit("remove", node, emptied=emptied), f"{node!r}")
 
     def move(
         self,
@@ -84,17 +84,18 @@ class TaxonomyEdits:
         emptied: Emptied = "error",
     ) -> Self:
         """Move a node and its descendants to another parent; `keep_row` keeps the row of the node itself too."""
-        return self._append(Edit("move", node, under, share=share, keep_row=keep_row, emptied=emptied))
+        edit = Edit("move", node, under, share=share, keep_row=keep_row, emptied=emptied)
+        return self._append(edit, f"{node!r}, under={under!r}")
 
     def split(self, leaf: Label, names: Iterable[str], *, shares: Iterable[float] | None = None) -> Self:
         """Split a class into children, which start with equal shares of its probability or with `shares`."""
         children = tuple(names) if not isinstance(names, str) else ()
         given = None if shares is None else tuple(float(share) for share in shares)
-        return self._append(Edit("split", leaf, names=children, shares=given))
+        return self._append(Edit("split", leaf, names=children, shares=given), f"{leaf!r}, {list(children)!r}")
 
     def rename(self, node: Label, name: str) -> Self:
         """Rename a node."""
-        return self._append(Edit("rename", node, names=(name,)))
+        return self._append(Edit("rename", node, names=(name,)), f"{node!r}, {name!r}")
 
     def described(self, spelling: str) -> Self:
         """Spell the last edit like this in error messages."""
@@ -105,8 +106,8 @@ class TaxonomyEdits:
         """Apply the edits; one error reports every edit that is impossible."""
         return build(self._apply())[0]
 
-    def _append(self, edit: Edit) -> Self:
-        self._edits.append(edit)
+    def _append(self, edit: Edit, arguments: str) -> Self:
+        self._edits.append(replace(edit, spelling=f"{edit.kind}({arguments})"))
         return self
 
     def _apply(self, listener: EditListener | None = None, further_problems: Sequence[str] = ()) -> WorkingTree:

@@ -26,19 +26,10 @@ class Edit:
     keep_row: bool = False
     emptied: str = "error"
     text: Any = None  # the text of an added node
-    spelling: str = ""  # what messages call it, if not a call in Python
+    spelling: str = ""  # what messages call it
 
     def __str__(self) -> str:
-        if self.spelling:
-            return self.spelling
-        arguments = {
-            "add": f"{self.node!r}, under={self.under!r}",
-            "move": f"{self.node!r}, under={self.under!r}",
-            "split": f"{self.node!r}, {list(self.names)!r}",
-            "rename": f"{self.node!r}, {self.names[0]!r}" if self.names else "",
-            "remove": f"{self.node!r}",
-        }
-        return f"{self.kind}({arguments[self.kind]})"
+        return self.spelling
 
 
 class EditListener:
@@ -138,7 +129,7 @@ def _move(tree: WorkingTree, edit: Edit, listener: EditListener) -> str:
     if node == 0:
         raise EditError("the root cannot be moved")
     new, old = _new_parent(tree, edit), tree.parents[node]
-    if tree.is_at_or_above(node, new):
+    if node in tree.ancestors(new):
         raise EditError(f"cycle: {tree.quoted_path(new)} is the node itself or below it")
     if new == old:
         raise EditError(f"{tree.quoted_path(new)} is its parent already")

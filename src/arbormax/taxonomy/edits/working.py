@@ -85,9 +85,6 @@ class WorkingTree:
             yield node
             node = self.parents[node]
 
-    def is_at_or_above(self, node: int, other: int) -> bool:
-        return node == 0 or any(step == node for step in self.ancestors(other))
-
     def path(self, node: int) -> list[str]:
         return [self.names[step] for step in self.ancestors(node)][::-1]
 
@@ -123,14 +120,13 @@ class WorkingTree:
 
     def _meant(self, name: str) -> list[int]:
         """Return the nodes that a name may mean, as in `LabelIndex`."""
-        nodes = [node for node in sorted(self._named.get(name, ())) if node and self._exists(node)]
+        nodes = [
+            node
+            for node in sorted(self._named.get(name, ()))
+            if node and self.parents[[*self.ancestors(node)][-1]] != REMOVED
+        ]
         hidden = {self.parents[node] for node in nodes if node in self.stops}
         return [node for node in nodes if node not in hidden]
-
-    def _exists(self, node: int) -> bool:
-        while node > 0:
-            node = self.parents[node]
-        return node != REMOVED
 
     def _walk(self, path: Sequence[str]) -> tuple[int | None, str]:
         """Return the node at a path of names, or None and a hint where the path leaves the tree."""

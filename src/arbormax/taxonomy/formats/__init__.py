@@ -13,17 +13,14 @@ from arbormax import _files
 from arbormax._registry import Registry
 from arbormax.errors import OptionError, TaxonomyError, did_you_mean
 from arbormax.taxonomy._draft import Draft
-from arbormax.taxonomy.formats import _json
-from arbormax.taxonomy.formats._check import choose_text
-from arbormax.taxonomy.formats._format import Format
-from arbormax.taxonomy.formats._json import to_dict
-from arbormax.taxonomy.formats._text import decode
+from arbormax.taxonomy.formats._format import Format, choose_text, decode
+from arbormax.taxonomy.formats._json import read_flat, to_dict
 from arbormax.taxonomy.formats._texts import join_texts, read_texts
 
 if TYPE_CHECKING:
     from arbormax.taxonomy.tree import Taxonomy
 
-__all__ = ["FORMATS", "Format", "join_texts", "read_texts", "to_dict"]
+__all__ = ["FORMATS", "Format", "join_texts", "read_flat", "read_texts", "to_dict"]
 
 FORMATS: Registry[Format] = Registry("format")
 FORMATS.add(
@@ -69,13 +66,6 @@ def write_file(tax: Taxonomy, path: str | os.PathLike[str], format: str | None, 
         raise FileNotFoundError(errno.ENOENT, "the folder does not exist", str(Path(path).parent))
     text = next(chosen.write(tax)) if chosen.keeps_all else choose_text(tax, chosen, lossy)
     _files.write_file(path, text)
-
-
-def read_dict(content: Mapping[str, Any]) -> Draft:
-    """Read what `to_dict` returned."""
-    draft = Draft(source="taxonomy")
-    _json.read_flat(content.items(), draft)
-    return draft
 
 
 def _choose(file: Path, name: str | None, fix: dict[str, object] | None = None) -> Format:

@@ -158,111 +158,82 @@ def _entry(key: str, number: int | None = None) -> str:
     return "" if number is None else f"{key}[{number}]"
 
 
-def read_flat(pairs: Iterable[tuple[str, Any]], draft: Draft, place: Callable[..., str] = _entry) -> None:
+def read_flat(pairs: Iterable[tuple[str, Any]], draft: Draft, place: Callable[..., str] = _entry) -> Draft:
     """Fill a draft from the keys and values of the flat layout; `place` describes a key or an entry of its list."""
     pairs = list(pairs)
+    content = {"root": ROOT, "stops": [], "texts": [], **dict(pairs)}
+
+    def at(key: str, *numbers: int | None) -> str:
+        return in_brackets(*(place(key, number) for number in numbers or (None,)))
+
+    def entries(key: str, expected: str, is_valid: Callable[[Any], bool]) -> list[tuple[int, Any]]:
+        """Return the valid entries of a list with their numbers; the others become problems of the draft."""
+        if not isinstance(values := content.get(key), list):
+            draft.problems.append(f"{key} is a list of {expected}, found {short_repr(values)}{at(key)}")
+            return []
+        valid = []
+        for number, value in enumerate(values):
+            if is_valid(value):
+                valid.append((number, value))
+            else:
+                draft.problems.append(f"{key} is a list of {expected}, found {short_repr(value)}{at(key, number)}")
+        return valid
+
+    def node_ids(key: str) -> list[int]:
+        first: dict[int, int] = {}
+        for number, node in entries(
+            key, f"node ids from 1 to {len(rows)}", lambda node: type(node) is int and 1 <= node <= len(rows)
+        ):
+            if node in first:
+                again = at(key, first[node], number)
+                draft.problems.append(f"{draft.names[node]!r} (node {node}) is repeated in {key}{again}")
+            first.setdefault(node, number)
+        return list(first)
+
     draft.where = lambda node: place("nodes", node - 1) if node else place("root")
     draft.has_root = True
     for key, count in Counter(key for key, _ in pairs).items():
         if key not in _KEYS:
-            draft.problems.append(f"unknown key {key!r}{did_you_mean(key, _KEYS)}{in_brackets(place(key))}")
+            draft.problems.append(f"unknown key {key!r}{did_you_mean(key, _KEYS)}{at(key)}")
         elif count > 1:
-            draft.problems.append(f"the key {key!r} is repeated {count} times{in_brackets(place(key))}")
-    content = dict(pairs)
-    version, root, nodes = content.get("version"), content.get("root", ROOT), content.get("nodes")
+            draft.problems.append(f"the key {key!r} is repeated {count} times{at(key)}")
+    version = content.get("version")
     if type(version) is not int or version < 1:
-        draft.problems.append(f"version is a positive integer, found {version!r}{in_brackets(place('version'))}")
+        draft.problems.append(f"version is a positive integer, found {version!r}{at('version')}")
     elif version > _VERSION:
         raise draft.fail(
             f"the file has version {version} of this format, and this arbormax reads versions up to {_VERSION}; "
-            f"install a newer arbormax{in_brackets(place('version'))}"
+            f"install a newer arbormax{at('version')}"
         )
-    if not isinstance(root, str):
-        draft.problems.append(f"the name of the root is a string, found {short_repr(root)}{in_brackets(place('root'))}")
-        root = ROOT
-    if not isinstance(nodes, list):
-        draft.problems.append(
-            f"nodes is a list of [name, parent] rows, found {short_repr(nodes)}{in_brackets(place('nodes'))}"
-        )
-        draft.fail_on_problems()
-        return
-    _add_nodes(root, nodes, draft)
-    _add_classes(content, draft, place)
-    _add_texts(content.get("texts", []), draft, place)
-
-
-def _add_nodes(root: str, rows: list[Any], draft: Draft) -> None:
-    draft.add(root, -1)
-    for node, row in enumerate(rows, start=1):
-        name, parent = row if type(row) is list and len(row) == 2 else (None, None)
-        if type(name) is not str or type(parent) is not int:
-            draft.problems.append(f"a node is a row [name, parent], found {short_repr(row)}{draft.at(node)}")
-            name, parent = f"nodes[{node - 1}]", 0  # a placeholder: the error is raised anyway
-        elif not 0 <= parent <= len(rows):
-            draft.problems.append(
-                f"the parent of {name!r} is {parent}, but nodes are numbered from 0 (the root) to {len(rows)}"
-                f"{draft.at(node)}"
-            )
-            parent = 0
-        draft.add(name, parent)
-
-
-def _add_classes(content: dict[str, Any], draft: Draft, place: Callable[..., str]) -> None:
+    if not isinstance(content["root"], str):
+        draft.problems.append(f"the name of the root is a string, found {short_repr(content['root'])}{at('root')}")
+    rows = entries("nodes", "[name, parent] rows", lambda row: _has_types(row, str, int))
+    draft.fail_on_problems()
+    draft.names = [content["root"], *(name for _, (name, _) in rows)]
+    draft.parents = [-1, *(parent for _, (_, parent) in rows)]
     inner = set(draft.parents)
-    draft.stops = _node_ids("stops", content.get("stops", []), draft, place)
+    draft.stops = node_ids("stops")
     draft.problems += [
         f"the stop leaf {draft.names[node]!r} has children{draft.at(node)}" for node in draft.stops if node in inner
     ]
-    if content.get("classes") is None:
-        return
-    known = len(draft.problems)
-    draft.classes = _node_ids("classes", content["classes"], draft, place)
-    used = inner.union(draft.classes)
-    missing = [name for node, name in enumerate(draft.names) if node not in used]
-    if missing and len(draft.problems) == known:
-        leaves = "leaf" if len(missing) == 1 else "leaves"
-        draft.problems.append(
-            f"classes lacks {len(missing)} {leaves}: {listing(missing)}{in_brackets(place('classes'))}"
-        )
+    if content.get("classes") is not None:
+        draft.classes = node_ids("classes")
+        used = inner.union(draft.classes)
+        missing = [name for node, name in enumerate(draft.names) if node not in used]
+        if missing and not draft.problems:
+            leaves = "leaf" if len(missing) == 1 else "leaves"
+            draft.problems.append(f"classes lacks {len(missing)} {leaves}: {listing(missing)}{at('classes')}")
+    for number, (node, text) in entries(
+        "texts",
+        f"[node, text] rows with node ids from 0 to {len(rows)}",
+        lambda row: _has_types(row, int, str) and 0 <= row[0] <= len(rows),
+    ):
+        draft.describe(node, text, place("texts", number))
+    return draft
 
 
-def _add_texts(rows: Any, draft: Draft, place: Callable[..., str]) -> None:
-    if type(rows) is not list:
-        draft.problems.append(
-            f"texts is a list of [node, text] rows, found {short_repr(rows)}{in_brackets(place('texts'))}"
-        )
-        return
-    for number, row in enumerate(rows):
-        node, text = row if type(row) is list and len(row) == 2 else (None, None)
-        if type(node) is not int or not 0 <= node < len(draft.names) or type(text) is not str:
-            draft.problems.append(
-                f"a text is a row [node, text] with a node id from 0 to {len(draft.names) - 1}, "
-                f"found {short_repr(row)}{in_brackets(place('texts', number))}"
-            )
-        else:
-            draft.describe(node, text, place("texts", number))
-
-
-def _node_ids(key: str, values: Any, draft: Draft, place: Callable[..., str]) -> list[int]:
-    """Return the valid node ids of a list; the others become problems of the draft."""
-    if not isinstance(values, list):
-        draft.problems.append(f"{key} is a list of node ids, found {short_repr(values)}{in_brackets(place(key))}")
-        return []
-    first: dict[int, int] = {}
-    for number, node in enumerate(values):
-        if type(node) is not int or not 1 <= node < len(draft.names):
-            draft.problems.append(
-                f"{key} contains node ids from 1 to {len(draft.names) - 1}, found {short_repr(node)}"
-                f"{in_brackets(place(key, number))}"
-            )
-        elif node in first:
-            draft.problems.append(
-                f"{draft.names[node]!r} (node {node}) is repeated in {key}"
-                f"{in_brackets(place(key, first[node]), place(key, number))}"
-            )
-        else:
-            first[node] = number
-    return list(first)
+def _has_types(row: Any, *types: type) -> bool:
+    return type(row) is list and tuple(map(type, row)) == types
 
 
 JSON = Format("JSON", (".json",), read, write, keeps_all=True)

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 from arbormax.errors import OptionError
 from arbormax.taxonomy._build import add_edges, add_paths
 from arbormax.taxonomy._draft import Draft
-from arbormax.taxonomy.formats._check import preorder
-from arbormax.taxonomy.formats._format import Format
-from arbormax.taxonomy.formats._text import lines
+from arbormax.taxonomy.formats._format import Format, lines, preorder
 from arbormax.taxonomy.labels import split_path
 
 if TYPE_CHECKING:
@@ -90,7 +88,7 @@ def read_children(text: str, draft: Draft, *, root: str | None = None) -> None:
         places += [number] * len(children)
         if not children:
             alone.append((parent, number))
-    add_edges(draft, edges, lambda number: f"line {places[number]}", root)
+    add_edges(draft, edges, root, lambda number: f"line {places[number]}")
     known = set(draft.names)
     draft.problems += [
         f"{name!r} has neither a parent nor children (line {number}); names are separated by tabs"

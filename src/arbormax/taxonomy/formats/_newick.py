@@ -21,8 +21,17 @@ _BLANK = re.compile(r"\s*")
 _BRACKET = re.compile(r"[\[\]]")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _SAFE = re.compile(r"[^\s()\[\]{},:;'\"_]+")  # '_' is quoted because other readers turn it into a space
+_FOLLOWING = {  # what may follow each kind of token; a leaf without a name is reported by `assemble`
+    "(": ("(", "name", ":", ",", ")", ";"),
+    ",": ("(", "name", ":", ",", ")", ";"),
+    ")": ("name", ":", ",", ")", ";"),
+    "name": (":", ",", ")", ";"),
+    ":": ("branch length",),
+    "branch length": (",", ")", ";"),
+    ";": (),
+}
 
-Token = tuple[str, str, int]  # kind (the character itself for a mark), text, position
+Token = tuple[str, str, int]  # "name" or the character itself for a mark, text, position
 
 
 class _SyntaxError(Exception):
@@ -43,7 +52,7 @@ def read(text: str, draft: Draft) -> None:
         raise draft.fail(f"invalid Newick: {what} (line {line}, column {column})") from None
     taken = set(draft.names)
     free = (name for name in map("clade {}".format, count(1)) if name not in taken)
-    for node in unnamed:
+    for node in sorted(unnamed):
         draft.names[node] = next(free) if node else ROOT
 
 
@@ -62,7 +71,7 @@ def _tokens(text: str) -> Iterator[Token]:
             raise _SyntaxError(what, position)
         kind = match.lastgroup or ""
         value = match[kind]
-        yield (value if kind == "mark" else kind), value.replace("''", "'") if kind == "quoted" else value, position
+        yield value if kind == "mark" else "name", value.replace("''", "'") if kind == "quoted" else value, position
         position = match.end()
 
 
@@ -75,62 +84,36 @@ def _after_comment(text: str, start: int) -> int:
     raise _SyntaxError("the comment is not closed", start)
 
 
-def _read_nodes(text: str, draft: Draft, lines: list[int]) -> list[int]:
+def _read_nodes(text: str, draft: Draft, lines: list[int]) -> set[int]:
     """Add every node, parents before children; returns the inner nodes without a name."""
-    unnamed: list[int] = []
+    unnamed: set[int] = set()
     opened: list[int] = []  # the nodes whose brackets are open
-    node, labelled, awaited = -1, False, "node"
+    node, last = -1, ","  # the node and the kind of the token before
     line, before = 1, 0  # the line of the token, and the position of the one before it
-
-    def add(name: str) -> int:
-        lines.append(line)
-        return draft.add(name, opened[-1] if opened else -1)
-
     for kind, value, position in _tokens(text):
         line, before = line + text.count("\n", before, position), position
-        if awaited == "end":
-            raise _SyntaxError("a taxonomy file contains one tree, found a second one", position)
-        if awaited == "length":
-            if kind != "plain" or not _NUMBER.fullmatch(value):
-                raise _SyntaxError(f"expected a branch length after ':', found {value!r}", position)
-            awaited = "no length"
-        elif kind == "(" and awaited == "node":
-            opened.append(add(""))
-        elif kind in ("quoted", "plain"):
-            if awaited == "node":
-                node, awaited = add(value), "more"
-            elif awaited == "more" and not labelled:
-                draft.names[node], lines[node] = value, line
-            else:
-                raise _SyntaxError(f"expected ',' or ')', found the name {value!r}", position)
-            labelled = True
-        elif kind == "(":
-            raise _SyntaxError("expected ',' or ')', found '('", position)
-        else:
-            if awaited == "node":  # a leaf without a name, which `assemble` reports
-                node, awaited, labelled = add(""), "more", True
-            if kind == ":":
-                if awaited == "no length":
-                    raise _SyntaxError("found a second branch length", position)
-                awaited = "length"
-                continue
-            if not labelled:
-                unnamed.append(node)
-            if kind == ",":
-                if not opened:
-                    raise _SyntaxError("',' is outside all brackets", position)
-                awaited, labelled = "node", False
-            elif kind == ")":
-                if not opened:
-                    raise _SyntaxError("')' has no opening bracket", position)
-                node, awaited, labelled = opened.pop(), "more", False
-            elif opened:
-                raise _SyntaxError(f"{len(opened)} brackets are not closed before ';'", position)
-            else:
-                awaited = "end"
-    if awaited != "end":
+        if last == ":" and _NUMBER.fullmatch(value):
+            kind = "branch length"
+        if kind not in _FOLLOWING[last]:
+            expected = " or ".join(map(repr, _FOLLOWING[last])) or "one tree in a file"
+            raise _SyntaxError(f"expected {expected}, found {value!r}", position)
+        if kind in (",", ")", ";") and bool(opened) == (kind == ";"):
+            raise _SyntaxError(f"the brackets around {value!r} do not match", position)
+        if kind == "name" and last == ")":
+            draft.names[node], lines[node] = value, line
+            unnamed.discard(node)
+        elif last in ("(", ","):  # a new node
+            node = draft.add(value if kind == "name" else "", opened[-1] if opened else -1)
+            lines.append(line)
+        if kind == "(":
+            unnamed.add(node)
+            opened.append(node)
+        elif kind == ")":
+            node = opened.pop()
+        last = kind
+    if last != ";":
         raise _SyntaxError("the file does not end with ';'", len(text))
-    return sorted(unnamed)
+    return unnamed
 
 
 def write(tax: Taxonomy) -> Iterator[str]:

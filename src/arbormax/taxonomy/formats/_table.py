@@ -6,7 +6,8 @@ import csv
 import io
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 from arbormax.errors import OptionError
 from arbormax.taxonomy._build import DESCRIPTION, add_edges, add_paths
@@ -17,12 +18,6 @@ if TYPE_CHECKING:
     from arbormax.taxonomy.tree import Taxonomy
 
 _LEVEL = re.compile(r"(?:level|lvl|depth|l)[ _-]?([0-9]{1,6})", re.IGNORECASE)
-
-
-class _Shape(NamedTuple):
-    layout: str  # "edges" or "paths"
-    order: tuple[int, int] = (0, 1)  # the columns of parent and child
-    one_column: bool = False  # one cell with a '/'-path
 
 
 def read_csv(
@@ -45,16 +40,15 @@ def read_csv(
     rows = table_rows(text, delimiter, draft)
     if not rows:
         return
-    described, texts = None, None
+    names, described, texts = [], None, None
     if header is not False:
-        named = [cell.strip().lower() for cell in rows[0][1]]
-        described = named.index(DESCRIPTION) if DESCRIPTION in named and len(named) > 1 else None
-        rows[0][1][:] = [cell for column, cell in enumerate(rows[0][1]) if column != described]
-    shape = _shape(rows[0], layout, header, delimiter, draft)
-    width = 2 if shape.layout == "edges" else 0 if header is False else len(rows[0][1])
-    width += described is not None
-    if header is not False:
-        rows = rows[1:]
+        line, cells = rows.pop(0)
+        names = [cell.strip().lower() for cell in cells]
+        if DESCRIPTION in names and len(names) > 1:
+            described = names.index(DESCRIPTION)
+            del names[described], cells[described]
+        layout = _choose_layout(line, cells, layout, header, delimiter, draft)
+    width = (2 if layout == "edges" else len(names)) + (described is not None)
     draft.problems += [
         f"{len(cells)} cells, but {width} columns (line {line}); quote a name that contains the delimiter"
         for line, cells in rows
@@ -69,18 +63,15 @@ def read_csv(
     def place(number: int) -> str:
         return f"line {rows[number][0]}"
 
-    if shape.layout == "edges":
+    if layout == "edges":
         # an empty cell is None: as a parent the root, as a child a defect
-        edges = (tuple([*cells, "", ""][column] or None for column in shape.order) for _, cells in rows)
-        add_edges(draft, edges, place, root, texts)
+        columns = (1, 0) if names == ["child", "parent"] else (0, 1)
+        edges = (tuple([*cells, "", ""][column] or None for column in columns) for _, cells in rows)
+        add_edges(draft, edges, root, place, texts)
         return
     if root is not None:
         raise OptionError("only for a file of edges; paths begin below the root", argument="root")
-    add_paths(draft, (cells[0] if shape.one_column else cells for _, cells in rows), place, texts)
-
-
-def read_tsv(text: str, draft: Draft, *, delimiter: str = "\t", **options: Any) -> None:
-    read_csv(text, draft, delimiter=delimiter, **options)
+    add_paths(draft, (cells[0] if names == ["path"] else cells for _, cells in rows), place, texts)
 
 
 def table_rows(text: str, delimiter: str, draft: Draft) -> list[tuple[int, list[str]]]:
@@ -105,44 +96,31 @@ def _trim(cells: list[str]) -> None:
         cells.pop()
 
 
-def _shape(
-    first: tuple[int, list[str]], layout: str | None, header: bool | None, delimiter: str, draft: Draft
-) -> _Shape:
-    line, cells = first
-    known = _known_header(cells)
-    if header is False:
-        return _Shape(layout or "")
-    if known is not None and layout in (None, known.layout):
-        return known
-    if header is True and layout is not None:
-        return _Shape(layout)
+def _choose_layout(
+    line: int, cells: list[str], layout: str | None, header: bool | None, delimiter: str, draft: Draft
+) -> str:
+    """Return the layout of a table with this header, "edges" or "paths"."""
+    names = [cell.strip().lower() for cell in cells]
+    numbers = [int(match[1]) if (match := _LEVEL.fullmatch(name)) else -1 for name in names]
+    known = None
+    if names in (["parent", "child"], ["child", "parent"]):
+        known = "edges"
+    elif names == ["path"] or (numbers[0] in (0, 1) and numbers == list(range(numbers[0], numbers[0] + len(numbers)))):
+        known = "paths"
+    chosen = layout or known
+    if chosen is not None and (header is True or chosen == known):
+        return chosen
     shown = delimiter.join(cells[:6]) + ("…" if len(cells) > 6 else "")
     if known is not None:
-        raise draft.fail(f"the header {shown!r} is for {known.layout} (line {line})", layout=known.layout)
+        raise draft.fail(f"the header {shown!r} is for {known} (line {line})", layout=known)
     other = next((mark for mark in ",;\t|" if mark != delimiter and mark in shown), None)
-    fix: dict[str, object] = {"delimiter": other} if other and len(cells) == 1 else {"layout": layout or "paths"}
-    if "layout" in fix:
-        fix["header"] = False
+    fix: dict[str, object] = {"layout": layout or "paths", "header": False}
     raise draft.fail(
         f"unknown header {shown!r} (line {line}); expected 'parent{delimiter}child' for edges, or "
         f"'level1{delimiter}level2{delimiter}…' or 'path' for paths; for other files, give the layout and whether "
         "there is a header",
-        **fix,
+        **({"delimiter": other} if other and len(cells) == 1 else fix),
     )
-
-
-def _known_header(cells: list[str]) -> _Shape | None:
-    names = [cell.strip().lower() for cell in cells]
-    if names == ["parent", "child"]:
-        return _Shape("edges")
-    if names == ["child", "parent"]:
-        return _Shape("edges", (1, 0))
-    if names == ["path"]:
-        return _Shape("paths", one_column=True)
-    numbers = [int(match[1]) if (match := _LEVEL.fullmatch(name)) else -1 for name in names]
-    if numbers[0] in (0, 1) and numbers == list(range(numbers[0], numbers[0] + len(numbers))):
-        return _Shape("paths")
-    return None
 
 
 def write_csv(tax: Taxonomy, delimiter: str = ",") -> Iterator[str]:
@@ -166,10 +144,6 @@ def write_csv(tax: Taxonomy, delimiter: str = ",") -> Iterator[str]:
         yield out.getvalue()
 
 
-def write_tsv(tax: Taxonomy) -> Iterator[str]:
-    return write_csv(tax, "\t")
-
-
 _OPTIONS = ("layout", "header", "delimiter", "root")
 CSV = Format("CSV", (".csv",), read_csv, write_csv, _OPTIONS)
-TSV = Format("TSV", (".tsv",), read_tsv, write_tsv, _OPTIONS)
+TSV = Format("TSV", (".tsv",), partial(read_csv, delimiter="\t"), partial(write_csv, delimiter="\t"), _OPTIONS)

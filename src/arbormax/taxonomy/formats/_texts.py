@@ -8,9 +8,9 @@ from typing import Any
 
 from arbormax.taxonomy._build import Pairs
 from arbormax.taxonomy._draft import Draft
+from arbormax.taxonomy.formats._format import decode
 from arbormax.taxonomy.formats._json import parse
 from arbormax.taxonomy.formats._table import table_rows
-from arbormax.taxonomy.formats._text import decode
 
 Entry = tuple[Any, Any, str]  # label, text, place in the file
 

@@ -12,8 +12,7 @@ import numpy as np
 from arbormax.errors import TaxonomyError, import_extra
 from arbormax.taxonomy._build import DESCRIPTION, Items, Pairs, Scalar, add_nested
 from arbormax.taxonomy._draft import Draft
-from arbormax.taxonomy.formats._check import preorder
-from arbormax.taxonomy.formats._format import Format
+from arbormax.taxonomy.formats._format import Format, preorder
 
 if TYPE_CHECKING:
     from arbormax.taxonomy.tree import Taxonomy

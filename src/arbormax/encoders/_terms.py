@@ -1,13 +1,34 @@
-"""Gates of terms, which are words or n-grams, from the gates of words.
+"""What encoders of terms share, which are words and n-grams: options, and gates of terms from the gates of words.
 
 W words of a text, T its terms, O their occurrences.
 """
 
 from __future__ import annotations
 
+from typing import Self
+
 import numpy as np
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
+
+from arbormax.encoders.base import EncoderOptions
+
+
+class CharacterOptions(EncoderOptions):
+    char_ngrams: int = Field(4, ge=0, le=16, description="longest n-gram of characters within a word; 0 for none")
+    min_char_ngrams: int = Field(3, ge=1, le=16, description="shortest n-gram of characters within a word")
+    min_char_count: int = Field(2, ge=1, description="minimum number of texts that contain an n-gram of characters")
+    max_char_terms: int = Field(50_000, ge=1, description="maximum number of n-grams of characters")
+    char_weight: float = Field(0.5, gt=0, lt=1, description="share of the n-grams of characters in the features")
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Self:
+        if 0 < self.char_ngrams < self.min_char_ngrams:
+            raise ValueError(
+                f"min_char_ngrams: expected at most char_ngrams, {self.char_ngrams}, found {self.min_char_ngrams}"
+            )
+        return self
 
 
 def term_gates(
