@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -187,11 +188,10 @@ def _write_onnx(program: ExportedProgram, graph: Graph, folder: Path, info: dict
 
 
 def _onnx_lstm(x: Any, w: Any, r: Any, b: Any, lengths: Any) -> Any:
-    from onnxscript import opset18
-
-    parameters = (opset18.Unsqueeze(parameter, [0]) for parameter in (w, r, b))  # of one direction
-    _, states, _ = opset18.LSTM(x, *parameters, lengths, hidden_size=r.shape[1])
-    return opset18.Squeeze(states, [0])
+    op: Any = import_module("onnxscript").opset18
+    parameters = (op.Unsqueeze(parameter, [0]) for parameter in (w, r, b))  # of one direction
+    _, states, _ = op.LSTM(x, *parameters, lengths, hidden_size=r.shape[1])
+    return op.Squeeze(states, [0])
 
 
 def _compare_with_torch(model: Model, graph: Graph, folder: Path, format: Format) -> tuple[float, int]:

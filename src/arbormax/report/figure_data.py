@@ -11,8 +11,8 @@ import numpy as np
 from arbormax.metrics import MEASURES
 from arbormax.metrics.registry import shown_measures
 from arbormax.report.folding import fold
-from arbormax.report.runs import Run, Tree
-from arbormax.report.svg import clean
+from arbormax.report.markup import one_line
+from arbormax.report.runs import Run
 
 MAX_MATRICES, MAX_CHILDREN = 40, 18  # confusion matrices, and children in each
 
@@ -21,7 +21,7 @@ def run_figures(run: Run, max_nodes: int) -> dict[str, Any]:
     """The data of all figures of one run."""
     return {
         "name": one_line(run.name),
-        "tree": tree_columns(run.tree, max_nodes),
+        "tree": fold(run.tree, max_nodes),
         "matrices": confusion_matrices(run),
         "levels": run.tree.levels(),
         "severity": run.severity,
@@ -31,27 +31,6 @@ def run_figures(run: Run, max_nodes: int) -> dict[str, Any]:
         "best": run.training.get("best_epoch"),
         "texts": run.texts,
     }
-
-
-def one_line(name: str, limit: int = 160) -> str:
-    """A name in one line of at most `limit` characters."""
-    line = clean(name) or "(unnamed)"
-    return line if len(line) <= limit else line[: limit - 1] + "…"
-
-
-def tree_columns(tree: Tree, max_nodes: int) -> dict[str, list[Any]]:
-    """The folded tree, with one list for each property."""
-    branches = fold(tree, max_nodes)
-    names = [
-        f"… {branch.more:,} more"
-        if branch.more
-        else "all classes"
-        if branch.parent < 0
-        else one_line(tree.tax.names[branch.node])
-        for branch in branches
-    ]
-    keys = ("parent", "classes", "hidden", "support", "predicted", "correct")
-    return {"name": names, **{key: [getattr(branch, key) for branch in branches] for key in keys}}
 
 
 def fork_costs(run: Run) -> dict[int, tuple[int, int]]:

@@ -6,71 +6,54 @@ N nodes.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from arbormax.report.markup import one_line
 from arbormax.report.runs import Tree
 
 
-@dataclass(frozen=True)
-class Branch:
-    """One drawn box: a node, or `more` siblings folded into one."""
+def fold(tree: Tree, max_nodes: int) -> dict[str, list[Any]]:
+    """At most `max_nodes` boxes, parents before children; the children with most texts stay open.
 
-    node: int  # the first one if several are folded
-    parent: int  # position in the list, -1 for the root
-    more: int = 0  # number of folded siblings, 0 for a single node
-    classes: int = 1
-    hidden: int = 0  # classes below that are not drawn
-    support: int = 0
-    predicted: int = 0
-    correct: int = 0
-
-
-def fold(tree: Tree, max_nodes: int) -> list[Branch]:
-    """At most `max_nodes` branches, parents before children; the children with most texts stay open."""
+    Each property of the boxes is one list: name, position of the parent (-1 for the root), number of classes and of
+    those that are not drawn, and test texts by truth, by prediction, and by both.
+    """
     tax = tree.tax
     weight = tree.support + tree.predicted
-    opened: dict[int, np.ndarray] = {}
-    room, queue = max_nodes - 1, [(-int(weight[0]), 0)]
-    while queue and room > 1:
-        _, node = heapq.heappop(queue)
-        count = int(tax.num_children[node])
-        if not count:
-            continue
+    numbers = {
+        "classes": tax.leaf_counts,
+        "support": tree.support,
+        "predicted": tree.predicted,
+        "correct": tree.correct,
+    }
+    boxes: dict[str, list[Any]] = {key: [] for key in ("name", "parent", "hidden", *numbers)}
+
+    def add(name: str, parent: int, nodes: np.ndarray) -> None:
+        boxes["name"].append(name)
+        boxes["parent"].append(parent)
+        for key, values in numbers.items():
+            boxes[key].append(int(values[nodes].sum()))
+        is_leaf = len(nodes) == 1 and tax.is_leaf[nodes[0]]
+        boxes["hidden"].append(0 if is_leaf else boxes["classes"][-1])
+
+    add("all classes", -1, np.zeros(1, dtype=np.int64))
+    queue = [(0, 0, 0)]  # negative weight, node, position of its box
+    while queue and (room := max_nodes - len(boxes["name"])) > 1:
+        _, node, place = heapq.heappop(queue)
+        children = tax.children(node)
         # one node with very many children must not use up the whole budget
         share = room if tax.num_nodes <= max_nodes else max(2, min(room, max_nodes // 4))
-        start = int(tax.child_start[node])
-        children = np.arange(start, start + count)
-        if count > share:
-            heavy = np.lexsort((children, -tax.leaf_counts[children], -weight[children]))[: share - 1]
-            children = np.sort(children[heavy])
-        opened[node] = children
-        room -= len(children) + (count > len(children))
+        rest = children[:0]
+        if len(children) > share:
+            order = children[np.lexsort((children, -tax.leaf_counts[children], -weight[children]))]
+            children, rest = np.sort(order[: share - 1]), order[share - 1 :]
         for child in children.tolist():
-            heapq.heappush(queue, (-int(weight[child]), child))
-    return _branches(tree, opened)
-
-
-def _branches(tree: Tree, opened: dict[int, np.ndarray]) -> list[Branch]:
-    tax = tree.tax
-    branches: list[Branch] = []
-    stack = [(0, -1)]
-    while stack:
-        node, parent = stack.pop()
-        kept = opened.get(node)
-        place = len(branches)
-        classes = int(tax.leaf_counts[node])
-        inner = not bool(tax.is_leaf[node])
-        counts = (int(tree.support[node]), int(tree.predicted[node]), int(tree.correct[node]))
-        branches.append(Branch(node, parent, 0, classes, classes if inner and kept is None else 0, *counts))
-        if kept is None:
-            continue
-        stack.extend((child, place) for child in kept[::-1].tolist())
-        start, stop = int(tax.child_start[node]), int(tax.child_start[node + 1])
-        rest = np.setdiff1d(np.arange(start, stop), kept, assume_unique=True)
+            heapq.heappush(queue, (-int(weight[child]), child, len(boxes["name"])))
+            add(one_line(tax.names[child]), place, np.array([child]))
         if len(rest):
-            hidden = int(tax.leaf_counts[rest].sum())
-            sums = (int(row[rest].sum()) for row in (tree.support, tree.predicted, tree.correct))
-            branches.append(Branch(int(rest[0]), place, len(rest), hidden, hidden, *sums))
-    return branches
+            add(f"… {len(rest):,} more", place, rest)
+        if not tax.is_leaf[node]:
+            boxes["hidden"][place] = 0
+    return boxes

@@ -18,7 +18,7 @@ from arbormax.report import overview
 from arbormax.report.differences import compare_runs
 from arbormax.report.figure_data import difference_rows, run_figures
 from arbormax.report.markup import text
-from arbormax.report.runs import FILES, merge_sources, read_source
+from arbormax.report.runs import FILES, read_runs
 
 MAX_RUNS = 12
 _SCRIPTS, _STYLE = ("draw.js", "page.js"), "report.css"
@@ -34,7 +34,7 @@ def report_html(runs: Sequence[Path | str], *, title: str | None = None, max_nod
         raise OptionError(f"expected at least 10, found {max_nodes}", argument="max_nodes")
     if not runs:
         raise InputError("expected at least one run", argument="runs")
-    found, known = merge_sources([read_source(Path(run)) for run in runs])
+    found, known = read_runs([Path(run) for run in runs])
     if len(found) > MAX_RUNS:
         raise InputError(
             f"a report shows at most {MAX_RUNS} runs, found {len(found)}: write several reports", argument="runs"

@@ -8,8 +8,7 @@ from arbormax.metrics import MEASURES
 from arbormax.metrics.bootstrap import Interval
 from arbormax.metrics.registry import COSTS, shown_measures
 from arbormax.report.differences import LEVEL, Differences
-from arbormax.report.figure_data import one_line
-from arbormax.report.markup import collapsible, count, figure, heading, measure, share, table, text, value
+from arbormax.report.markup import collapsible, count, figure, heading, measure, one_line, share, table, text, value
 from arbormax.report.run_sections import SECTIONS, run_sections
 from arbormax.report.runs import Run
 
