@@ -33,25 +33,16 @@ def run_figures(run: Run, max_nodes: int) -> dict[str, Any]:
     }
 
 
-def fork_costs(run: Run) -> dict[int, tuple[int, int]]:
-    """For each node where paths diverge: the number and the cost of its mistakes, the costliest first."""
-    tax = run.tree.tax
-    found: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-    for true, taken, number in run.forks.tolist():
-        meet = int(tax.lca(true, taken))
-        found[meet][0] += number
-        found[meet][1] += number * int(tax.height[meet])
-    return {node: (n, cost) for node, (n, cost) in sorted(found.items(), key=lambda row: (-row[1][1], row[0]))}
-
-
 def confusion_matrices(run: Run) -> list[dict[str, Any]]:
-    """Confusion matrices of the children of the nodes with the costliest mistakes."""
+    """Confusion matrices of the children of the nodes where paths diverge, those with the costliest mistakes first."""
     tree, tax = run.tree, run.tree.tax
     forks: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for true, taken, number in run.forks.tolist():
         forks[int(tax.lca(true, taken))].append((true, taken, number))
+    mistakes = {node: sum(number for *_, number in rows) for node, rows in forks.items()}
+    costs = {node: mistakes[node] * int(tax.height[node]) for node in forks}
     shown = []
-    for node, (mistakes, cost) in list(fork_costs(run).items())[:MAX_MATRICES]:
+    for node in sorted(forks, key=lambda node: (-costs[node], node))[:MAX_MATRICES]:
         involved: dict[int, int] = defaultdict(int)
         for true, taken, number in forks[node]:
             involved[true] += number
@@ -73,8 +64,8 @@ def confusion_matrices(run: Run) -> list[dict[str, Any]]:
                 "names": [one_line(tax.names[child]) if child != node else "(the node itself)" for child in kept],
                 "cells": cells.tolist(),
                 "outside": outside,
-                "mistakes": mistakes,
-                "cost": cost,
+                "mistakes": mistakes[node],
+                "cost": costs[node],
             }
         )
     return shown

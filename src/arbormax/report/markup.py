@@ -79,6 +79,11 @@ def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]], c
     )
 
 
+def section(key: str, title: str, content: str) -> str:
+    """A section with its heading."""
+    return f'<section id="{key}" aria-labelledby="h-{key}"><h2 id="h-{key}">{title}</h2>{content}</section>'
+
+
 def collapsible(summary: str, content: str) -> str:
     """Content that opens on demand."""
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"

@@ -54,7 +54,6 @@ class Run:
     """One model evaluated on test texts."""
 
     name: str
-    source: str
     measures: Mapping[str, Any]
     tree: Tree
     severity: list[int]
@@ -148,8 +147,8 @@ def _run(found: dict[str, Any], file: Path) -> Run:
     training = found.get("training") or {}
     return _run_details(
         found["details"],
+        file,
         name=file.parent.resolve().name if file.name in FILES else file.stem,
-        source=str(file),
         measures=_scalars(measures),
         training=training,
         data=found.get("data") or {},
@@ -169,8 +168,8 @@ def _comparison(found: dict[str, Any], file: Path) -> tuple[list[Run], list[dict
         records: list[dict[str, Any]] = [record for record in found.get("records", ()) if record.get("head") == head]
         run = _run_details(
             own,
+            file,
             name=head,
-            source=str(file),
             measures=_scalars({measure: value.get("mean") for measure, value in row.items()}),
             spread={m: float(v["std"]) for m, v in row.items() if isinstance(v.get("std"), (int, float))},
             data=found.get("data") or {},
@@ -192,12 +191,11 @@ def _is_difference(row: dict[str, Any]) -> bool:
     )
 
 
-def _run_details(details: Mapping[str, Any], **known: Any) -> Run:
+def _run_details(details: Mapping[str, Any], file: Path, **known: Any) -> Run:
     version = details.get("format")
     if not isinstance(version, int) or version > FORMAT:
         raise InputError(
-            f"{known['source']} has details of format {version!r}, but this version reads formats up to {FORMAT}: "
-            "update arbormax"
+            f"{file} has details of format {version!r}, but this version reads formats up to {FORMAT}: update arbormax"
         )
     tree = _tree(details["tree"])
     nodes = tree.tax.num_nodes
