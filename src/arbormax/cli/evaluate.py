@@ -17,16 +17,7 @@ from arbormax.cli.inputs import (
     read_feature_file,
     read_file,
 )
-from arbormax.cli.options import (
-    DecoderOptions,
-    Device,
-    Features,
-    Imports,
-    Json,
-    LabelOptions,
-    import_modules,
-    resolve_device,
-)
+from arbormax.cli.options import DecoderOptions, Features, Json, LabelOptions, LoadOptions
 from arbormax.cli.report import NoTexts
 from arbormax.errors import OptionError, check_choice
 
@@ -45,6 +36,7 @@ def evaluate(
     ],
     table: LabelOptions,
     decoder: DecoderOptions,
+    loading: LoadOptions,
     split: Annotated[str, typer.Option(help="Part of a dataset: test or train.")] = "test",
     out: Annotated[
         Path | None,
@@ -56,8 +48,6 @@ def evaluate(
         Path | None, typer.Option(metavar="FILE", help="Write the predictions to this file: .csv .tsv .jsonl .parquet")
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Number of texts in one batch.")] = 256,
-    device: Device = "auto",
-    imports: Imports = None,
     json: Json = False,
 ) -> None:
     """Evaluate a model on labelled texts, or on the labelled rows of a feature matrix.
@@ -70,11 +60,9 @@ def evaluate(
 
     if predictions is not None:
         resolve_format(predictions)
-    import_modules(imports)
-    from arbormax.model import load_model
     from arbormax.studies.record import Record, evaluation
 
-    loaded = load_model(model, resolve_device(device))
+    loaded = loading.load(model)
     examples = _read(data, split, table, features, model, loaded)
     with output.progress_bar("evaluating", len(examples)) as advance:
         record, found = evaluation(

@@ -21,6 +21,7 @@ from arbormax.errors import OptionError
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
+    from arbormax.model import Model
     from arbormax.model.predict import Decoding
     from arbormax.model.settings import TrainConfig
     from arbormax.training import Hardware
@@ -56,6 +57,21 @@ _NAMES = {
     "encoder": ("arbormax.encoders.registry:text_encoders", "Encoder of the texts"),
     "head": ("arbormax.heads:HEADS", "Classifier head"),
 }
+
+
+@dataclass(frozen=True)
+class LoadOptions(OptionGroup):
+    """How to load a model."""
+
+    device: Device = "auto"
+    imports: Imports = None
+
+    def load(self, folder: Path) -> Model:
+        """The model in a folder, on the device."""
+        import_modules(self.imports)
+        from arbormax.model import load_model
+
+        return load_model(folder, resolve_device(self.device))
 
 
 @dataclass(frozen=True)
