@@ -10,7 +10,7 @@ import typer
 
 from arbormax.cli import output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import check_texts_expected, feature_columns, warn_skipped
+from arbormax.cli.inputs import feature_columns, warn_skipped
 from arbormax.cli.options import DecoderOptions, Features, InputOptions, Json, LoadOptions, import_modules
 from arbormax.data.tables.writing import open_writer, resolve_format
 from arbormax.errors import InputError, OptionError, check_choice
@@ -85,18 +85,15 @@ def predict(
     if json and (out is not None or output_format not in (None, "jsonl")):
         raise OptionError("prints JSON lines on stdout and cannot be combined with --out and --format", argument="json")
     chosen = resolve_format(out, "jsonl" if json else output_format)
+    from arbormax.data.matrices import FEATURES, iter_features
     from arbormax.model.rows import BadRows, predict_rows, read_rows, source_name
 
     loaded = loading.load(model)
-    if loaded.encoder.takes_texts:
-        check_texts_expected(model, Path(source), features)
+    columns = feature_columns(Path(source), model, loaded, features, table)
+    if columns is None:
         batches, column = read_rows(source, table.text, **table.reader())
     else:
-        from arbormax.data.matrices import FEATURES, iter_features
-
-        columns = feature_columns(Path(source), model, loaded, features, table)
-        batches = iter_features(source, *columns, **table.reader())
-        column = FEATURES
+        batches, column = iter_features(source, *columns, **table.reader()), FEATURES
     bad_rows = BadRows(source_name(source), table.skip_bad_rows)
     count = 0
     with open_writer(out, chosen) as write, output.progress_bar("predicting") as advance:
