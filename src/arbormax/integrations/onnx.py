@@ -36,7 +36,6 @@ INLINE_BYTES = 1 << 30  # larger weights have a file of their own, because proto
 _KIND, _VERSION = "arbormax export", 1
 _FILES: dict[Format, str] = {"onnx": "model.onnx", "torch-export": "model.pt2"}
 _INFO, _TREE, _CARD = "export.json", "taxonomy.json", "README.md"
-Run = Callable[[Arrays], Sequence[np.ndarray]]
 
 
 class ExportError(ArbormaxError, RuntimeError):
@@ -197,7 +196,7 @@ def _onnx_lstm(x: Any, w: Any, r: Any, b: Any, lengths: Any) -> Any:
 def _compare_with_torch(model: Model, graph: Graph, folder: Path, format: Format) -> tuple[float, int]:
     """The largest difference between the exported graph and torch, and the number of texts."""
     texts = _random_texts(graph)
-    run = (_onnx_runner if format == "onnx" else _torch_runner)(folder / _FILES[format])
+    run = _load_graph(folder / _FILES[format], format)
     largest = 0.0
     for batch in (texts, *([text] for text in texts)):
         features = next(model.features(batch))
@@ -219,21 +218,13 @@ def _random_texts(graph: Graph) -> list[str]:
     return [" ".join(terms[i] for i in draw.integers(len(terms), size=size)) for size in (0, 1, 2, 7, 20, 60)]
 
 
-def _onnx_runner(path: Path) -> Run:
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return lambda arrays: session.run(list(OUTPUTS), arrays)
-
-
-def _torch_runner(path: Path) -> Run:
+def _load_graph(path: Path, format: Format) -> Callable[[Arrays], Sequence[np.ndarray]]:
+    """The exported graph as a function of its inputs."""
+    if format == "onnx":
+        session = import_module("onnxruntime").InferenceSession(path, providers=["CPUExecutionProvider"])
+        return lambda arrays: session.run(list(OUTPUTS), arrays)
     module = torch.export.load(path).module()
-
-    def run(arrays: Arrays) -> list[np.ndarray]:
-        with torch.no_grad():
-            return [tensor.numpy() for tensor in module(*map(torch.from_numpy, arrays.values()))]
-
-    return run
+    return lambda arrays: [tensor.numpy() for tensor in module(*map(torch.from_numpy, arrays.values()))]
 
 
 @contextmanager
