@@ -225,7 +225,7 @@ def _option_type(annotation: Any) -> tuple[Any, tuple[str, ...]]:
     """The type of a setting on the command line, and its choices if there are few."""
     members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     choices = tuple(str(choice) for kind in members if get_origin(kind) is Literal for choice in get_args(kind))
-    if any(get_origin(kind) is tuple for kind in members):  # numbers with commas between them
+    if choices or any(get_origin(kind) is tuple for kind in members):  # a tuple: numbers with commas between them
         return str, choices
     return next((kind for kind in (bool, int, float) if kind in members), str), choices
 
