@@ -38,6 +38,7 @@ def test_the_help_of_compare_lists_only_its_own_options(run):
         (["--remove", "hat"], "--remove hat: "),
         (["--rename", "hat=cap"], "--rename hat=cap: "),
         (["--remove", "news/sport", "--remove", "news/weather"], "--remove news/weather: "),
+        (["--remove", "hats", "--emptied", "clas"], "--emptied: expected 'error', 'class' or 'remove', found 'clas'"),
     ],
 )
 def test_edits_are_spelled_as_options(refused, tmp_path, words, expected):

@@ -183,6 +183,7 @@ def test_an_import_that_fails_is_an_error(refused, texts, tmp_path, monkeypatch)
         (["--precision", "8"], "precision"),
         (["--validation", "1"], "validation"),
         (["--class-weight", "heavy"], None),
+        (["--strength", "strong"], "--strength: expected a number greater than 0, or 'auto'"),
         (["--label-smoothing", "1"], "--label-smoothing"),
         (["--gamma", "1", "--head", "flat"], "--head hierarchical"),
         (["--path-weight", "0.5", "--head", "hierarchical"], "--head flat"),

@@ -10,7 +10,7 @@ import typer
 
 from arbormax.cli import output
 from arbormax.cli.groups import OptionGroup
-from arbormax.errors import OptionError
+from arbormax.errors import OptionError, check_choice
 
 if TYPE_CHECKING:
     from arbormax.taxonomy import Taxonomy
@@ -47,6 +47,7 @@ class EditOptions(OptionGroup):
 
         if not any((self.add, self.split, self.move, self.remove, self.rename)):
             raise OptionError("no edits: give --add, --split, --move, --remove or --rename")
+        check_choice("emptied", self.emptied, ("error", "class", "remove"))
         problems: list[str] = []
         emptied: Any = self.emptied
 

@@ -10,23 +10,8 @@ import typer
 from arbormax._files import to_plain
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import (
-    check_no_table_options,
-    check_texts_expected,
-    is_dataset,
-    read_feature_file,
-    read_file,
-)
-from arbormax.cli.options import (
-    DecoderOptions,
-    Device,
-    Features,
-    Imports,
-    Json,
-    LabelOptions,
-    import_modules,
-    resolve_device,
-)
+from arbormax.cli.inputs import check_no_table_options, is_dataset, read_for_model
+from arbormax.cli.options import DecoderOptions, Features, Json, LabelOptions, LoadOptions
 from arbormax.cli.report import NoTexts
 from arbormax.errors import OptionError, check_choice
 
@@ -45,6 +30,7 @@ def evaluate(
     ],
     table: LabelOptions,
     decoder: DecoderOptions,
+    loading: LoadOptions,
     split: Annotated[str, typer.Option(help="Part of a dataset: test or train.")] = "test",
     out: Annotated[
         Path | None,
@@ -56,8 +42,6 @@ def evaluate(
         Path | None, typer.Option(metavar="FILE", help="Write the predictions to this file: .csv .tsv .jsonl .parquet")
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Number of texts in one batch.")] = 256,
-    device: Device = "auto",
-    imports: Imports = None,
     json: Json = False,
 ) -> None:
     """Evaluate a model on labelled texts, or on the labelled rows of a feature matrix.
@@ -70,11 +54,9 @@ def evaluate(
 
     if predictions is not None:
         resolve_format(predictions)
-    import_modules(imports)
-    from arbormax.model import load_model
     from arbormax.studies.record import Record, evaluation
 
-    loaded = load_model(model, resolve_device(device))
+    loaded = loading.load(model)
     examples = _read(data, split, table, features, model, loaded)
     with output.progress_bar("evaluating", len(examples)) as advance:
         record, found = evaluation(
@@ -104,15 +86,11 @@ def evaluate(
 
 def _read(data: str, split: str, table: LabelOptions, features: str | None, folder: Path, model: Model) -> Examples:
     check_choice("split", split, ("test", "train"))
-    tree = model.taxonomy
     with output.progress_bar(f"reading {data}"):
         if not is_dataset(data):
             if split != "test":
                 raise OptionError(f"only a dataset has splits, and {data} is a file", argument="split")
-            if not model.encoder.takes_texts:
-                return read_feature_file(Path(data), folder, model, features, table)
-            check_texts_expected(folder, Path(data), features)
-            return read_file(Path(data), table, tree)[0]
+            return read_for_model(Path(data), folder, model, features, table)
         check_no_table_options(data, table)
         if not model.encoder.takes_texts:
             raise OptionError(
@@ -122,7 +100,7 @@ def _read(data: str, split: str, table: LabelOptions, features: str | None, fold
         from arbormax.data.labelled import map_examples
 
         dataset = load(data)
-        return map_examples(dataset.test if split == "test" else dataset.train, dataset.taxonomy, tree, data)
+        return map_examples(dataset.test if split == "test" else dataset.train, dataset.taxonomy, model.taxonomy, data)
 
 
 def _write_predictions(path: Path, examples: Examples, predicted: list[int], tree: Taxonomy) -> None:

@@ -10,14 +10,7 @@ import typer
 
 from arbormax.cli import output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.options import (
-    DecoderOptions,
-    Device,
-    Imports,
-    Json,
-    import_modules,
-    resolve_device,
-)
+from arbormax.cli.options import DecoderOptions, Json, LoadOptions
 from arbormax.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,10 +27,9 @@ def explain(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model.")],
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to explain.")],
     decoder: DecoderOptions,
+    loading: LoadOptions,
     siblings: Annotated[int, typer.Option(min=1, help="Number of children to show at each step.")] = 5,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write an SVG picture.")] = None,
-    device: Device = "auto",
-    imports: Imports = None,
     json: Json = False,
 ) -> None:
     """Explain the prediction for one text: the probability of each step, the alternatives, and the words that mattered.
@@ -46,11 +38,9 @@ def explain(
     """
     if not text.strip():
         raise InputError("the text is empty", argument="text")
-    import_modules(imports)
-    from arbormax.model import load_model
     from arbormax.model.explain import explain as explain_text
 
-    loaded = load_model(model, resolve_device(device))
+    loaded = loading.load(model)
     found = explain_text(loaded, text, decoding=decoder.decoding(), siblings=siblings)
     if svg is not None:
         from arbormax.cli.trees import write_drawing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import fields
 from functools import wraps
@@ -35,13 +35,17 @@ class OptionGroup:
 
     def words(self) -> list[str]:
         """The words of a command line that set the options which differ from their default."""
-        words = []
-        for option in fields(self):  # type: ignore[arg-type]
-            value, flag = getattr(self, option.name), f"--{option.name.replace('_', '-')}"
-            if value != option.default:
-                words += [flag.replace("--", "--no-") if value is False else flag]
-                words += [] if isinstance(value, bool) else [str(value)]
-        return words
+        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return option_words({f.name: values[f.name] for f in fields(self) if values[f.name] != f.default})  # type: ignore[arg-type]
+
+
+def option_words(values: Mapping[str, Any]) -> list[str]:
+    """The words of a command line that set options to these values."""
+    words = []
+    for name, value in values.items():
+        flag = f"--{name.replace('_', '-')}"
+        words += [flag, str(value)] if not isinstance(value, bool) else [flag if value else flag.replace("--", "--no-")]
+    return words
 
 
 def keyword_parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
@@ -52,7 +56,7 @@ def keyword_parameter(name: str, annotation: Any, default: Any) -> inspect.Param
 def _in_panel(hint: Any, panel: str | None) -> Any:
     kind, option = get_args(hint)
     option = copy(option)
-    option.rich_help_panel = panel
+    option.rich_help_panel = option.rich_help_panel or panel
     return Annotated[kind, option]
 
 

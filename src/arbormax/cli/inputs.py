@@ -60,33 +60,36 @@ def read_file(path: Path, table: LabelOptions, taxonomy: Taxonomy | None) -> tup
     return _reader(table).read_file(path, taxonomy)
 
 
-def read_feature_file(path: Path, folder: Path, model: Model, features: str | None, table: LabelOptions) -> Examples:
-    """The labelled rows of a feature matrix for the model in a folder."""
-    return _reader(table).read_features(path, model.taxonomy, *feature_columns(path, folder, model, features, table))
+def read_for_model(path: Path, folder: Path, model: Model, features: str | None, table: LabelOptions) -> Examples:
+    """The labelled texts or rows of features of one file, as the model in a folder expects."""
+    columns = feature_columns(path, folder, model, features, table)
+    if columns is None:
+        return read_file(path, table, model.taxonomy)[0]
+    return _reader(table).read_features(path, model.taxonomy, *columns)
 
 
 def feature_columns(
     path: Path, folder: Path, model: Model, features: str | None, table: InputOptions
-) -> tuple[int, list[str] | None]:
-    """The number of features, and their columns: those that were given, or those of the training if they had names."""
+) -> tuple[int, list[str] | None] | None:
+    """The number of features, and their columns: those that were given, or those of the training if they had names.
+
+    None for a model of texts.
+    """
+    from arbormax.data.matrices import is_npz
+
+    if model.encoder.takes_texts:
+        if features is not None or is_npz(path):
+            argument = None if features is None else "features"
+            raise OptionError(f"{folder} classifies texts, not feature matrices", argument=argument)
+        return None
     if table.text != InputOptions.text:
         raise OptionError(f"{folder} classifies feature matrices, not texts", argument="text")
     width = model.encoder.options.inputs  # type: ignore[attr-defined]  # an option of this encoder
     if features is not None:
         return width, [name.strip() for name in features.split(",") if name.strip()]
-    from arbormax.data.matrices import is_npz
     from arbormax.sklearn.base import feature_names
 
     return width, None if is_npz(path) or table.no_header else feature_names(folder, model.taxonomy)
-
-
-def check_texts_expected(folder: Path, path: Path, features: str | None) -> None:
-    """Raise an error for a feature matrix together with a model of texts."""
-    from arbormax.data.matrices import is_npz
-
-    if features is not None or is_npz(path):
-        argument = None if features is None else "features"
-        raise OptionError(f"{folder} classifies texts, not feature matrices", argument=argument)
 
 
 def check_no_table_options(data: str, table: LabelOptions) -> None:

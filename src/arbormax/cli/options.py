@@ -21,6 +21,7 @@ from arbormax.errors import OptionError
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
+    from arbormax.model import Model
     from arbormax.model.predict import Decoding
     from arbormax.model.settings import TrainConfig
     from arbormax.training import Hardware
@@ -56,6 +57,21 @@ _NAMES = {
     "encoder": ("arbormax.encoders.registry:text_encoders", "Encoder of the texts"),
     "head": ("arbormax.heads:HEADS", "Classifier head"),
 }
+
+
+@dataclass(frozen=True)
+class LoadOptions(OptionGroup):
+    """How to load a model."""
+
+    device: Device = "auto"
+    imports: Imports = None
+
+    def load(self, folder: Path) -> Model:
+        """The model in a folder, on the device."""
+        import_modules(self.imports)
+        from arbormax.model import load_model
+
+        return load_model(folder, resolve_device(self.device))
 
 
 @dataclass(frozen=True)
@@ -131,7 +147,7 @@ class ModelOptions(OptionGroup):
     """The model and its training: the fields of `TrainConfig`, each as an option, and a few more."""
 
     panel = MODEL
-    hidden: ClassVar[tuple[str, ...]] = ()  # settings that the help does not list
+    without: ClassVar[tuple[str, ...]] = ()  # settings that are not options
 
     preset: Annotated[str | None, NameOption("arbormax.model.settings:PRESETS", "Published settings")] = None
     option: Annotated[
@@ -143,7 +159,7 @@ class ModelOptions(OptionGroup):
 
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
-        return [*setting_parameters(cls.hidden), *super().parameters()]
+        return [*setting_parameters(cls.without), *super().parameters()]
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Self:
@@ -174,16 +190,16 @@ class ModelOptions(OptionGroup):
 class ComparedOptions(ModelOptions):
     """The options of a comparison, which has --heads and --seeds in place of --head and --seed."""
 
-    hidden: ClassVar[tuple[str, ...]] = ("head", "seed")
+    without: ClassVar[tuple[str, ...]] = ("head", "seed")
 
 
-def setting_parameters(hidden: Sequence[str] = ()) -> list[inspect.Parameter]:
+def setting_parameters(without: Sequence[str] = ()) -> list[inspect.Parameter]:
     """A parameter for every field of `TrainConfig` that has one value; None means not given."""
     from arbormax.model.settings import TrainConfig
 
     parameters = []
     for name, setting in TrainConfig.model_fields.items():
-        if name == "encoder_options":  # --option
+        if name in ("encoder_options", *without):  # --option sets the options of the encoder
             continue
         kind, choices = _option_type(setting.annotation)
         text = str(setting.description)
@@ -191,7 +207,7 @@ def setting_parameters(hidden: Sequence[str] = ()) -> list[inspect.Parameter]:
             text += f": {', '.join(missing)}"
         text += "; 0 disables it" * _can_disable(setting)
         default = setting.default
-        about: dict[str, Any] = {"rich_help_panel": MODEL if name in _NAMES else TRAINING, "hidden": name in hidden}
+        about: dict[str, Any] = {"rich_help_panel": MODEL if name in _NAMES else TRAINING}
         about["show_default"] = False if default is None or isinstance(default, bool) else str(default)
         flag = name.replace("_", "-")  # a Boolean setting is a flag, with a negation if it is true by default
         flags = [f"--{flag}" + f"/--no-{flag}" * (default is True)] if kind is bool else []
@@ -209,7 +225,7 @@ def _option_type(annotation: Any) -> tuple[Any, tuple[str, ...]]:
     """The type of a setting on the command line, and its choices if there are few."""
     members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     choices = tuple(str(choice) for kind in members if get_origin(kind) is Literal for choice in get_args(kind))
-    if any(get_origin(kind) is tuple for kind in members):  # numbers with commas between them
+    if choices or any(get_origin(kind) is tuple for kind in members):  # a tuple: numbers with commas between them
         return str, choices
     return next((kind for kind in (bool, int, float) if kind in members), str), choices
 
@@ -236,7 +252,14 @@ class MachineOptions(OptionGroup):
 
 
 # Arguments of the library that are options of another name, or a flag for one value.
-_OTHER_NAMES = {"format": "input_format", "output_format": "format", "sep": "separator", "encoder_options": "option"}
+_OTHER_NAMES = {
+    "format": "input_format",
+    "output_format": "format",
+    "sep": "separator",
+    "encoder_options": "option",
+    "head": "heads",
+    "seed": "seeds",
+}
 _FLAGS = {("on_bad_rows", "skip"): "skip_bad_rows"}
 
 

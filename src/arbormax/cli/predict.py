@@ -10,17 +10,8 @@ import typer
 
 from arbormax.cli import output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import check_texts_expected, feature_columns, warn_skipped
-from arbormax.cli.options import (
-    DecoderOptions,
-    Device,
-    Features,
-    Imports,
-    InputOptions,
-    Json,
-    import_modules,
-    resolve_device,
-)
+from arbormax.cli.inputs import feature_columns, warn_skipped
+from arbormax.cli.options import DecoderOptions, Features, InputOptions, Json, LoadOptions, import_modules
 from arbormax.data.tables.writing import open_writer, resolve_format
 from arbormax.errors import InputError, OptionError, check_choice
 
@@ -35,6 +26,7 @@ def predict(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model.")],
     table: InputOptions,
     decoder: DecoderOptions,
+    loading: LoadOptions,
     files: Annotated[
         list[str] | None,
         typer.Argument(
@@ -62,8 +54,6 @@ def predict(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Workers of --engine ray; by default the number of cores or GPUs.")
     ] = None,
-    device: Device = "auto",
-    imports: Imports = None,
     json: Json = False,
 ) -> None:
     """Predict the class of texts, with its path in the taxonomy and the probability of each step.
@@ -72,8 +62,7 @@ def predict(
 
     With Ray: `arbormax predict reviews-model corpus/ --engine ray --workers 8 --out predicted.parquet`
     """
-    import_modules(imports)
-
+    import_modules(loading.imports)  # which may register decoders
     decoding = decoder.decoding(top_k)
     check_choice("engine", engine, ENGINES)
     if engine == "ray":
@@ -82,33 +71,29 @@ def predict(
             raise OptionError(f"{option} cannot be combined with --engine ray, which reads and writes Parquet")
         if out is None or resolve_format(out, output_format) != "parquet":
             raise OptionError("--engine ray writes Parquet: give --out FILE.parquet")
-        options = {"keep": keep, "batch_size": batch_size, "device": device, "workers": workers}
-        _predict_with_ray(model, files or [], table, out, decoding, modules=imports or (), **options)
+        options = {"keep": keep, "batch_size": batch_size, "device": loading.device, "workers": workers}
+        _predict_with_ray(model, files or [], table, out, decoding, modules=loading.imports or (), **options)
         return
     if workers is not None:
         raise OptionError("requires --engine ray", argument="workers")
     if message is not None:
         if files or out is not None or output_format is not None:
             raise OptionError("cannot be combined with FILE, --out and --format", argument="message")
-        _predict_one(model, message, decoding, resolve_device(device), json)
+        _predict_one(model, message, decoding, loading, json)
         return
     source = _check_source(files, out)
     if json and (out is not None or output_format not in (None, "jsonl")):
         raise OptionError("prints JSON lines on stdout and cannot be combined with --out and --format", argument="json")
     chosen = resolve_format(out, "jsonl" if json else output_format)
-    from arbormax.model import load_model
+    from arbormax.data.matrices import FEATURES, iter_features
     from arbormax.model.rows import BadRows, predict_rows, read_rows, source_name
 
-    loaded = load_model(model, resolve_device(device))
-    if loaded.encoder.takes_texts:
-        check_texts_expected(model, Path(source), features)
+    loaded = loading.load(model)
+    columns = feature_columns(Path(source), model, loaded, features, table)
+    if columns is None:
         batches, column = read_rows(source, table.text, **table.reader())
     else:
-        from arbormax.data.matrices import FEATURES, iter_features
-
-        columns = feature_columns(Path(source), model, loaded, features, table)
-        batches = iter_features(source, *columns, **table.reader())
-        column = FEATURES
+        batches, column = iter_features(source, *columns, **table.reader()), FEATURES
     bad_rows = BadRows(source_name(source), table.skip_bad_rows)
     count = 0
     with open_writer(out, chosen) as write, output.progress_bar("predicting") as advance:
@@ -125,13 +110,12 @@ def predict(
     _print_written(out, count, bad_rows)
 
 
-def _predict_one(model: Path, text: str, decoding: Decoding, device: str, json: bool) -> None:
+def _predict_one(model: Path, text: str, decoding: Decoding, loading: LoadOptions, json: bool) -> None:
     if not text.strip():
         raise InputError("the text is empty", argument="message")
-    from arbormax.model import load_model
     from arbormax.model.predict import predict as predict_texts
 
-    loaded = load_model(model, device)
+    loaded = loading.load(model)
     if not loaded.encoder.takes_texts:
         raise OptionError(f"{model} classifies feature matrices, not texts: give a FILE", argument="message")
     (prediction,) = predict_texts(loaded, [text], **vars(decoding))

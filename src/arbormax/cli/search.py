@@ -11,7 +11,7 @@ import typer
 
 from arbormax._files import read_json
 from arbormax.cli import errors, output
-from arbormax.cli.groups import expand_options
+from arbormax.cli.groups import expand_options, option_words
 from arbormax.cli.inputs import read_labelled
 from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions, NodeTexts, setting_parameters
 from arbormax.cli.studies import Data, Tree
@@ -108,23 +108,14 @@ def _train_command(
     table: LabelOptions,
 ) -> str:
     """The command that trains with these settings on the same data."""
-    words = ["arbormax", "train", data, *(["--preset", preset] if preset else [])]
-    words += [] if taxonomy is None else ["--taxonomy", str(taxonomy)]
-    words += [] if node_texts is None else ["--node-texts", str(node_texts)]
-    default = type(config).make()
-    for parameter in setting_parameters():
-        name = parameter.name
-        value = getattr(config, name)
-        if value is True:
-            words.append(_flag(name))
-        elif name in ("encoder", "head") or value != getattr(default, name):
-            words += [_flag(name), str(0 if value is None else value)]
-        elif name == "head_learning_rate" and preset:  # the preset has one, which the search did not use
-            words += [_flag(name), str(config.learning_rate)]
+    default, names = type(config).make(), [parameter.name for parameter in setting_parameters()]
+    settings = {name: getattr(config, name) for name in names}
+    changed = {n: v for n, v in settings.items() if v != getattr(default, n) or n in ("encoder", "head")}
+    if preset:  # which has a learning rate of the head that the search did not use
+        changed.setdefault("head_learning_rate", config.learning_rate)
+    files = {"preset": preset, "taxonomy": taxonomy, "node_texts": node_texts}
+    words = option_words({name: value for name, value in files.items() if value is not None})
+    words += option_words({name: 0 if value is None else value for name, value in changed.items()})
     for name, value in config.encoder_options.items():
         words += ["-o", f"{name}={value if isinstance(value, str) else json_format.dumps(value)}"]
-    return shlex.join([*words, *table.words()])
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    return shlex.join(["arbormax", "train", data, *words, *table.words()])

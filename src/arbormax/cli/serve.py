@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbormax.cli import output
+from arbormax.cli.groups import OptionGroup, expand_options
 from arbormax.cli.options import Device, Imports, import_modules, resolve_device
-from arbormax.errors import OptionError, check_choice
+from arbormax.errors import check_choice
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -26,31 +28,55 @@ _limit = partial(typer.Option, rich_help_panel="Limits of a request")
 _process = partial(typer.Option, rich_help_panel="Batches and processes")
 
 
-def serve(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder.")],
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all addresses.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 selects a free port.")] = 8000,
+@dataclass(frozen=True)
+class ServiceOptions(OptionGroup):
+    """The settings of the service, by their names in `arbormax.serve.Settings`."""
+
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all addresses.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 selects a free port.")] = 8000
     api_key: Annotated[
         str | None,
         typer.Option(metavar="KEY", envvar="ARBORMAX_API_KEY", show_envvar=True, help="Key that clients must send."),
-    ] = None,
-    allow_host: Annotated[
+    ] = None
+    allowed_hosts: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Additional host name to accept, for example of a proxy; repeatable."),
-    ] = None,
+        typer.Option(
+            "--allow-host",
+            metavar="NAME",
+            help="Additional host name to accept, for example of a proxy; repeatable.",
+        ),
+    ] = None
+    examples: Annotated[
+        list[str] | None, typer.Option("--example", metavar="TEXT", help="Example text on the web page; repeatable.")
+    ] = None
+    no_page: Annotated[bool, typer.Option("--no-page", help="Serve only the API.")] = False
+    max_texts: Annotated[int, _limit(min=1, help="Maximum number of texts.")] = 1024
+    max_characters: Annotated[int, _limit(min=1, help="Maximum length of a text.")] = 20_000
+    max_body_bytes: Annotated[int, _limit(min=1024, help="Maximum size of the body.")] = 4_194_304
+    max_requests: Annotated[int, _limit(min=1, help="Maximum number of requests at the same time.")] = 1024
+    request_seconds: Annotated[float, _limit(min=0.001, help="Time limit.")] = 30.0
+    batch_size: Annotated[int, _process(min=1, help="Maximum number of texts in a batch.")] = 64
+    batch_wait_ms: Annotated[
+        float, _process("--batch-wait", min=0, max=1000, help="Milliseconds that a batch may wait to fill.")
+    ] = 1.0
+    queue: Annotated[int, _process(min=1, help="Maximum number of waiting texts.")] = 4096
+    log_texts: Annotated[bool, typer.Option("--log-texts", help="Log texts as well.")] = False
+
+    def settings(self) -> Settings:
+        """The settings, validated."""
+        from arbormax.model.settings import validate
+        from arbormax.serve import Settings
+
+        values = {name: value for name, value in vars(self).items() if value not in (None, "")}
+        values["page"] = not values.pop("no_page")
+        return validate(Settings, values, "the service")
+
+
+@expand_options
+def serve(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder.")],
+    options: ServiceOptions,
     name: Annotated[str | None, typer.Option(help="Name of the model on the web page. [default: folder name]")] = None,
-    example: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="Example text on the web page; repeatable.")
-    ] = None,
-    no_page: Annotated[bool, typer.Option("--no-page", help="Serve only the API.")] = False,
-    max_texts: Annotated[int, _limit(min=1, help="Maximum number of texts.")] = 1024,
-    max_characters: Annotated[int, _limit(min=1, help="Maximum length of a text.")] = 20_000,
-    max_body_bytes: Annotated[int, _limit(min=1024, help="Maximum size of the body.")] = 4_194_304,
-    max_requests: Annotated[int, _limit(min=1, help="Maximum number of requests at the same time.")] = 1024,
-    request_seconds: Annotated[float, _limit(min=0.001, help="Time limit.")] = 30.0,
-    batch_size: Annotated[int, _process(min=1, help="Maximum number of texts in a batch.")] = 64,
-    batch_wait: Annotated[float, _process(min=0, max=1000, help="Milliseconds that a batch may wait to fill.")] = 1.0,
-    queue: Annotated[int, _process(min=1, help="Maximum number of waiting texts.")] = 4096,
     device: Device = "auto",
     threads: Annotated[
         int | None, _process(min=1, help="CPU threads of each process. [default: cores divided by workers]")
@@ -61,7 +87,6 @@ def serve(
     ] = None,
     imports: Imports = None,
     log_level: Annotated[str, typer.Option(help="debug, info (logs every request), warning or error.")] = "warning",
-    log_texts: Annotated[bool, typer.Option("--log-texts", help="Log texts as well.")] = False,
 ) -> None:
     """Serve a model: predictions and explanations as JSON, and a web page at the same address.
 
@@ -76,23 +101,7 @@ def serve(
         read_record(model)
     from arbormax.serve import run
 
-    settings = _settings(
-        host=host,
-        port=port,
-        api_key=api_key or None,
-        allowed_hosts=tuple(allow_host or ()),
-        page=not no_page,
-        examples=tuple(example or ()),
-        max_body_bytes=max_body_bytes,
-        max_texts=max_texts,
-        max_characters=max_characters,
-        max_requests=max_requests,
-        request_seconds=request_seconds,
-        queue=queue,
-        batch_size=batch_size,
-        batch_wait_ms=batch_wait,
-        log_texts=log_texts,
-    )
+    settings = options.settings()
     cores = _available_cores()
     if workers is None:
         workers = max(1, min(_MAX_DEFAULT_WORKERS, cores // (threads or 1))) if _uses_cpu(device) else 1
@@ -107,20 +116,6 @@ def serve(
         log_config=_log_config(log_level),
     )
     output.print_status("stopped")
-
-
-def _settings(**values: Any) -> Settings:
-    """The settings, or an error without their values: one of them is a secret."""
-    from pydantic import ValidationError
-
-    from arbormax.serve import Settings
-
-    try:
-        return Settings(**values)
-    except ValidationError as error:
-        first, *_ = error.errors(include_input=False, include_url=False)
-    message = str(first["msg"]).removeprefix("Value error, ")
-    raise OptionError(message, argument=str(first["loc"][0]) if first["loc"] else None)
 
 
 def _available_cores() -> int:

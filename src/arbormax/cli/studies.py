@@ -122,10 +122,6 @@ def compare(
 
     Example: `arbormax compare trec --encoder bilstm --heads flat,hierarchical --seeds 0,1,2`
     """
-    for name, instead in (("head", "heads"), ("seed", "seeds")):
-        if name in model.settings:
-            fix = {instead: str(model.settings[name])}
-            raise OptionError("not an option of a comparison", argument=name, fix=fix)
     config, hardware = model.config(), machine.hardware()
     if on_test and not is_dataset(data):
         raise OptionError(f"{data} is a file, which has no test texts of its own; use --test FILE", argument="on_test")

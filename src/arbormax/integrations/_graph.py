@@ -19,7 +19,7 @@ from arbormax.data.characters import MARK, CharacterNGrams
 from arbormax.data.ngrams import NGrams
 from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import word_pattern
-from arbormax.data.vocabulary import PADDING, UNKNOWN, save_words
+from arbormax.data.vocabulary import PADDING, save_words
 from arbormax.encoders import BagEncoder, LSTMEncoder, TfidfEncoder, TransformerEncoder
 from arbormax.errors import OptionError
 from arbormax.model import Model
@@ -31,13 +31,13 @@ OUTPUTS = {
     "node_log_probs": "(batch, nodes) float32: log-probabilities of the nodes of taxonomy.json, breadth first",
 }
 
-# The LSTM operator of ONNX, which reads each row up to its own length, in both directions; torch cannot run it.
+# The LSTM operator of ONNX, which reads each row up to its own length; torch cannot run it.
 library.define("arbormax::onnx_lstm", "(Tensor x, Tensor w, Tensor r, Tensor b, Tensor lengths) -> Tensor")
 
 
 @library.register_fake("arbormax::onnx_lstm")  # type: ignore[untyped-decorator]
 def _(x: Tensor, w: Tensor, r: Tensor, b: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG001
-    return x.new_empty(w.shape[0], x.shape[1], r.shape[2])
+    return x.new_empty(x.shape[1], r.shape[1])
 
 
 _SPLIT_TEXT = """\
@@ -57,17 +57,16 @@ class Graph(nn.Module, ABC):
 
     inputs: ClassVar[dict[str, str]]  # a description of each input
     example: ClassVar[str]  # Python code that turns `text` into `inputs`, given `how`, the encoding
+    longest: int | None = None  # the maximum number of tokens of a text; None means no limit
+    encoder: Any
     leaves: Tensor
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, format: Format) -> None:
         super().__init__()
-        self.model_encoder = [model.encoder]  # in a list, because its weights are not part of the graph
+        self.__dict__["encoder"] = model.encoder  # not a submodule, because its weights are not part of the graph
+        self.format = format
         self.head = model.head
         self.register_buffer("leaves", torch.from_numpy(np.array(model.taxonomy.leaves)))
-
-    @property
-    def encoder(self) -> Any:
-        return self.model_encoder[0]
 
     @abstractmethod
     def features(self, *inputs: Tensor) -> Tensor:
@@ -78,21 +77,16 @@ class Graph(nn.Module, ABC):
         """Return the inputs for these texts."""
 
     @abstractmethod
-    def save(self, folder: Path) -> None:
-        """Write the files that turn texts into inputs."""
-
-    @abstractmethod
     def encoding(self) -> dict[str, Any]:
         """Describe in JSON types how texts become inputs."""
 
     @abstractmethod
-    def words(self) -> Sequence[str]:
-        """Return words of the vocabulary, for test texts."""
+    def terms(self) -> Sequence[str]:
+        """Return the vocabulary, in the order of the ids."""
 
-    @property
-    def longest(self) -> int | None:
-        """The maximum number of tokens of a text; None means no limit."""
-        return None
+    def save(self, folder: Path) -> None:
+        """Write the files that turn texts into inputs."""
+        save_words(folder / "vocabulary.txt", self.terms())
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         logp_BN = self.head.node_log_probs(self.features(*inputs))
@@ -105,8 +99,8 @@ class WordGraph(Graph):
     def arrays(self, texts: Sequence[str]) -> Arrays:
         return {"input_ids": self.encoder.encode(texts).pad(PADDING)}
 
-    def words(self) -> Sequence[str]:
-        return self.encoder.vocabulary.words[UNKNOWN + 1 :]  # type: ignore[no-any-return]
+    def terms(self) -> Sequence[str]:
+        return self.encoder.vocabulary.words  # type: ignore[no-any-return]
 
 
 class BagGraph(WordGraph):
@@ -123,8 +117,8 @@ inputs = {"input_ids": np.array([ids])}"""
     )
     table: Tensor
 
-    def __init__(self, model: Model) -> None:
-        super().__init__(model)
+    def __init__(self, model: Model, format: Format) -> None:
+        super().__init__(model, format)
         self.register_buffer("table", self.encoder.weight.detach())
 
     def features(self, *inputs: Tensor) -> Tensor:
@@ -137,10 +131,9 @@ inputs = {"input_ids": np.array([ids])}"""
             share_BT = (1 - weight_B1) * share_BT + weight_B1 * _shares(is_character_BT, self.table.dtype)
         return (share_BT.unsqueeze(1) @ F.embedding(ids_BT, self.table)).squeeze(1)
 
-    def save(self, folder: Path) -> None:
-        words = self.encoder.vocabulary.words
+    def terms(self) -> Sequence[str]:
         characters = [MARK + gram for gram in self.encoder.characters.grams]
-        save_words(folder / "vocabulary.txt", [*words, *_ngram_texts(self.encoder.grams, words), *characters])
+        return [*_word_ngrams(self.encoder.grams, super().terms()), *characters]
 
     def encoding(self) -> dict[str, Any]:
         tokens = _describe_tokens(self.encoder.vocabulary.tokens)
@@ -159,66 +152,22 @@ ids = [number.get(word, 1) for word in words][: how["max_length"]] or [0]
 inputs = {"input_ids": np.array([ids])}"""
     )
 
-    table: Tensor
-    weight_ih: Tensor
-    weight_hh: Tensor
-    gate_bias: Tensor
-
     def __init__(self, model: Model, format: Format) -> None:
-        super().__init__(model)
+        super().__init__(model, format)
         encoder: LSTMEncoder = self.encoder
-        self.format = format
-        own, kept = encoder.words.weight.detach(), encoder.words.kept
-        self.register_buffer("table", torch.cat([own, kept]) if len(kept) else own)
-        networks = [encoder.forwards] if encoder.backwards is None else [encoder.forwards, encoder.backwards]
-        self.directions = len(networks)
-        parts = [[getattr(network, f"{name}_l0").detach() for network in networks] for name in _WEIGHTS]
-        if format == "onnx":
-            weights = [torch.stack([_onnx_gates(part) for part in each]) for each in parts]
-            weights = [*weights[:2], torch.cat(weights[2:], -1)]
-        else:
-            weights = [*(torch.stack(each) for each in parts[:2]), torch.stack(parts[2]) + torch.stack(parts[3])]
-        for name, weight in zip(("weight_ih", "weight_hh", "gate_bias"), weights, strict=True):
-            self.register_buffer(name, weight)
+        self.table = encoder.words
+        networks = (encoder.forwards, encoder.backwards)
+        self.networks = nn.ModuleList(network for network in networks if network is not None)
 
     def features(self, *inputs: Tensor) -> Tensor:
         (ids_BT,) = inputs
         # an empty text is one padding token
-        lengths_B = (ids_BT != PADDING).sum(1).clamp(min=1)
-        if self.format == "onnx":
-            x_TBE = F.embedding(ids_BT.t(), self.table)
-            weights = (self.weight_ih, self.weight_hh, self.gate_bias)
-            states_SBH = torch.ops.arbormax.onnx_lstm(x_TBE, *weights, lengths_B.to(torch.int32))
-            return states_SBH.transpose(0, 1).flatten(1)  # type: ignore[no-any-return]
+        last_B1 = (ids_BT != PADDING).sum(1, keepdim=True).clamp(min=1) - 1
         places_T = torch.arange(ids_BT.shape[1], device=ids_BT.device)
-        last_B1 = (lengths_B - 1).unsqueeze(1)
         reversed_BT = ids_BT.gather(1, torch.where(places_T <= last_B1, last_B1 - places_T, places_T))
-        orders = [ids_BT, reversed_BT][: self.directions]
-        states = [self._last_state(F.embedding(ids, self.table), place, last_B1) for place, ids in enumerate(orders)]
-        return torch.cat(states, -1)
-
-    def _last_state(self, x_BTE: Tensor, direction: int, last_B1: Tensor) -> Tensor:
-        """Return the (B, H) state after the last word of each text, computed step by step."""
-        gates_TBH = F.linear(x_BTE, self.weight_ih[direction], self.gate_bias[direction]).transpose(0, 1)
-        weight = self.weight_hh[direction].t().clone()
-
-        def has_next(step: Tensor, hidden: Tensor, cell: Tensor) -> Tensor:  # noqa: ARG001
-            return step < gates_TBH.shape[0]
-
-        def advance(step: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            gates = gates_TBH.index_select(0, step.view(1)).squeeze(0) + hidden @ weight
-            admit, forget, new, release = gates.chunk(4, -1)
-            cell = forget.sigmoid() * cell + admit.sigmoid() * new.tanh()
-            return step + 1, torch.where(step <= last_B1, release.sigmoid() * cell.tanh(), hidden), cell
-
-        start = x_BTE.new_zeros(x_BTE.shape[0], weight.shape[0])
-        step = torch.zeros((), dtype=torch.int64, device=x_BTE.device)
-        states: tuple[Tensor, Tensor, Tensor]
-        states = while_loop(has_next, advance, (step, start, start.clone()))  # type: ignore[no-untyped-call]
-        return states[1]
-
-    def save(self, folder: Path) -> None:
-        save_words(folder / "vocabulary.txt", self.encoder.vocabulary.words)
+        last_state = _onnx_last_state if self.format == "onnx" else _last_state
+        orders = zip(self.networks, (ids_BT, reversed_BT), strict=False)
+        return torch.cat([last_state(network, self.table(ids), last_B1) for network, ids in orders], -1)
 
     def encoding(self) -> dict[str, Any]:
         tokens = _describe_tokens(self.encoder.vocabulary.tokens)
@@ -240,8 +189,8 @@ inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.v
     )
     idf: Tensor
 
-    def __init__(self, model: Model) -> None:
-        super().__init__(model)
+    def __init__(self, model: Model, format: Format) -> None:
+        super().__init__(model, format)
         counts_D = self.encoder.text_counts.double()
         idf_D = torch.log((1 + self.encoder.num_texts.double()) / (1 + counts_D)) + 1
         self.register_buffer("idf", idf_D.to(model.head.dtype))
@@ -267,15 +216,12 @@ inputs = {"input_ids": np.array([list(found)]), "counts": np.array([list(found.v
         ids, counts = (Ragged(part.astype(np.int64), found.indptr) for part in (found.indices, found.data))
         return {"input_ids": ids.pad(0), "counts": counts.pad(0).astype(np.float32)}
 
-    def save(self, folder: Path) -> None:
-        save_words(folder / "vocabulary.txt", self.encoder.terms)
-
     def encoding(self) -> dict[str, Any]:
         options, characters = self.encoder.options, _describe_characters(self.encoder.characters)
         return {**_describe_tokens(options.tokens), "ngrams": options.ngrams, **characters}
 
-    def words(self) -> Sequence[str]:
-        return self.encoder.terms[: self.encoder.num_words]  # type: ignore[no-any-return]
+    def terms(self) -> Sequence[str]:
+        return self.encoder.terms  # type: ignore[no-any-return]
 
 
 class TransformerGraph(Graph):
@@ -291,16 +237,13 @@ tokenizer.enable_truncation(how["max_length"])
 ids = tokenizer.encode(text).ids or [how["padding"]]
 inputs = {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), "int64")}"""
 
-    def __init__(self, model: Model) -> None:
-        super().__init__(model)
+    def __init__(self, model: Model, format: Format) -> None:
+        super().__init__(model, format)
         self.network = model.encoder
+        self.longest = int(self.encoder.longest)
 
     def features(self, *inputs: Tensor) -> Tensor:
         return self.network(*inputs)  # type: ignore[no-any-return]
-
-    @property
-    def longest(self) -> int | None:
-        return int(self.encoder.longest)
 
     def arrays(self, texts: Sequence[str]) -> Arrays:
         made = self.encoder.collate(self.encoder.encode(texts))
@@ -310,27 +253,25 @@ inputs = {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)),
         self.encoder.save(folder)
 
     def encoding(self) -> dict[str, Any]:
-        return {"tokens": "transformer", "max_length": self.encoder.longest, "padding": self.encoder.pad}
+        return {"tokens": "transformer", "max_length": self.longest, "padding": self.encoder.pad}
 
-    def words(self) -> Sequence[str]:
+    def terms(self) -> Sequence[str]:
         return sorted(self.encoder.tokenizer.get_vocab())
 
 
 _GRAPHS: dict[type, type[Graph]] = {
     BagEncoder: BagGraph,
+    LSTMEncoder: LSTMGraph,
     TfidfEncoder: TfidfGraph,
     TransformerEncoder: TransformerGraph,
 }
-_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 def build_graph(model: Model, format: Format) -> Graph:
     """The graph of a model with a built-in encoder."""
-    if isinstance(model.encoder, LSTMEncoder):
-        return LSTMGraph(model, format)
     for encoder, graph in _GRAPHS.items():
         if isinstance(model.encoder, encoder):
-            return graph(model)
+            return graph(model, format)
     raise OptionError(
         f"the encoder {model.encoder.name!r} has no graph for export, only built-in encoders have; "
         "call torch.onnx.export on the model yourself"
@@ -347,6 +288,38 @@ def _normalise(weights_BT: Tensor) -> Tensor:
     """Each row divided by its length, a row of zeros unchanged."""
     length_B1 = weights_BT.square().sum(1, keepdim=True).sqrt()
     return weights_BT / torch.where(length_B1 > 0, length_B1, 1)
+
+
+def _last_state(network: nn.Module, x_BTE: Tensor, last_B1: Tensor) -> Tensor:
+    """The (B, H) state of an LSTM after the last word of each text, computed step by step."""
+    lstm: Any = network
+    gates_TBH = F.linear(x_BTE, lstm.weight_ih_l0, lstm.bias_ih_l0 + lstm.bias_hh_l0).transpose(0, 1)
+    weight = lstm.weight_hh_l0.t().clone()
+
+    def has_next(step: Tensor, hidden: Tensor, cell: Tensor) -> Tensor:  # noqa: ARG001
+        return step < gates_TBH.shape[0]
+
+    def advance(step: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        gates = gates_TBH.index_select(0, step.view(1)).squeeze(0) + hidden @ weight
+        admit, forget, new, release = gates.chunk(4, -1)
+        cell = forget.sigmoid() * cell + admit.sigmoid() * new.tanh()
+        return step + 1, torch.where(step <= last_B1, release.sigmoid() * cell.tanh(), hidden), cell
+
+    start = x_BTE.new_zeros(x_BTE.shape[0], weight.shape[0])
+    step = torch.zeros((), dtype=torch.int64, device=x_BTE.device)
+    states: tuple[Tensor, Tensor, Tensor]
+    states = while_loop(has_next, advance, (step, start, start.clone()))  # type: ignore[no-untyped-call]
+    return states[1]
+
+
+def _onnx_last_state(network: nn.Module, x_BTE: Tensor, last_B1: Tensor) -> Tensor:
+    """The (B, H) state of an LSTM after the last word of each text, by the operator of ONNX."""
+    lstm: Any = network
+    w, r, *biases = (
+        _onnx_gates(getattr(lstm, f"{name}_l0")) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    lengths_B = (last_B1 + 1).squeeze(1).to(torch.int32)
+    return torch.ops.arbormax.onnx_lstm(x_BTE.transpose(0, 1), w, r, torch.cat(biases, -1), lengths_B)  # type: ignore[no-any-return]
 
 
 def _onnx_gates(weight: Tensor) -> Tensor:
@@ -366,10 +339,10 @@ def _describe_characters(characters: CharacterNGrams) -> dict[str, int]:
     return {"char_ngrams": longest, "min_char_ngrams": characters.shortest}
 
 
-def _ngram_texts(grams: NGrams, words: Sequence[str]) -> list[str]:
-    """The n-grams as text, in the order of their ids."""
+def _word_ngrams(grams: NGrams, words: Sequence[str]) -> list[str]:
+    """The words and their n-grams as text, in the order of their ids."""
     names = list(words)
     for keys in grams.keys:
         first, last = np.divmod(keys, grams.num_words)
         names += [f"{names[i]} {words[j]}" for i, j in zip(first.tolist(), last.tolist(), strict=True)]
-    return names[len(words) :]
+    return names

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -35,7 +36,6 @@ INLINE_BYTES = 1 << 30  # larger weights have a file of their own, because proto
 _KIND, _VERSION = "arbormax export", 1
 _FILES: dict[Format, str] = {"onnx": "model.onnx", "torch-export": "model.pt2"}
 _INFO, _TREE, _CARD = "export.json", "taxonomy.json", "README.md"
-Run = Callable[[Arrays], Sequence[np.ndarray]]
 
 
 class ExportError(ArbormaxError, RuntimeError):
@@ -72,7 +72,8 @@ def export_model(
     check_choice("format", format, get_args(Format))
     folder, report = Path(folder), progress or (lambda *_: None)
     _check_target(folder, force)
-    _check_packages(format, check)
+    for package in ("onnx", "onnxscript", *(["onnxruntime"] if check else [])) if format == "onnx" else ():
+        import_extra(package, "ONNX export", package, "onnx")
     # tracing needs the CPU and float32, and makes requires_grad a part of the graph
     loaded = copy.deepcopy(model) if isinstance(model, Model) else load_model(model)
     graph = build_graph(loaded.cpu().float().eval().requires_grad_(False), format).eval()
@@ -105,22 +106,11 @@ def _check_target(folder: Path, force: bool) -> None:
         raise OptionError(f"{folder} is a file, expected a folder")
     if not folder.exists() or not any(folder.iterdir()):
         return
-    if not _is_export(folder):
+    info = folder / _INFO
+    if not info.is_file() or f'"format": "{_KIND}"' not in info.read_text("utf-8", "replace"):
         raise OptionError(f"{folder} contains other files; choose a new folder")
     if not force:
         raise OptionError(f"{folder} already contains an export", fix={"force": True})
-
-
-def _is_export(folder: Path) -> bool:
-    info = folder / _INFO
-    return info.is_file() and f'"format": "{_KIND}"' in info.read_text("utf-8", "replace")
-
-
-def _check_packages(format: Format, check: bool) -> None:
-    if format != "onnx":
-        return
-    for package in ("onnx", "onnxscript", *(["onnxruntime"] if check else [])):
-        import_extra(package, "ONNX export", package, "onnx")
 
 
 def _write_description(graph: Graph, model: Model, folder: Path, format: Format) -> dict[str, Any]:
@@ -149,45 +139,39 @@ def _write_description(graph: Graph, model: Model, folder: Path, format: Format)
 
 def _trace(graph: Graph) -> ExportedProgram:
     # torch would treat a size of one as constant
-    texts = [" ".join(graph.words()[:3]) or "a b c", "a a a a"]
-    arrays = {name: np.pad(array, ((0, 0), (0, 2))) for name, array in graph.arrays(texts).items()}
+    arrays = {name: np.pad(array, ((0, 0), (0, 2))) for name, array in graph.arrays(_random_texts(graph)).items()}
     inputs = tuple(torch.from_numpy(array[:, : graph.longest]) for array in arrays.values())
-    batch, length = Dim("batch"), Dim("length", max=graph.longest)
-    try:
-        with _quiet(), torch.no_grad():
-            program = torch.export.export(
-                graph, inputs, dynamic_shapes={"inputs": tuple({0: batch, 1: length} for _ in inputs)}, strict=False
-            )
-    except Exception as error:
-        raise ExportError(f"torch cannot trace this model: {_first_line(error)}") from error
+    with _exporting(), torch.no_grad():
+        program = torch.export.export(graph, inputs, dynamic_shapes=_dynamic_shapes(graph), strict=False)
     for module in program.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
             node.meta.pop("stack_trace", None)  # contains local paths
     return program
 
 
+def _dynamic_shapes(graph: Graph) -> dict[str, Any]:
+    batch, length = Dim("batch"), Dim("length", max=graph.longest)
+    return {"inputs": tuple({0: batch, 1: length} for _ in graph.inputs)}
+
+
 def _write_torch(program: ExportedProgram, graph: Graph, folder: Path, info: dict[str, Any]) -> None:  # noqa: ARG001
     texts = {_INFO: json.dumps(info, ensure_ascii=False), _TREE: (folder / _TREE).read_text("utf-8")}
-    with _quiet():
+    with _exporting():
         torch.export.save(program, folder / _FILES["torch-export"], extra_files=texts)
 
 
 def _write_onnx(program: ExportedProgram, graph: Graph, folder: Path, info: dict[str, Any]) -> None:
-    batch, length = Dim("batch"), Dim("length", max=graph.longest)
-    try:
-        with _quiet():
-            onnx = torch.onnx.export(
-                program,
-                (),
-                dynamo=True,
-                verbose=False,
-                input_names=list(graph.inputs),
-                output_names=list(OUTPUTS),
-                dynamic_shapes={"inputs": tuple({0: batch, 1: length} for _ in graph.inputs)},
-                custom_translation_table={torch.ops.arbormax.onnx_lstm.default: _onnx_lstm},
-            )
-    except Exception as error:
-        raise ExportError(f"torch cannot convert this model to ONNX: {_first_line(error)}") from error
+    with _exporting():
+        onnx = torch.onnx.export(
+            program,
+            (),
+            dynamo=True,
+            verbose=False,
+            input_names=list(graph.inputs),
+            output_names=list(OUTPUTS),
+            dynamic_shapes=_dynamic_shapes(graph),  # for their names
+            custom_translation_table={torch.ops.arbormax.onnx_lstm.default: _onnx_lstm},
+        )
     assert onnx is not None
     for node in onnx.model.graph.all_nodes():
         node.metadata_props.clear()  # contain local paths
@@ -203,17 +187,16 @@ def _write_onnx(program: ExportedProgram, graph: Graph, folder: Path, info: dict
 
 
 def _onnx_lstm(x: Any, w: Any, r: Any, b: Any, lengths: Any) -> Any:
-    from onnxscript import opset18
-
-    direction = "bidirectional" if w.shape[0] == 2 else "forward"
-    _, states, _ = opset18.LSTM(x, w, r, b, lengths, direction=direction, hidden_size=r.shape[2])
-    return states
+    op: Any = import_module("onnxscript").opset18
+    parameters = (op.Unsqueeze(parameter, [0]) for parameter in (w, r, b))  # of one direction
+    _, states, _ = op.LSTM(x, *parameters, lengths, hidden_size=r.shape[1])
+    return op.Squeeze(states, [0])
 
 
 def _compare_with_torch(model: Model, graph: Graph, folder: Path, format: Format) -> tuple[float, int]:
     """The largest difference between the exported graph and torch, and the number of texts."""
     texts = _random_texts(graph)
-    run = (_onnx_runner if format == "onnx" else _torch_runner)(folder / _FILES[format])
+    run = _load_graph(folder / _FILES[format], format)
     largest = 0.0
     for batch in (texts, *([text] for text in texts)):
         features = next(model.features(batch))
@@ -231,43 +214,33 @@ def _compare_with_torch(model: Model, graph: Graph, folder: Path, format: Format
 
 
 def _random_texts(graph: Graph) -> list[str]:
-    words = graph.words() or ("a",)
-    draw = np.random.default_rng(0)
-    return [" ".join(words[i] for i in draw.integers(len(words), size=size)) for size in (0, 1, 2, 7, 20, 60)]
+    terms, draw = graph.terms(), np.random.default_rng(0)
+    return [" ".join(terms[i] for i in draw.integers(len(terms), size=size)) for size in (0, 1, 2, 7, 20, 60)]
 
 
-def _onnx_runner(path: Path) -> Run:
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return lambda arrays: session.run(list(OUTPUTS), arrays)
-
-
-def _torch_runner(path: Path) -> Run:
+def _load_graph(path: Path, format: Format) -> Callable[[Arrays], Sequence[np.ndarray]]:
+    """The exported graph as a function of its inputs."""
+    if format == "onnx":
+        session = import_module("onnxruntime").InferenceSession(path, providers=["CPUExecutionProvider"])
+        return lambda arrays: session.run(list(OUTPUTS), arrays)
     module = torch.export.load(path).module()
-
-    def run(arrays: Arrays) -> list[np.ndarray]:
-        with torch.no_grad():
-            return [tensor.numpy() for tensor in module(*map(torch.from_numpy, arrays.values()))]
-
-    return run
+    return lambda arrays: [tensor.numpy() for tensor in module(*map(torch.from_numpy, arrays.values()))]
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the warnings of the exporters, which are addressed to their own developers."""
+def _exporting() -> Iterator[None]:
+    """Silence the warnings of the exporters, which are addressed to their own developers, and name their errors."""
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
+    except Exception as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ExportError(f"torch cannot export this model: {reason}") from error
     finally:
         logging.disable(disabled)
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 _CARD_TEXT = """\

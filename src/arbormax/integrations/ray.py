@@ -24,7 +24,7 @@ from typing import Any
 
 from arbormax.data.tables import iter_rows
 from arbormax.data.tables.writing import import_arrow, open_writer
-from arbormax.errors import InputError, MissingDependencyError, OptionError, TableError
+from arbormax.errors import InputError, OptionError, TableError, import_extra
 from arbormax.model import Model, load_model
 from arbormax.model.folder import read_record
 from arbormax.model.predict import Decoding
@@ -63,7 +63,9 @@ def predict_parquet(
         raise OptionError(f"expected a number of at least 1, found {workers}", argument="workers")
     if device not in ("auto", "cpu", "cuda"):
         raise OptionError(f"expected cpu, cuda or auto, found {device}; Ray assigns GPUs to workers", argument="device")
-    ray, report = _import_ray(), progress or (lambda *_: None)
+    for module in ("pandas", "ray.data"):  # pandas comes with ray[data]
+        import_extra(module, "Prediction with Ray", "ray[data]", "ray")
+    ray, report = import_module("ray"), progress or (lambda *_: None)
     read_record(Path(model))
     files = list(dict.fromkeys(chain.from_iterable(_list_files(Path(source)) for source in sources)))
     counts = _count_rows(files, text, keep)
@@ -184,21 +186,15 @@ def _list_files(source: Path) -> list[str]:
     """The Parquet files of a file, folder or pattern."""
     if source.is_dir():
         # other tools leave files with names that begin with . or _ beside the data
-        inside = (path for path in source.rglob("*.parquet") if path.is_file())
-        files = sorted(path for path in inside if not any(p[0] in "._" for p in path.relative_to(source).parts))
-        if not files:
-            raise InputError(f"{source}: the folder has no file with the suffix .parquet")
-        return [str(file) for file in files]
-    if has_magic(str(source)) and not source.exists():
-        found = sorted(glob(str(source), recursive=True))
-        if not found:
-            raise InputError(f"{source}: no file matches the pattern")
-        return list(chain.from_iterable(_list_files(Path(path)) for path in found))
-    if not source.exists():
-        raise InputError(f"{source}: no such file or folder")
-    if source.suffix.lower() != ".parquet":
-        raise InputError(f"{source}: expected a Parquet file with the suffix .parquet; Ray reads no other format")
-    return [str(source)]
+        inside = sorted(path for path in source.rglob("*.parquet") if path.is_file())
+        files = [str(path) for path in inside if not any(p[0] in "._" for p in path.relative_to(source).parts)]
+    elif has_magic(str(source)) and not source.exists():
+        files = [file for path in sorted(glob(str(source), recursive=True)) for file in _list_files(Path(path))]
+    else:
+        files = [str(source)] if source.is_file() and source.suffix.lower() == ".parquet" else []
+    if not files:
+        raise InputError(f"{source}: found no Parquet file with the suffix .parquet; Ray reads no other format")
+    return files
 
 
 def _count_rows(files: Sequence[str], text: str, keep: bool) -> list[int]:
@@ -221,16 +217,6 @@ def _check_out(out: Path, sources: Sequence[Path | str], files: Sequence[str]) -
     for source in map(Path, sources):
         if source.is_dir() and source.resolve() in out.resolve().parents:
             raise OptionError(f"{out} would be among the inputs in {source}", argument="out")
-
-
-def _import_ray() -> Any:
-    try:
-        import_module("ray.data")
-    except ImportError as error:
-        if (error.name or "ray").split(".")[0] in ("ray", "pandas"):
-            raise MissingDependencyError("Prediction with Ray", "ray[data]", "ray") from None
-        raise
-    return import_module("ray")
 
 
 @contextmanager

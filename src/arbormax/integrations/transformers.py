@@ -14,6 +14,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, cast, get_args
 
+import torch
 from torch import Tensor, nn
 
 from arbormax import heads
@@ -167,11 +168,7 @@ def trainer_loss(
             total = hierarchical_cross_entropy(logits_BM, labels, tax, log_priors=priors, **options, **siblings)
         else:
             total = flat_cross_entropy(leaves_BC, labels, tax, path_weight=path_weight, **options)
-        if num_items_in_batch is None:
-            return total
-        return total / (
-            num_items_in_batch.to(total.device) if isinstance(num_items_in_batch, Tensor) else num_items_in_batch
-        )
+        return total if num_items_in_batch is None else total / torch.as_tensor(num_items_in_batch, device=total.device)
 
     return loss
 
@@ -297,13 +294,10 @@ def _classifier(model: transformers.PreTrainedModel) -> str | None:
 
 def _architecture(config: Any) -> type:
     names = config.architectures or []
-    for name in names:
-        found = getattr(transformers, name, None)
-        if isinstance(found, type):
+    own = [models[config.plain] for models in _MODELS.values() if config.plain in models]  # registered by the user
+    for found in (*(getattr(transformers, name, None) for name in names), *own):
+        if isinstance(found, type) and found.__name__ in names:
             return found
-    for models in _MODELS.values():
-        if config.plain in models and models[config.plain].__name__ in names:
-            return cast(type, models[config.plain])
     raise InputError(
         f"transformers has no model class {', '.join(names) or '(config.json names none)'}; register your own class "
         "first: AutoModelForSequenceClassification.register(config_class, model_class)"
@@ -312,13 +306,13 @@ def _architecture(config: Any) -> type:
 
 def _check_source(source: str | PathLike[str]) -> str:
     path = Path(source).expanduser()
-    if path.is_dir() and not (path / "config.json").is_file():
+    if not (path.exists() or path.is_absolute() or str(source).startswith((".", "~"))):
+        return str(source)  # a name on the hub
+    if not (path / "config.json").is_file():
         raise InputError(f"{path} has no config.json; expected a folder that save_pretrained wrote")
     if (path / "taxonomy.json").is_file() and '"model_type"' not in (path / "config.json").read_text("utf-8"):
         raise InputError(f"{path} is a text classifier; load it with am.TextClassifier.load({str(source)!r})")
-    if path.is_file() or (not path.is_dir() and (path.is_absolute() or str(source).startswith((".", "~")))):
-        raise InputError(f"no model at {path}; expected a folder that save_pretrained wrote")
-    return str(path) if path.is_dir() else str(source)
+    return str(path)
 
 
 def _check_record(record: Any) -> dict[str, Any]:

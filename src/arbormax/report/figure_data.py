@@ -1,7 +1,11 @@
-"""The data of the figures of one run: plain lists and numbers for the script of the page."""
+"""The data of the figures of one run: plain lists and numbers for the script of the page.
+
+N nodes.
+"""
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +14,8 @@ import numpy as np
 
 from arbormax.metrics import MEASURES
 from arbormax.metrics.registry import shown_measures
-from arbormax.report.folding import fold
+from arbormax.report.markup import one_line
 from arbormax.report.runs import Run, Tree
-from arbormax.report.svg import clean
 
 MAX_MATRICES, MAX_CHILDREN = 40, 18  # confusion matrices, and children in each
 
@@ -21,7 +24,7 @@ def run_figures(run: Run, max_nodes: int) -> dict[str, Any]:
     """The data of all figures of one run."""
     return {
         "name": one_line(run.name),
-        "tree": tree_columns(run.tree, max_nodes),
+        "tree": fold(run.tree, max_nodes),
         "matrices": confusion_matrices(run),
         "levels": run.tree.levels(),
         "severity": run.severity,
@@ -33,46 +36,61 @@ def run_figures(run: Run, max_nodes: int) -> dict[str, Any]:
     }
 
 
-def one_line(name: str, limit: int = 160) -> str:
-    """A name in one line of at most `limit` characters."""
-    line = clean(name) or "(unnamed)"
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+def fold(tree: Tree, max_nodes: int) -> dict[str, list[Any]]:
+    """At most `max_nodes` boxes, parents before children; the children with most texts stay open.
 
+    Each property of the boxes is one list: name, position of the parent (-1 for the root), number of classes and of
+    those that are not drawn, and test texts by truth, by prediction, and by both.
+    """
+    tax = tree.tax
+    weight = tree.support + tree.predicted
+    numbers = {
+        "classes": tax.leaf_counts,
+        "support": tree.support,
+        "predicted": tree.predicted,
+        "correct": tree.correct,
+    }
+    boxes: dict[str, list[Any]] = {key: [] for key in ("name", "parent", "hidden", *numbers)}
 
-def tree_columns(tree: Tree, max_nodes: int) -> dict[str, list[Any]]:
-    """The folded tree, with one list for each property."""
-    branches = fold(tree, max_nodes)
-    names = [
-        f"… {branch.more:,} more"
-        if branch.more
-        else "all classes"
-        if branch.parent < 0
-        else one_line(tree.tax.names[branch.node])
-        for branch in branches
-    ]
-    keys = ("parent", "classes", "hidden", "support", "predicted", "correct")
-    return {"name": names, **{key: [getattr(branch, key) for branch in branches] for key in keys}}
+    def add(name: str, parent: int, nodes: np.ndarray) -> None:
+        boxes["name"].append(name)
+        boxes["parent"].append(parent)
+        for key, values in numbers.items():
+            boxes[key].append(int(values[nodes].sum()))
+        is_leaf = len(nodes) == 1 and tax.is_leaf[nodes[0]]
+        boxes["hidden"].append(0 if is_leaf else boxes["classes"][-1])
 
-
-def fork_costs(run: Run) -> dict[int, tuple[int, int]]:
-    """For each node where paths diverge: the number and the cost of its mistakes, the costliest first."""
-    tax = run.tree.tax
-    found: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-    for true, taken, number in run.forks.tolist():
-        meet = int(tax.lca(true, taken))
-        found[meet][0] += number
-        found[meet][1] += number * int(tax.height[meet])
-    return {node: (n, cost) for node, (n, cost) in sorted(found.items(), key=lambda row: (-row[1][1], row[0]))}
+    add("all classes", -1, np.zeros(1, dtype=np.int64))
+    queue = [(0, 0, 0)]  # negative weight, node, position of its box
+    while queue and (room := max_nodes - len(boxes["name"])) > 1:
+        _, node, place = heapq.heappop(queue)
+        children = tax.children(node)
+        # one node with very many children must not use up the whole budget
+        share = room if tax.num_nodes <= max_nodes else max(2, min(room, max_nodes // 4))
+        rest = children[:0]
+        if len(children) > share:
+            order = children[np.lexsort((children, -tax.leaf_counts[children], -weight[children]))]
+            children, rest = np.sort(order[: share - 1]), order[share - 1 :]
+        for child in children.tolist():
+            heapq.heappush(queue, (-int(weight[child]), child, len(boxes["name"])))
+            add(one_line(tax.names[child]), place, np.array([child]))
+        if len(rest):
+            add(f"… {len(rest):,} more", place, rest)
+        if not tax.is_leaf[node]:
+            boxes["hidden"][place] = 0
+    return boxes
 
 
 def confusion_matrices(run: Run) -> list[dict[str, Any]]:
-    """Confusion matrices of the children of the nodes with the costliest mistakes."""
+    """Confusion matrices of the children of the nodes where paths diverge, those with the costliest mistakes first."""
     tree, tax = run.tree, run.tree.tax
     forks: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for true, taken, number in run.forks.tolist():
         forks[int(tax.lca(true, taken))].append((true, taken, number))
+    mistakes = {node: sum(number for *_, number in rows) for node, rows in forks.items()}
+    costs = {node: mistakes[node] * int(tax.height[node]) for node in forks}
     shown = []
-    for node, (mistakes, cost) in list(fork_costs(run).items())[:MAX_MATRICES]:
+    for node in sorted(forks, key=lambda node: (-costs[node], node))[:MAX_MATRICES]:
         involved: dict[int, int] = defaultdict(int)
         for true, taken, number in forks[node]:
             involved[true] += number
@@ -94,8 +112,8 @@ def confusion_matrices(run: Run) -> list[dict[str, Any]]:
                 "names": [one_line(tax.names[child]) if child != node else "(the node itself)" for child in kept],
                 "cells": cells.tolist(),
                 "outside": outside,
-                "mistakes": mistakes,
-                "cost": cost,
+                "mistakes": mistakes[node],
+                "cost": costs[node],
             }
         )
     return shown

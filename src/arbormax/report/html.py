@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from arbormax._files import write_file
@@ -17,11 +18,10 @@ from arbormax.metrics import MEASURES
 from arbormax.report import overview
 from arbormax.report.differences import compare_runs
 from arbormax.report.figure_data import difference_rows, run_figures
-from arbormax.report.markup import text
-from arbormax.report.runs import FILES, merge_sources, read_source
+from arbormax.report.runs import FILES, read_runs
 
 MAX_RUNS = 12
-_SCRIPTS, _STYLE = ("draw.js", "page.js"), "report.css"
+_SCRIPTS = ("draw.js", "page.js")
 
 
 def report_html(runs: Sequence[Path | str], *, title: str | None = None, max_nodes: int = 4000) -> str:
@@ -34,7 +34,7 @@ def report_html(runs: Sequence[Path | str], *, title: str | None = None, max_nod
         raise OptionError(f"expected at least 10, found {max_nodes}", argument="max_nodes")
     if not runs:
         raise InputError("expected at least one run", argument="runs")
-    found, known = merge_sources([read_source(Path(run)) for run in runs])
+    found, known = read_runs([Path(run) for run in runs])
     if len(found) > MAX_RUNS:
         raise InputError(
             f"a report shows at most {MAX_RUNS} runs, found {len(found)}: write several reports", argument="runs"
@@ -45,8 +45,7 @@ def report_html(runs: Sequence[Path | str], *, title: str | None = None, max_nod
         "differences": difference_rows(differences.rows),
         "titles": {name: MEASURES[name].title for name in MEASURES},  # of the learning curves
     }
-    name = title or overview.default_title(found)
-    return _document(name, overview.body(name, found, differences), data)
+    return _document(overview.page_parts(title, found, differences), data)
 
 
 def write_report(
@@ -79,9 +78,8 @@ def embed_json(data: Any) -> str:
     return encoded
 
 
-def _document(title: str, body: str, data: Any) -> str:
+def _document(parts: dict[str, str], data: Any) -> str:
     folder = files("arbormax.report") / "page"
-    style = (folder / _STYLE).read_text("utf-8")
     own = "(()=>{'use strict';\n" + "\n".join((folder / name).read_text("utf-8") for name in _SCRIPTS) + "\n})();"
     plotly = str(import_extra("plotly.offline", "the report", "plotly", "report").get_plotlyjs())
     # only these two scripts may run, and nothing may be fetched, so that a missed escape does no harm
@@ -89,27 +87,13 @@ def _document(title: str, body: str, data: Any) -> str:
     policy = (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
     )
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="color-scheme" content="light dark">',
-            f"<title>{text(title)}</title>",
-            f"<style>{style}</style>",
-            "</head>",
-            "<body>",
-            body,
-            f'<script type="application/json" id="data">{embed_json(data)}</script>',
-            f"<script>{plotly}</script>",
-            f"<script>{own}</script>",
-            "</body>",
-            "</html>",
-            "",
-        ]
+    return Template((folder / "report.html").read_text("utf-8")).substitute(
+        parts,
+        policy=escape(policy),
+        style=(folder / "report.css").read_text("utf-8"),
+        data=embed_json(data),
+        plotly=plotly,
+        script=own,
     )
 
 

@@ -34,8 +34,17 @@ def value(name: str, number: object) -> str:
 
 def text(content: object, limit: int = 400) -> str:
     """Anything as escaped HTML text, without control characters, cut after `limit` characters."""
-    whole = clean(str(content))
-    return escape(whole if len(whole) <= limit else whole[: limit - 1] + "…")
+    return escape(_cut(str(content), limit))
+
+
+def one_line(name: str, limit: int = 160) -> str:
+    """A name in one line of at most `limit` characters, not escaped."""
+    return _cut(name, limit) or "(unnamed)"
+
+
+def _cut(content: str, limit: int) -> str:
+    line = clean(content)
+    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def share(part: float, whole: float | None = None, digits: int = 1) -> str:
@@ -68,6 +77,11 @@ def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]], c
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table class="{css}">'
         f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def section(key: str, title: str, content: str) -> str:
+    """A section with its heading."""
+    return f'<section id="{key}" aria-labelledby="h-{key}"><h2 id="h-{key}">{title}</h2>{content}</section>'
 
 
 def collapsible(summary: str, content: str) -> str:

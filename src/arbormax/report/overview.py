@@ -8,44 +8,48 @@ from arbormax.metrics import MEASURES
 from arbormax.metrics.bootstrap import Interval
 from arbormax.metrics.registry import COSTS, shown_measures
 from arbormax.report.differences import LEVEL, Differences
-from arbormax.report.figure_data import one_line
-from arbormax.report.markup import collapsible, count, figure, heading, measure, share, table, text, value
+from arbormax.report.markup import (
+    collapsible,
+    count,
+    figure,
+    heading,
+    measure,
+    one_line,
+    section,
+    share,
+    table,
+    text,
+    value,
+)
 from arbormax.report.run_sections import SECTIONS, run_sections
 from arbormax.report.runs import Run
 
 
-def default_title(runs: Sequence[Run]) -> str:
-    """The heading of a report without a title."""
-    data = runs[0].data.get("name")
-    names = " and ".join(run.name for run in runs) if len(runs) <= 2 else f"{len(runs)} runs"
-    return f"{one_line(names)} on {data}" if data else one_line(names)
-
-
-def body(title: str, runs: Sequence[Run], differences: Differences) -> str:
-    """The body of the document."""
+def page_parts(title: str | None, runs: Sequence[Run], differences: Differences) -> dict[str, str]:
+    """The parts of the document about all runs, for the template of the page."""
     several = len(runs) > 1
+    links = [("summary", "Summary"), *([("compared", "Comparison")] if several else [])]
+    sections = [f'<li><a href="#{name}">{label}</a></li>' for name, label in links]
+    sections += [f'<li><a href="#{name}-0" data-part="{name}">{label}</a></li>' for name, label, *_ in SECTIONS]
     blocks = [
         f'<div class="run" data-run="{place}"{" hidden" if place else ""}>{run_sections(run, place)}</div>'
         for place, run in enumerate(runs)
     ]
-    links = [("summary", "Summary"), *([("compared", "Comparison")] if several else [])]
-    nav = "".join(f'<li><a href="#{name}">{label}</a></li>' for name, label in links)
-    nav += "".join(f'<li><a href="#{name}-0" data-part="{name}">{label}</a></li>' for name, label, *_ in SECTIONS)
-    return "\n".join(
-        [
-            '<a class="skip" href="#main">Skip to the results</a>',
-            f'<header class="top"><div class="wide"><div><p class="kicker">arbormax report</p><h1>{text(title)}</h1>'
-            f'<p class="lead">{_data_line(runs[0])}</p></div>{_theme()}</div></header>',
-            f'<nav aria-label="Sections of the report"><ul class="wide">{nav}</ul></nav>',
-            '<main id="main" class="wide" tabindex="-1">',
-            _summary(runs, differences),
-            _comparison(runs, differences) if several else "",
-            _run_selector(runs) if several else "",
-            *blocks,
-            "</main>",
-            f'<footer class="wide"><p>{_footer(runs[0])}</p></footer>',
-        ]
-    )
+    overall = [_summary(runs, differences), *([_comparison(runs, differences), _run_selector(runs)] if several else [])]
+    versions = runs[0].origin.get("versions") or {}
+    return {
+        "title": text(title or _default_title(runs)),
+        "lead": _data_line(runs[0]),
+        "links": "".join(sections),
+        "main": "\n".join([*overall, *blocks]),
+        "version": text(versions.get("arbormax", "")),
+    }
+
+
+def _default_title(runs: Sequence[Run]) -> str:
+    data = runs[0].data.get("name")
+    names = " and ".join(run.name for run in runs) if len(runs) <= 2 else f"{len(runs)} runs"
+    return f"{one_line(names)} on {data}" if data else one_line(names)
 
 
 def _data_line(run: Run) -> str:
@@ -59,25 +63,9 @@ def _data_line(run: Run) -> str:
     return " · ".join(parts)
 
 
-def _theme() -> str:
-    options = "".join(
-        f'<label><input type="radio" name="theme" value="{name}"{" checked" if name == "auto" else ""}>'
-        f"<span>{label}</span></label>"
-        for name, label in (("auto", "Auto"), ("light", "Light"), ("dark", "Dark"))
-    )
-    return f'<fieldset class="theme"><legend>Colours</legend>{options}</fieldset>'
-
-
 def _run_selector(runs: Sequence[Run]) -> str:
     options = "".join(f'<option value="{place}">{text(run.name)}</option>' for place, run in enumerate(runs))
     return f'<div class="chooser"><label for="run">Show details of</label> <select id="run">{options}</select></div>'
-
-
-def _footer(run: Run) -> str:
-    versions = run.origin.get("versions")
-    version = versions.get("arbormax") if isinstance(versions, dict) else None
-    program = f"arbormax {text(version)}" if version else "arbormax"
-    return f"Written by {program} with Plotly. This file is self-contained and loads nothing from other addresses."
 
 
 def _summary(runs: Sequence[Run], differences: Differences) -> str:
@@ -90,12 +78,12 @@ def _summary(runs: Sequence[Run], differences: Differences) -> str:
         f'<p class="which">These are the numbers of <strong>{text(run.name)}</strong>, the most accurate of '
         f"{len(runs)} runs:</p>"
     )
-    return (
-        '<section id="summary" aria-labelledby="h-summary"><h2 id="h-summary">Summary</h2>'
+    return section(
+        "summary",
+        "Summary",
         f'<p class="headline">{_headline(run)}</p>{which if len(runs) > 1 else ""}<dl class="cards">{cards}</dl>'
         f"{_against_flat(runs, differences)}"
-        + ("" if len(runs) > 1 else collapsible("All measures", _measure_table(runs, differences)))
-        + "</section>"
+        + ("" if len(runs) > 1 else collapsible("All measures", _measure_table(runs, differences))),
     )
 
 
@@ -204,10 +192,7 @@ def _comparison(runs: Sequence[Run], differences: Differences) -> str:
             f'<p class="note">Not compared, because they were evaluated on other texts than '
             f"{text(runs[differences.baseline].name)}: {text(', '.join(differences.unpaired))}.</p>"
         )
-    return (
-        '<section id="compared" aria-labelledby="h-compared"><h2 id="h-compared">Comparison of the runs</h2>'
-        f"{_measure_table(runs, differences)}{drawing}{unpaired}</section>"
-    )
+    return section("compared", "Comparison of the runs", f"{_measure_table(runs, differences)}{drawing}{unpaired}")
 
 
 def _cell(run: Run, name: str, own: dict[str, Interval]) -> str:

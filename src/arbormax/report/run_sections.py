@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from arbormax.metrics import MEASURES
-from arbormax.report.figure_data import fork_costs
-from arbormax.report.markup import collapsible, count, figure, heading, share, table, text
+from arbormax.report.figure_data import confusion_matrices
+from arbormax.report.markup import collapsible, count, figure, heading, section, share, table, text
 from arbormax.report.runs import Run
 
 _WORST_PAIRS, _MORE_PAIRS, _FORKS = 12, 28, 25  # pairs with examples, further pairs, and rows of the table of forks
@@ -16,13 +16,7 @@ _WORST_PAIRS, _MORE_PAIRS, _FORKS = 12, 28, 25  # pairs with examples, further p
 
 def run_sections(run: Run, place: int) -> str:
     """All sections of one run, in order."""
-    sections = []
-    for name, _, title, build in SECTIONS:
-        key = f"{name}-{place}"
-        sections.append(
-            f'<section id="{key}" aria-labelledby="h-{key}"><h2 id="h-{key}">{title}</h2>{build(run, place)}</section>'
-        )
-    return "\n".join(sections)
+    return "\n".join(section(f"{name}-{place}", title, build(run, place)) for name, _, title, build in SECTIONS)
 
 
 def _select(key: str, label: str, options: list[tuple[str, str]]) -> str:
@@ -54,13 +48,11 @@ def _confusion(run: Run, place: int) -> str:
     if not run.errors:
         return '<p class="note">There are no mistakes to show.</p>'
     tree, tax = run.tree, run.tree.tax
-    costs = fork_costs(run)
-    shown = list(costs.items())[:40]
-    chooser = _select(
-        f"fork-{place}",
-        "Node",
-        [(str(at), f"{text(tree.label(node), 70)} ({count(n, 'mistake')})") for at, (node, (n, _)) in enumerate(shown)],
-    )
+    nodes = [
+        (str(at), f"{text(matrix['label'], 70)} ({count(matrix['mistakes'], 'mistake')})")
+        for at, matrix in enumerate(confusion_matrices(run))
+    ]
+    chooser = _select(f"fork-{place}", "Node", nodes)
     rows = []
     for true, taken, number in run.forks[:_FORKS].tolist():
         meet = int(tax.lca(true, taken))
@@ -181,22 +173,15 @@ def _calibration(run: Run, place: int) -> str:
     if not run.calibration:
         return '<p class="note">A comparison stores predictions without probabilities, so this section is empty.</p>'
     errors = run.measures.get("ece") or []
-    rows = []
-    for at, level in enumerate(run.calibration, start=1):
+    rows = [
+        [str(at), f"{lower / bins:.2f} to {(lower + 1) / bins:.2f}", f"{n:,.0f}", share(confidence, n), share(right, n)]
+        for at, level in enumerate(run.calibration, start=1)
+        for bins in [len(level["count"])]
         for lower, (n, right, confidence) in enumerate(
             zip(level["count"], level["right"], level["confidence"], strict=True)
-        ):
-            if n:
-                bins = len(level["count"])
-                rows.append(
-                    [
-                        str(at),
-                        f"{lower / bins:.2f} to {(lower + 1) / bins:.2f}",
-                        f"{n:,.0f}",
-                        share(confidence, n),
-                        share(right, n),
-                    ]
-                )
+        )
+        if n
+    ]
     listed = table("Calibration by level", ["Level", "Bin", "Texts", "Mean probability", "Accuracy"], rows, "numbers")
     by_level = ", ".join(
         f"level {at}: {share(error)}" for at, error in enumerate(errors, start=1) if isinstance(error, (int, float))
@@ -268,18 +253,13 @@ def _learning(run: Run, place: int) -> str:
         )
     elif isinstance(best, int):
         kept = f" The model has the weights of epoch {best}, which a line marks in the figures."
-    scores = figure(
-        "scores",
-        place,
-        f"Measures on the held-out texts over {count(len(rows), 'epoch')}.",
-        tall="short",
-        note="Measures",
-    )
-    loss = figure(
-        "loss", place, f"Loss on the held-out texts over {count(len(rows), 'epoch')}.", tall="short", note="Loss"
+    epochs = count(len(rows), "epoch")
+    figures = "".join(
+        figure(kind, place, f"{name} on the held-out texts over {epochs}.", tall="short", note=name)
+        for kind, name in (("scores", "Measures"), ("loss", "Loss"))
     )
     return (
-        f'<p>Measures on the held-out texts after each epoch.{kept}</p><div class="two">{scores}{loss}</div>'
+        f'<p>Measures on the held-out texts after each epoch.{kept}</p><div class="two">{figures}</div>'
         + collapsible("The numbers as a table", table("Learning curve", columns, rows, "numbers"))
     )
 
@@ -294,30 +274,19 @@ def _origin(run: Run, _: int) -> str:
         for step, command in commands.items()
         if command
     )
-    facts: list[list[str]] = []
-    for name in ("name", "source", "licence"):
-        if run.data.get(name):
-            facts.append([{"name": "data"}.get(name, name), text(run.data[name])])
+    facts = {"data": run.data.get("name"), **{name: run.data.get(name) for name in ("source", "licence")}}
     for name in ("train_items", "epochs", "best_epoch", "refit_epochs", "seconds", "parameters", "device"):
-        if run.training.get(name) is not None:
-            facts.append([text(name.replace("_", " ")), _fact(run.training[name])])
-    if run.origin.get("date"):
-        facts.append(["evaluated", text(run.origin["date"])])
-    versions = run.origin.get("versions")
-    if isinstance(versions, dict):
-        facts += [[f"{text(name)} version", text(version)] for name, version in versions.items()]
-    settings = [
-        [text(str(name).replace("_", " ")), _fact(setting)]
-        for name, setting in run.config.items()
-        if setting is not None
-    ]
-    return (
-        shown
-        + '<div class="two">'
-        + table("Data, training and versions", ["Property", "Value"], facts, "facts")
-        + (table("Settings", ["Setting", "Value"], settings, "facts") if settings else "")
-        + "</div>"
-    )
+        facts[name] = run.training.get(name)
+    versions = run.origin.get("versions") or {}
+    facts |= {"evaluated": run.origin.get("date"), **{f"{name} version": versions[name] for name in versions}}
+    settings = _fact_table("Settings", "Setting", run.config) if run.config else ""
+    return f'{shown}<div class="two">{_fact_table("Data, training and versions", "Property", facts)}{settings}</div>'
+
+
+def _fact_table(caption: str, column: str, facts: Mapping[str, Any]) -> str:
+    """A table of the facts that are known."""
+    rows = [[text(name.replace("_", " ")), _fact(fact)] for name, fact in facts.items() if fact is not None]
+    return table(caption, [column, "Value"], rows, "facts")
 
 
 def _fact(given: Any) -> str:

@@ -6,10 +6,9 @@ n items, N nodes.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
-import math
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -26,7 +25,6 @@ FORMAT = 1
 LARGEST = 2.0**53  # every whole number up to this one has an exact floating-point representation
 FILES = ("metrics.json", "results.json")  # of a run, and of a comparison
 _EVALUATE = "run `arbormax evaluate MODEL DATA --out FILE`, then `arbormax report FILE`"
-MAX_ITEMS = 50_000_000  # so that a small file cannot request all memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +54,6 @@ class Run:
     """One model evaluated on test texts."""
 
     name: str
-    source: str
     measures: Mapping[str, Any]
     tree: Tree
     severity: list[int]
@@ -91,43 +88,22 @@ class Run:
         return sum(self.severity)
 
 
-@dataclass(frozen=True)
-class Source:
-    """The runs of one file or folder, and the differences between them that it contains."""
+def read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[dict[str, Any]]]:
+    """The runs of models' folders, files of evaluations and comparisons, and the differences that comparisons contain.
 
-    runs: tuple[Run, ...]
-    differences: tuple[dict[str, Any], ...] = ()
-
-
-def read_source(path: Path) -> Source:
-    """The run of a model's folder or of an evaluation's file, or the runs of a comparison."""
-    file = _file(path)
-    try:
-        found = json.loads(file.read_text("utf-8"), parse_int=_int, parse_float=_float, parse_constant=lambda _: None)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file} is not valid JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{file} does not contain a run: expected a JSON object")
-    name = file.parent.resolve().name if file.name in FILES else file.stem
-    if "heads" in found and "differences" in found:
-        return _comparison(found, file)
-    return Source((_run(found, name, file),))
-
-
-def merge_sources(sources: Sequence[Source]) -> tuple[list[Run], list[dict[str, Any]]]:
-    """All runs and differences; runs of the same name get a number."""
-    counts: dict[str, int] = {}
+    Runs of the same name get a number.
+    """
+    counts: Counter[str] = Counter()
     runs: list[Run] = []
     rows: list[dict[str, Any]] = []
-    for source in sources:
+    for path in paths:
+        own, differences = _read(_file(path))
         names: dict[str, str] = {}
-        for run in source.runs:
-            counts[run.name] = again = counts.get(run.name, 0) + 1
-            names[run.name] = f"{run.name} ({again})" if again > 1 else run.name
+        for run in own:
+            counts[run.name] += 1
+            names[run.name] = f"{run.name} ({counts[run.name]})" if counts[run.name] > 1 else run.name
             runs.append(replace(run, name=names[run.name]))
-        rows += [
-            row | {key: names.get(row[key], row[key]) for key in ("head", "baseline")} for row in source.differences
-        ]
+        rows += [row | {key: names.get(row[key], row[key]) for key in ("head", "baseline")} for row in differences]
     return runs, rows
 
 
@@ -145,53 +121,67 @@ def _file(path: Path) -> Path:
     )
 
 
-def _run(found: dict[str, Any], name: str, file: Path) -> Run:
+def _read(file: Path) -> tuple[list[Run], list[dict[str, Any]]]:
+    try:
+        found = json.loads(file.read_text("utf-8"), parse_int=_int, parse_constant=lambda _: None)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file} is not valid JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{file} does not contain a run: expected a JSON object")
+    try:
+        return _comparison(found, file) if "heads" in found and "differences" in found else ([_run(found, file)], [])
+    except InputError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"{file}: the details of the run are invalid: {problem}") from None
+
+
+def _run(found: dict[str, Any], file: Path) -> Run:
     measures = found.get("test", found)
-    if not isinstance(measures, dict) or "accuracy" not in measures:
+    if "accuracy" not in measures:
         why = "the model was not evaluated on test texts" if "training" in found else "it has no accuracy"
         raise InputError(f"{file} has nothing to report, because {why}: {_EVALUATE}")
-    details = found.get("details")
-    if not isinstance(details, dict):
+    if "details" not in found:
         raise InputError(f"{file} has measures but no details: {_EVALUATE}")
-    training = _mapping(found.get("training"))
-    run = _run_details(details, name, file)
-    return replace(
-        run,
+    training = found.get("training") or {}
+    return _run_details(
+        found["details"],
+        file,
+        name=file.parent.resolve().name if file.name in FILES else file.stem,
         measures=_scalars(measures),
         training=training,
-        data=_mapping(found.get("data")),
+        data=found.get("data") or {},
         curve=_curve(training.get("curve")),
     )
 
 
-def _comparison(found: dict[str, Any], file: Path) -> Source:
-    details, table = found.get("details"), found.get("table")
-    if not isinstance(details, dict) or not isinstance(table, dict):
+def _comparison(found: dict[str, Any], file: Path) -> tuple[list[Run], list[dict[str, Any]]]:
+    if "details" not in found:
         raise InputError(
             f"{file} has no details: run the comparison again with the same folder, {file.parent}; finished parts are "
             "not trained again"
         )
     runs = []
-    for head, own in details.items():
-        row = {measure: _mapping(value) for measure, value in _mapping(table.get(head)).items()}
-        run = _run_details(_mapping(own), str(head), file)
-        runs.append(
-            replace(
-                run,
-                measures=_scalars({measure: value.get("mean") for measure, value in row.items()}),
-                spread={m: float(v["std"]) for m, v in row.items() if isinstance(v.get("std"), (int, float))},
-                data=_mapping(found.get("data")),
-                config={**run.config, "head": str(head), "seed": found.get("seeds")},
-                curve=_curve(_first_curve(found.get("records"), head)),
-                true=None,  # of one seed only, while the intervals of the comparison are over all seeds
-                predicted=None,
-            )
+    for head, own in found["details"].items():
+        row = found["table"].get(head, {})
+        records: list[dict[str, Any]] = [record for record in found.get("records", ()) if record.get("head") == head]
+        run = _run_details(
+            own,
+            file,
+            name=head,
+            measures=_scalars({measure: value.get("mean") for measure, value in row.items()}),
+            spread={m: float(v["std"]) for m, v in row.items() if isinstance(v.get("std"), (int, float))},
+            data=found.get("data") or {},
+            curve=_curve(records[0].get("curve") if records else None),
         )
+        config = {**run.config, "head": head, "seed": found.get("seeds")}
+        # the items are of one seed only, while the intervals of the comparison are over all seeds
+        runs.append(replace(run, config=config, true=None, predicted=None))
     if not runs:
         raise InputError(f"{file} compares no heads")
     rows = found["differences"] if isinstance(found["differences"], list) else []
-    differences = [row for row in rows if isinstance(row, dict) and _is_difference(row)]
-    return Source(tuple(runs), tuple(differences))
+    return runs, [row for row in rows if isinstance(row, dict) and _is_difference(row)]
 
 
 def _is_difference(row: dict[str, Any]) -> bool:
@@ -201,43 +191,34 @@ def _is_difference(row: dict[str, Any]) -> bool:
     )
 
 
-def _run_details(details: Mapping[str, Any], name: str, file: Path) -> Run:
+def _run_details(details: Mapping[str, Any], file: Path, **known: Any) -> Run:
     version = details.get("format")
     if not isinstance(version, int) or version > FORMAT:
         raise InputError(
             f"{file} has details of format {version!r}, but this version reads formats up to {FORMAT}: update arbormax"
         )
-    try:
-        tree = _tree(_mapping(details["tree"]))
-        nodes = tree.tax.num_nodes
-        items, confusions = _mapping(details["items"]), _mapping(details["confusions"])
-        count = int(items["count"])
-        pairs = _pairs(confusions["pairs"], nodes)
-        return Run(
-            name=name,
-            source=str(file),
-            measures={},
-            tree=tree,
-            severity=_array(details["severity"], None, whole=True).tolist(),
-            confusions=pairs,
-            left_out=(
-                int(confusions["all_pairs"]) - len(pairs),
-                int(confusions["all_mistakes"]) - int(pairs[:, 2].sum()),
-            ),
-            forks=_pairs(_mapping(details["forks"])["pairs"], nodes),
-            quotes=_quotes(confusions.get("examples")),
-            digest=f"{items['digest']} {tree.tax.fingerprint}",
-            true=_unpack(items["true"], count, nodes),
-            predicted=_unpack(items["predicted"], count, nodes),
-            calibration=[_bins(level) for level in details.get("calibration", ())],
-            answers=_answers(details.get("answers"), tree.tax.depth + 1),
-            config=_mapping(details.get("config")),
-            origin={key: details.get(key) for key in ("command", "date", "versions")},
-            seeds=max(1, int(details.get("seeds", 1))),
-        )
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-        problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise InputError(f"{file}: the details of the run are invalid: {problem}") from None
+    tree = _tree(details["tree"])
+    nodes = tree.tax.num_nodes
+    items, confusions = details["items"], details["confusions"]
+    count = int(items["count"])
+    pairs = _pairs(confusions["pairs"], nodes)
+    return Run(
+        **known,
+        tree=tree,
+        severity=_array(details["severity"], None, whole=True).tolist(),
+        confusions=pairs,
+        left_out=(int(confusions["all_pairs"]) - len(pairs), int(confusions["all_mistakes"]) - int(pairs[:, 2].sum())),
+        forks=_pairs(details["forks"]["pairs"], nodes),
+        quotes=confusions.get("examples") or (),
+        digest=f"{items['digest']} {tree.tax.fingerprint}",
+        true=_unpack(items["true"], count, nodes),
+        predicted=_unpack(items["predicted"], count, nodes),
+        calibration=[_bins(level) for level in details.get("calibration", ())],
+        answers=_answers(details.get("answers"), tree.tax.depth + 1),
+        config=details.get("config") or {},
+        origin={key: details.get(key) for key in ("command", "date", "versions")},
+        seeds=max(1, int(details.get("seeds", 1))),
+    )
 
 
 def _tree(given: Mapping[str, Any]) -> Tree:
@@ -277,33 +258,20 @@ def _bins(level: Any) -> dict[str, np.ndarray]:
     return {"count": count, **{key: _array(level[key], len(count)) for key in ("right", "confidence")}}
 
 
-def _quotes(given: Any) -> list[list[Mapping[str, Any]]]:
-    if not isinstance(given, list):
-        return []
-    return [
-        [quote for quote in quotes if isinstance(quote, dict) and isinstance(quote.get("text"), str)]
-        for quotes in given
-        if isinstance(quotes, list)
-    ]
-
-
-def _unpack(text: Any, count: int, nodes: int) -> np.ndarray:
-    if not isinstance(text, str) or not 0 < count <= MAX_ITEMS:
-        raise ValueError("the items are not packed as text")
+def _unpack(text: str, count: int, nodes: int) -> np.ndarray:
     try:
-        data = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), 4 * count + 1)
-    except (binascii.Error, zlib.error) as error:
+        array = np.frombuffer(zlib.decompress(base64.b64decode(text)), "<u4").astype(np.int64)
+    except zlib.error as error:
         raise ValueError(f"the items cannot be unpacked: {error}") from None
-    if len(data) != 4 * count:
+    if len(array) != count:
         raise ValueError(f"expected {count} items")
-    array = np.frombuffer(data, "<u4").astype(np.int64)
     if array.max() >= nodes:
         raise ValueError(f"an item names node {array.max()}, beyond the {nodes} of the tree")
     return array
 
 
-def _answers(given: Any, levels: int) -> dict[str, np.ndarray] | None:
-    if not isinstance(given, dict):
+def _answers(given: Mapping[str, Any] | None, levels: int) -> dict[str, np.ndarray] | None:
+    if given is None:
         return None
     thresholds = _array(given["thresholds"], None)
     count = len(thresholds)
@@ -312,19 +280,9 @@ def _answers(given: Any, levels: int) -> dict[str, np.ndarray] | None:
     return {"thresholds": thresholds, **by_level, **of_classes}
 
 
-def _curve(rows: Any) -> list[dict[str, float]]:
-    if not isinstance(rows, list):
-        return []
-    return [
-        {str(key): float(value) for key, value in row.items() if isinstance(value, (int, float))}
-        for row in rows
-        if isinstance(row, dict)
-    ]
-
-
-def _first_curve(records: Any, head: Any) -> Any:
-    rows = records if isinstance(records, list) else []
-    return next((row.get("curve") for row in rows if isinstance(row, dict) and row.get("head") == head), None)
+def _curve(rows: Sequence[Mapping[str, Any]] | None) -> list[dict[str, float]]:
+    """The measures of each epoch, without those of a training that diverged."""
+    return [{key: float(value) for key, value in row.items() if isinstance(value, (int, float))} for row in rows or ()]
 
 
 def _scalars(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -336,16 +294,6 @@ def _scalars(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _int(digits: str) -> int | None:
     """A whole number, or None if it does not fit into 64 bits."""
     return int(digits) if len(digits) < 19 else None
-
-
-def _float(digits: str) -> float | None:
-    """A number, or None if it is infinite, as in the log of a training that diverged."""
-    value = float(digits)
-    return value if math.isfinite(value) else None

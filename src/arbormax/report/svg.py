@@ -6,32 +6,13 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable
 from html import escape
+from importlib.resources import files
 from itertools import accumulate
 
 SIZE, SMALL, LARGE = 12, 11, 15  # of text, in pixels; the style sheet has the same numbers
 MARGIN = 16
-
-# All rules start with .arbormax, so that a page can contain the drawing inline.
-_STYLE = """\
-.arbormax{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue","DejaVu Sans",Arial,sans-serif;\
-font-size:12px;max-width:100%;height:auto}
-.arbormax text{fill:#1f2328}
-.arbormax .title{font-size:15px;font-weight:600}
-.arbormax .strong{font-weight:600}
-.arbormax .small{font-size:11px;font-weight:400}
-.arbormax .middle{text-anchor:middle}
-.arbormax .muted{fill:#59636e}
-.arbormax .paper{fill:#ffffff}
-.arbormax .rule{fill:none;stroke:#818b98;stroke-width:1}
-.arbormax .line{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round}
-.arbormax .c0{color:#0072b2}
-@media (prefers-color-scheme: dark){
-.arbormax text{fill:#e6edf3}
-.arbormax .muted{fill:#9198a1}
-.arbormax .paper{fill:#0d1117}
-.arbormax .rule{stroke:#768390}
-.arbormax .c0{color:#56b4e9}
-}"""
+# all rules start with .arbormax, so that a page can contain the drawing inline
+_STYLE = (files("arbormax.report") / "page" / "drawing.css").read_text("utf-8")
 
 
 def document(width: float, height: float, label: str, parts: Iterable[str], style: str = "") -> str:
@@ -42,9 +23,7 @@ def document(width: float, height: float, label: str, parts: Iterable[str], styl
         f' width="{wide}" height="{tall}" viewBox="0 0 {wide} {tall}">'
     )
     paper = f'<rect class="paper" width="{wide}" height="{tall}"/>'
-    return "\n".join(
-        [head, f"<title>{name}</title>", f"<style>\n{_STYLE}\n{style}</style>", paper, *parts, "</svg>", ""]
-    )
+    return "\n".join([head, f"<title>{name}</title>", f"<style>\n{_STYLE}{style}</style>", paper, *parts, "</svg>", ""])
 
 
 def heading(title: str, width: float) -> tuple[list[str], float]:

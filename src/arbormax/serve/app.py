@@ -15,10 +15,8 @@ from starlette.responses import FileResponse, Response
 from arbormax._version import __version__
 from arbormax.model.network import Model
 from arbormax.serve import problems, schemas
-from arbormax.serve.limits import Limits
-from arbormax.serve.monitor import Monitor
+from arbormax.serve.middleware import PUBLIC_PATHS, Limits, Monitor, Security
 from arbormax.serve.routes import add_routes
-from arbormax.serve.security import PUBLIC_PATHS, Security
 from arbormax.serve.service import Service
 from arbormax.serve.settings import Settings
 

@@ -11,11 +11,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
 from typing import Any
 
-_FILLED = 0.8  # a batch starts early once this share of the requests of the last batches has arrived
+_FILLED = 0.8  # a batch starts early once this share of the texts of the last batches has arrived
 _MAX_RETRY_SECONDS = 60
 
 Predict = Callable[[Sequence[str], Sequence[Any]], list[Any]]
@@ -35,17 +34,12 @@ class ClosedError(Exception):
 
 @dataclass(eq=False)
 class _Job:
-    """The texts of one request."""
+    """One text of a request."""
 
-    texts: list[str]
+    text: str
     options: Hashable
-    future: asyncio.Future[list[Any]]
-    alone: bool  # whether the job has a batch of its own
-    taken: int = 0  # number of texts that are already part of a batch
-    results: list[Any] = field(default_factory=list)
-
-
-_Part = tuple[_Job, int, int]  # a job and the slice of its texts that a batch contains
+    future: asyncio.Future[Any]
+    alone: bool  # whether the text has a batch of its own
 
 
 class Batcher:
@@ -67,8 +61,7 @@ class Batcher:
         self._predict, self._capacity, self._batch_size = predict, queue, batch_size
         self._wait, self._on_batch = wait, on_batch
         self._jobs: deque[_Job] = deque()
-        self._waiting = 0  # texts
-        self._recent_sizes = [0, 0]  # requests in each of the last two batches
+        self._recent_sizes = [0, 0]  # texts in each of the last two batches
         self._seconds_per_text = 0.0
         self._closing = False
         self._arrived: asyncio.Event
@@ -89,7 +82,7 @@ class Batcher:
     @property
     def waiting(self) -> int:
         """Number of texts in the queue."""
-        return self._waiting
+        return len(self._jobs)
 
     @property
     def state(self) -> str:
@@ -100,7 +93,7 @@ class Batcher:
             return "starting"
         if self._task.done():
             return "dead"
-        return "full" if self._waiting >= self._capacity else "ready"
+        return "full" if self.waiting >= self._capacity else "ready"
 
     async def predict(self, texts: list[str], options: Hashable, alone: bool = False) -> list[Any]:
         """Return one result per text; raises `QueueFullError` or `ClosedError` without waiting.
@@ -109,19 +102,24 @@ class Batcher:
         """
         if self._task is None or self._closing:
             raise ClosedError
-        if self._waiting + len(texts) > self._capacity:
-            seconds = math.ceil(self._waiting * self._seconds_per_text)
+        if self.waiting + len(texts) > self._capacity:
+            seconds = math.ceil(self.waiting * self._seconds_per_text)
             raise QueueFullError(min(_MAX_RETRY_SECONDS, max(1, seconds)))
-        job = _Job(texts, options, asyncio.get_running_loop().create_future(), alone)
-        self._jobs.append(job)
-        self._waiting += len(texts)
+        loop = asyncio.get_running_loop()
+        jobs = [_Job(text, options, loop.create_future(), alone) for text in texts]
+        self._jobs.extend(jobs)
         self._arrived.set()
         try:
-            return await job.future
-        finally:
-            if job in self._jobs:  # the rest of a job that failed or whose caller has gone
-                self._jobs.remove(job)
-                self._waiting -= len(job.texts) - job.taken
+            results = [await job.future for job in jobs]
+        except asyncio.CancelledError:  # the caller has gone, so its texts leave the queue
+            for job in jobs:
+                job.future.cancel()
+            self._jobs = deque(job for job in self._jobs if not job.future.done())
+            raise
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+        return results
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -132,20 +130,21 @@ class Batcher:
                     await self._arrived.wait()
                     continue
                 await self._fill()
-                parts = self._next_batch()
-                if not parts:  # every request was cancelled meanwhile
+                batch = self._next_batch()
+                if not batch:  # every request was cancelled meanwhile
                     continue
                 begin = time.perf_counter()
-                results = await loop.run_in_executor(executor, self._answer, parts)
-                self._record(parts, time.perf_counter() - begin)
-                for job, result in results:
-                    self._deliver(job, result)
+                results = await loop.run_in_executor(executor, self._answer, batch)
+                self._record(len(batch), time.perf_counter() - begin)
+                for job, result in zip(batch, results, strict=True):
+                    if not job.future.cancelled():
+                        job.future.set_result(result)
 
     async def _fill(self) -> None:
-        """Wait for about as many requests as were answered together before: their callers often ask again."""
+        """Wait for about as many texts as were answered together before: their callers often ask again."""
         expected = _FILLED * max(self._recent_sizes)
         deadline = asyncio.get_running_loop().time() + self._wait
-        while len(self._jobs) < expected and self._waiting < self._batch_size and not self._closing:
+        while self.waiting < min(expected, self._batch_size) and not self._closing:
             self._arrived.clear()
             try:
                 async with asyncio.timeout_at(deadline):
@@ -154,51 +153,30 @@ class Batcher:
                 self._recent_sizes = [0, 0]
                 return
 
-    def _next_batch(self) -> list[_Part]:
+    def _next_batch(self) -> list[_Job]:
         """Take texts from the front of the queue."""
-        parts: list[_Part] = []
-        space = self._batch_size
-        while self._jobs and space:
-            job = self._jobs[0]
-            if parts and (job.alone or parts[0][0].alone):
+        batch: list[_Job] = []
+        while self._jobs and len(batch) < self._batch_size:
+            if batch and (self._jobs[0].alone or batch[0].alone):
                 break
-            start, job.taken = job.taken, min(len(job.texts), job.taken + space)
-            space -= job.taken - start
-            parts.append((job, start, job.taken))
-            if job.taken == len(job.texts):
-                self._jobs.popleft()
-        self._waiting -= sum(stop - start for _, start, stop in parts)
-        self._recent_sizes = [self._recent_sizes[1], len(parts)]
-        return parts
+            batch.append(self._jobs.popleft())
+        self._recent_sizes = [self._recent_sizes[1], len(batch)]
+        return batch
 
-    def _answer(self, parts: list[_Part]) -> list[tuple[_Job, Any]]:
+    def _answer(self, batch: list[_Job]) -> list[Any]:
         """Run the model, in its thread; an error is a result."""
         try:
-            texts = [text for job, start, stop in parts for text in job.texts[start:stop]]
-            options = [job.options for job, start, stop in parts for _ in range(start, stop)]
-            results = self._predict(texts, options)
-            if len(results) != len(texts):
-                raise RuntimeError(f"{len(texts)} texts have {len(results)} results")
-            remaining = iter(results)
-            return [(job, list(islice(remaining, stop - start))) for job, start, stop in parts]
+            results = self._predict([job.text for job in batch], [job.options for job in batch])
+            if len(results) != len(batch):
+                raise RuntimeError(f"{len(batch)} texts have {len(results)} results")
+            return results
         except Exception as error:
-            if len(parts) == 1:
-                return [(parts[0][0], error)]
+            if len(batch) == 1:
+                return [error]
             # a text that the model cannot process must not fail the other requests of its batch
-            return [answered for part in parts for answered in self._answer([part])]
+            return [self._answer([job])[0] for job in batch]
 
-    def _record(self, parts: list[_Part], seconds: float) -> None:
-        size = sum(stop - start for _, start, stop in parts)
+    def _record(self, size: int, seconds: float) -> None:
         weight = 0.2 if self._seconds_per_text else 1.0
         self._seconds_per_text += weight * (seconds / size - self._seconds_per_text)
         self._on_batch(size, seconds)
-
-    def _deliver(self, job: _Job, result: Any) -> None:
-        if job.future.done():  # cancelled, or another part of it failed
-            return
-        if isinstance(result, Exception):
-            job.future.set_exception(result)
-            return
-        job.results += result
-        if len(job.results) == len(job.texts):
-            job.future.set_result(job.results)

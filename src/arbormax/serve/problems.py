@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -39,7 +38,7 @@ class Problem(Exception):  # noqa: N818 - the term of RFC 9457
         }
         if self.errors:
             content["errors"] = self.errors
-        return Response(json.dumps(content), self.status, self.headers, MEDIA_TYPE)
+        return JSONResponse(content, self.status, self.headers, MEDIA_TYPE)
 
 
 def validation_problem(error: ValidationError | RequestValidationError) -> Problem:

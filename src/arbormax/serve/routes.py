@@ -19,7 +19,7 @@ from arbormax.model.explain import explain as model_explain
 from arbormax.model.predict import Decoding
 from arbormax.serve import metrics, schemas
 from arbormax.serve.batching import ClosedError, QueueFullError
-from arbormax.serve.limits import overloaded
+from arbormax.serve.middleware import overloaded
 from arbormax.serve.problems import MEDIA_TYPE, Problem, argument_problem, validation_problem
 from arbormax.serve.service import Service
 from arbormax.taxonomy import Taxonomy

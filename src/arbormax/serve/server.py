@@ -73,16 +73,12 @@ def run(
 
 def bind_socket(host: str, port: int) -> socket.socket:
     """A listening socket: clients that connect from now on wait until the service is ready."""
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        listener.close()
-        detail = f"{(error.strerror or str(error)).lower()}; choose another address or port"
-        raise OptionError(f"cannot listen on {host} port {port}: {detail}") from error
-    return listener
+        reason = (error.strerror or str(error)).partition(" (while")[0].lower()
+        raise OptionError(f"cannot listen on {host} port {port}: {reason}; choose another address or port") from error
 
 
 def url(listener: socket.socket) -> str:
