@@ -465,6 +465,6 @@ def test_edits_of_a_blended_head_take_the_share_of_the_path_into_account():
 
 def test_a_moved_class_of_a_blended_head_keeps_its_own_row():
     head = make(am.BlendedSoftmax, TREE)
-    edited = am.edit(head).move("cod", under="mammal").done()
-    old, new = (h.class_rows(h.taxonomy)[h.taxonomy.class_of[h.taxonomy.find("cod")]] for h in (head, edited.head))
+    edited = am.edit(head).move("cow", under="river").done()
+    old, new = (h.class_rows(h.taxonomy)[h.taxonomy.class_of[h.taxonomy.find("cow")]] for h in (head, edited.head))
     assert torch.equal(edited.head.weight[new], head.weight[old])

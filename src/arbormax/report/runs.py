@@ -24,6 +24,7 @@ from arbormax.taxonomy import Taxonomy
 FORMAT = 1
 LARGEST = 2.0**53  # every whole number up to this one has an exact floating-point representation
 FILES = ("metrics.json", "results.json")  # of a run, and of a comparison
+MAX_ITEMS = 50_000_000  # so that a small file cannot request all memory
 _EVALUATE = "run `arbormax evaluate MODEL DATA --out FILE`, then `arbormax report FILE`"
 
 
@@ -209,7 +210,10 @@ def _run_details(details: Mapping[str, Any], file: Path, **known: Any) -> Run:
         confusions=pairs,
         left_out=(int(confusions["all_pairs"]) - len(pairs), int(confusions["all_mistakes"]) - int(pairs[:, 2].sum())),
         forks=_pairs(details["forks"]["pairs"], nodes),
-        quotes=confusions.get("examples") or (),
+        quotes=[
+            [quote for quote in quotes if isinstance(quote.get("text"), str)]
+            for quotes in confusions.get("examples") or ()
+        ],
         digest=f"{items['digest']} {tree.tax.fingerprint}",
         true=_unpack(items["true"], count, nodes),
         predicted=_unpack(items["predicted"], count, nodes),
@@ -259,12 +263,15 @@ def _bins(level: Any) -> dict[str, np.ndarray]:
 
 
 def _unpack(text: str, count: int, nodes: int) -> np.ndarray:
+    if not 0 < count <= MAX_ITEMS:
+        raise ValueError(f"expected 1 to {MAX_ITEMS:,} items, found {count:,}")
     try:
-        array = np.frombuffer(zlib.decompress(base64.b64decode(text)), "<u4").astype(np.int64)
+        data = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), 4 * count + 1)
     except zlib.error as error:
         raise ValueError(f"the items cannot be unpacked: {error}") from None
-    if len(array) != count:
+    if len(data) != 4 * count:
         raise ValueError(f"expected {count} items")
+    array = np.frombuffer(data, "<u4").astype(np.int64)
     if array.max() >= nodes:
         raise ValueError(f"an item names node {array.max()}, beyond the {nodes} of the tree")
     return array
