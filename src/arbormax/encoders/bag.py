@@ -53,6 +53,7 @@ class BagEncoder(Encoder):
     """
 
     name: ClassVar[str] = "bag"
+    default_head: ClassVar[str] = "shared"
     Options: ClassVar[type[EncoderOptions]] = BagOptions
     sorts_by_length: ClassVar[bool] = False
     starts_random: ClassVar[bool] = True

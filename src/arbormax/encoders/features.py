@@ -53,6 +53,7 @@ class FeaturesEncoder(Encoder):
     """
 
     name: ClassVar[str] = "features"
+    default_head: ClassVar[str] = "blended"
     Options: ClassVar[type[EncoderOptions]] = FeaturesOptions
     sorts_by_length: ClassVar[bool] = False
     takes_texts: ClassVar[bool] = False

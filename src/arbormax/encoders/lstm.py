@@ -46,6 +46,7 @@ class LSTMEncoder(Encoder):
     """The last hidden state of an LSTM over word vectors."""
 
     name: ClassVar[str] = "lstm"
+    default_head: ClassVar[str] = "shared"
     Options: ClassVar[type[EncoderOptions]] = LSTMOptions
     training_defaults: ClassVar[Mapping[str, object]] = {"learning_rate": 3e-3}
     starts_random: ClassVar[bool] = True

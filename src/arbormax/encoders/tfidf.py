@@ -36,7 +36,7 @@ class TfidfOptions(CharacterOptions):
     min_count: int = Field(1, ge=1, description="minimum number of texts that contain a word")
     min_ngram_count: int = Field(2, ge=1, description="minimum number of texts that contain an n-gram")
     max_terms: int = Field(
-        50_000, ge=1, description="maximum number of words and n-grams of words; the most frequent are used"
+        200_000, ge=1, description="maximum number of words and n-grams of words; the most frequent are used"
     )
 
 
@@ -49,6 +49,7 @@ class TfidfEncoder(Encoder):
     """
 
     name: ClassVar[str] = "tfidf"
+    default_head: ClassVar[str] = "blended"
     Options: ClassVar[type[EncoderOptions]] = TfidfOptions
     sorts_by_length: ClassVar[bool] = False
     training_defaults: ClassVar[Mapping[str, object]] = {

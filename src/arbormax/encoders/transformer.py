@@ -42,6 +42,7 @@ class TransformerEncoder(Encoder):
     """The pooled last layer of a pretrained transformer, which is fine-tuned unless `freeze` is set."""
 
     name: ClassVar[str] = "transformer"
+    default_head: ClassVar[str] = "shared"
     Options: ClassVar[type[EncoderOptions]] = TransformerOptions
     training_defaults: ClassVar[Mapping[str, object]] = {
         "learning_rate": 1e-4,

@@ -44,6 +44,8 @@ PRESETS.add(
     "the settings of the paper",
 )
 
+_HEAD = "hierarchical"  # supports all settings but path_weight
+MOST_CLASSES = 5_000  # a softmax over more classes is too slow for a default
 _MIN_STEPS = 20  # steps of an epoch that a default batch size leaves on small data
 
 _CONVEX_SETTINGS = ("strength", "convex_loss", "prune")
@@ -201,12 +203,17 @@ class TrainConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _choose_head(cls, values: Any) -> Any:
-        if not isinstance(values, Mapping) or values.get("head") is not None:
-            return values
-        encoder = values.get("encoder") or cls.model_fields["encoder"].default
-        chosen = ENCODERS[encoder].default_head if encoder in ENCODERS else "hierarchical"
-        return {**values, "head": chosen}
+    def _without_open_head(cls, values: Any) -> Any:
+        is_open = isinstance(values, Mapping) and "head" in values and values["head"] is None
+        return {name: value for name, value in values.items() if name != "head"} if is_open else values
+
+    @model_validator(mode="after")
+    def _choose_head(self) -> Self:
+        """Use the default head of the encoder, or one that supports the settings; it is not in `model_fields_set`."""
+        if "head" not in self.model_fields_set:
+            head = ENCODERS[self.encoder].default_head
+            self.__dict__["head"] = head if _supports(HEADS[head], self) else _HEAD
+        return self
 
     @classmethod
     def make(cls, preset: str | None = None, **given: Any) -> Self:
@@ -234,11 +241,14 @@ class TrainConfig(BaseModel):
         """The settings marked as loss options that differ from their default."""
         return {name: getattr(self, name) for name in _loss_options(self)}
 
-    def resolved(self, items: int | None = None) -> Self:
+    def resolved(self, items: int | None = None, classes: int | None = None) -> Self:
         """These settings with the encoder's defaults for those that are None.
 
-        Given the number of examples, a default batch size is small enough for 20 steps an epoch.
+        Given the number of examples, a default batch size is small enough for 20 steps an epoch. Given the number of
+        classes, the default head is one whose cost does not grow with very many of them.
         """
+        if "head" not in self.model_fields_set and (classes or 0) > MOST_CLASSES:
+            return self.model_copy(update={"head": _HEAD}).resolved(items)
         self.check()
         solver = self._solver()
         if solver == "convex":
@@ -319,6 +329,12 @@ class TrainConfig(BaseModel):
 def _changed(config: TrainConfig, names: Iterable[str]) -> list[str]:
     """Those of the settings that differ from their default."""
     return [name for name in names if getattr(config, name) != type(config).model_fields[name].default]
+
+
+def _supports(head: type[TreeHead], config: TrainConfig) -> bool:
+    """Whether a head has everything that the settings need."""
+    is_missing = (config.adapter and not head.supports_adapter) or (config.sparse_head and not head.supports_sparse)
+    return not is_missing and not unsupported_options(config, head)
 
 
 def unsupported_options(config: TrainConfig, head: type[TreeHead]) -> dict[str, LossOption]:

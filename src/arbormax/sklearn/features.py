@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 from arbormax.data.examples import Matrix
 from arbormax.heads import HEADS
 from arbormax.model import Model, TrainConfig
-from arbormax.model.settings import unsupported_options
+from arbormax.model.settings import MOST_CLASSES, unsupported_options
 from arbormax.sklearn.base import TreeClassifier
 from arbormax.sklearn.inputs import to_python
 from arbormax.sklearn.labels import Labels, find_nodes, path_rows, read_labels
@@ -32,9 +32,8 @@ _DEFAULTS: Mapping[tuple[bool, bool], Mapping[str, Any]] = {
     (True, False): {"learning_rate": 1e-2, "epochs": 20, "batch_size": 64},
     (True, True): {"learning_rate": 1e-2, "epochs": 8, "batch_size": 256},
 }
-_HEAD, _DENSE_HEAD = "hierarchical", "shared"  # the best all-round heads, see docs/adr/0013
+_DENSE_HEAD = "shared"  # for the rows of a dense matrix, see docs/adr/0013
 _DECAY = 0.002  # share by which a step shrinks the weights of a linear classifier of dense rows
-_MAX_CLASSES = 5_000  # a softmax over more classes is too slow for a default
 _MIN_STEPS = 20  # steps of an epoch that the default batch size leaves, if there are enough rows
 _MAX_STEPS = 100  # beyond this the default batch size grows: the cost of a step depends on the number of weights
 
@@ -48,7 +47,8 @@ class HierarchicalClassifier(TrainingParameters, TreeClassifier):
     mappings, or None to infer it from the labels: the union of their paths, or a flat tree if they are plain. Labels
     are rows of names from the top down, padded with "" or None, as in hiclass; strings; or without a taxonomy any
     values that scikit-learn accepts. The other parameters are those of `TextClassifier`; None selects a value that
-    suits the matrix: `head` is then `"shared"` for a dense matrix and at most 5,000 classes, else `"hierarchical"`.
+    suits the matrix: `head` is then `"shared"` for a dense matrix, `"blended"` for a sparse one, and `"hierarchical"`
+    for more than 5,000 classes.
 
     Fitting sets `taxonomy_`, `classes_` (the columns of `predict_proba`: `taxonomy_.classes` for strings, rows of
     names for rows of names, and the values themselves otherwise), `model_`, `n_iter_` (epochs), `run_`,
@@ -107,8 +107,8 @@ class HierarchicalClassifier(TrainingParameters, TreeClassifier):
         settings["weight_decay"] = 0.0 if is_decay_open else settings["weight_decay"]
         if settings["head"] is None:
             is_dense = isinstance(inputs, np.ndarray) and not hidden and settings["solver"] != "convex"
-            is_possible = is_dense and classes <= _MAX_CLASSES and _suits_dense_head(TrainConfig.make(**settings))
-            settings["head"] = _DENSE_HEAD if is_possible else _HEAD
+            if is_dense and classes <= MOST_CLASSES and _suits_dense_head(TrainConfig.make(**settings)):
+                settings["head"] = _DENSE_HEAD
         config = TrainConfig.make(**settings)
         if config.resolved().solver == "convex":
             return config

@@ -102,6 +102,7 @@ def is_finished(out: Path, config: TrainConfig, *, resume: bool = False, overwri
     if overwrite or (out / "checkpoints").is_dir():
         return False
     unset = {name for name in type(config).model_fields if getattr(config, name) is None}
+    unset |= {"head"} - config.model_fields_set
     settings = json.loads(config.resolved().model_dump_json(exclude=unset))
     if differences := describe_differences(saved, settings):
         raise OptionError(f"{out} contains a finished model with other settings: {differences}", argument="out")

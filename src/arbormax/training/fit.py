@@ -50,7 +50,7 @@ def fit(
     once a minute. Callbacks are called in both trainings; the trainer that they receive is not usable afterwards.
     """
     hardware.check()
-    config = config.resolved(len(train))
+    config = config.resolved(len(train), taxonomy.num_leaves)
     check_examples(train, taxonomy, "train")
     if valid is not None:
         check_examples(valid, taxonomy, "validate")
