@@ -187,7 +187,7 @@ def test_all_failures_are_counted(tmp_path, trainings):
 def test_an_incomplete_record_is_an_error_with_its_name(tmp_path, trainings, name, content):
     run(study(ONE_BAG), tmp_path)
     (tmp_path / "r8" / name).write_text(content, "utf-8")
-    with pytest.raises(InputError, match=f"{name} .*; remove it to run that part again"):
+    with pytest.raises(InputError, match=f"{name}.*; remove it to run that part again"):
         run(study(ONE_BAG), tmp_path)
     assert len(trainings.names) == 3
     (tmp_path / "r8" / name).unlink()

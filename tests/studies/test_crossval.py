@@ -146,7 +146,7 @@ def test_a_folder_of_another_cross_validation_is_an_error(tmp_path, change, mess
 def test_an_incomplete_record_is_an_error_with_its_name(tmp_path):
     crossval(TINY, TAX, toy(), folds=2, folder=tmp_path)
     (tmp_path / "fold-1.json").write_text("{")
-    with pytest.raises(InputError, match=r"fold-1\.json is not complete JSON"):
+    with pytest.raises(InputError, match=r"fold-1\.json is not valid JSON: .*; remove it to run that part again"):
         crossval(TINY, TAX, toy(), folds=2, folder=tmp_path)
 
 

@@ -31,10 +31,11 @@ class Buckets:
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """How the inner nodes of one level are computed from the leaves and inner nodes of the level below."""
+    """How the sums over leaves of one level are computed: its leaves come first, then its inner nodes by size."""
 
-    classes: Tensor  # the classes of the lower level's leaves, which precede the results of its own fold
-    buckets: Buckets
+    classes: Tensor  # the classes of the level's leaves
+    buckets: Buckets  # the groups of the level below
+    back: Tensor  # the position of each node of the level among its leaves and inner nodes
 
 
 class Windows(NamedTuple):
@@ -74,8 +75,7 @@ class TreeIndex:
     lifts: tuple[Tensor, ...]  # for depth 2, 3, …: the position of each node's parent in the level above
     siblings: Buckets  # all groups, over columns
     siblings_back: Tensor  # (M,) the position of each column in bucket order
-    folds: tuple[Fold, ...]  # for depth K - 1 up to 1
-    folds_back: Tensor  # (M,) the position of each non-root node among the classes and the results of the folds
+    folds: tuple[Fold, ...]  # for depth K up to 1
     slabs: tuple[tuple[int, int, int], ...]  # (first depth, last depth, width) of the windows of each slab
     node_table: Windows | None  # the windows of every node, in a small tree
 
@@ -127,7 +127,6 @@ def tree_index(tax: Taxonomy, device: torch.device) -> TreeIndex:
     level_sizes = np.diff(tax.level_start)[1:]
     starts = tax.level_start.tolist()
     order, shapes = _bucket_order(tax.num_children[np.flatnonzero(tax.num_children)])
-    folds, folds_back = _folds(tax, tensor)
     slabs = _slabs([int(tax.num_children[starts[d] : starts[d + 1]].max()) for d in range(tax.depth)])
     index = TreeIndex(
         num_nodes=tax.num_nodes,
@@ -148,8 +147,7 @@ def tree_index(tax: Taxonomy, device: torch.device) -> TreeIndex:
         lifts=tuple(tensor(tax.parent[starts[d] : starts[d + 1]] - starts[d - 1]) for d in range(2, tax.depth + 1)),
         siblings=Buckets(tensor(order), shapes),
         siblings_back=tensor(np.argsort(order)),
-        folds=folds,
-        folds_back=folds_back,
+        folds=tuple(_fold(tax, starts[d], starts[d + 1], tensor) for d in range(tax.depth, 0, -1)),
         slabs=slabs,
         node_table=None,
     )
@@ -171,23 +169,13 @@ def _bucket_order(sizes: np.ndarray) -> tuple[np.ndarray, tuple[tuple[int, int],
     return order, tuple(zip(counts.tolist(), widths.tolist(), strict=True))
 
 
-def _folds(tax: Taxonomy, tensor: Callable[[np.ndarray], Tensor]) -> tuple[tuple[Fold, ...], Tensor]:
-    folds, place = [], tax.class_of.copy()  # the position of each node among classes and folded groups
-    done = tax.num_leaves
-    for depth in range(tax.depth - 1, 0, -1):
-        level = np.arange(tax.level_start[depth], tax.level_start[depth + 1])
-        below = np.arange(tax.level_start[depth + 1], tax.level_start[depth + 2])
-        inner, leaves_below = level[tax.num_children[level] > 0], below[tax.is_leaf[below]]
-        # the position of each node below among its level's leaves and folded groups
-        local = np.empty(len(below), np.int64)
-        local[tax.is_leaf[below]] = np.arange(len(leaves_below))
-        folded_below = below[~tax.is_leaf[below]]
-        local[~tax.is_leaf[below]] = len(leaves_below) + place[folded_below] - (done - len(folded_below))
-        order, shapes = _bucket_order(tax.num_children[inner])
-        folds.append(Fold(tensor(tax.class_of[leaves_below]), Buckets(tensor(local[order]), shapes)))
-        place[inner[np.argsort(tax.num_children[inner], kind="stable")]] = done + np.arange(len(inner))
-        done += len(inner)
-    return tuple(folds), tensor(place[1:])
+def _fold(tax: Taxonomy, start: int, stop: int, tensor: Callable[[np.ndarray], Tensor]) -> Fold:
+    sizes = tax.num_children[start:stop]
+    leaves, inner = np.flatnonzero(sizes == 0), np.flatnonzero(sizes)
+    order, shapes = _bucket_order(sizes[inner])
+    by_size = inner[np.argsort(sizes[inner], kind="stable")]
+    back = np.argsort(np.concatenate([leaves, by_size]))
+    return Fold(tensor(tax.class_of[start + leaves]), Buckets(tensor(order), shapes), tensor(back))
 
 
 def _slabs(widths: list[int]) -> tuple[tuple[int, int, int], ...]:

@@ -13,8 +13,8 @@ from torch import Tensor
 from arbormax import kernels
 from arbormax.errors import InputError
 from arbormax.functional.checks import check_ids, check_target
-from arbormax.functional.index import TreeIndex, path_nodes, tree_index
-from arbormax.functional.options import LossOptions, Targets
+from arbormax.functional.index import path_nodes, tree_index
+from arbormax.functional.options import LossOptions
 from arbormax.functional.path_ops import path_loss, path_steps
 from arbormax.functional.path_tree import path_tree, step_tree
 from arbormax.taxonomy import Taxonomy
@@ -60,26 +60,23 @@ def path_cross_entropy(
     _check_operands(h, rows, {"bias": bias, "log_priors": options.log_priors}, index.num_nodes - 1)
     if isinstance(target, Tensor) and target.device != h.device:
         raise InputError(f"the target is on {target.device}, but the features are on {h.device}")
-    batch, features = h.shape[: -2 if per_level else -1], h.reshape(-1, h.shape[-1])
-    operands = (features, rows, bias, options.offset(wide))
-    if per_level:
-        found = options.targets(target, batch, index)
-        nodes_B = options.target_nodes(found, index)
-        logp_BK, mean_BK = _level_steps(operands, nodes_B, tax, sparse)
-        return _step_loss(logp_BK, mean_BK, nodes_B, options, found, batch, index)
-    tree = path_tree(tax, h.device)
-    chosen = kernels.choose(impl, features, rows, tree)
+    batch = h.shape[: -2 if per_level else -1]
+    operands = (h.reshape(-1, h.shape[-1]), rows, bias, options.offset(wide))
     is_plain = options.reduction != "none" and options.weight is None and not options.changes_steps
-    if is_plain and chosen == "triton":  # one operator that checks the targets on the device and sums the losses
+    tree = path_tree(tax, h.device)
+    if is_plain and not per_level and kernels.choose(impl, *operands[:2], tree) == "triton":
+        # one operator that checks the targets on the device and sums the losses
         ids_B = check_target(target, batch, options.target_kind)
         leaves = index.leaves if options.target_kind == "class" else None
-        targets = (ids_B, leaves, options.limit(index), options.ignore_index, options.reduction == "mean")
-        loss: Tensor = path_loss(*operands, *targets, tree.tensors, tree.sizes, sparse)[0]
+        given = (ids_B, leaves, options.limit(index), options.ignore_index, options.reduction == "mean")
+        loss: Tensor = path_loss(*operands, *given, tree.tensors, tree.sizes, sparse)[0]
         return loss
-    found = options.targets(target, batch, index)
-    nodes_B = options.target_nodes(found, index)
-    logp_BK, mean_BK, *_ = path_steps(*operands, nodes_B, tree.tensors, tree.sizes, sparse, chosen)
-    return _step_loss(logp_BK, mean_BK, nodes_B, options, found, batch, index)
+    targets = options.targets(target, batch, index)
+    nodes_B = options.target_nodes(targets, index)
+    logp_BK, mean_BK = _steps(operands, nodes_B, tax, sparse=sparse, impl=impl, per_level=per_level)
+    nodes_BK = logp_BK if options.node_weights is None else torch.stack(path_nodes(index, nodes_B), dim=-1)
+    loss_B = options.step_losses(logp_BK, mean_BK, nodes_BK).sum(1)
+    return options.reduce(loss_B, targets, batch, index)
 
 
 def path_log_probs(
@@ -108,14 +105,8 @@ def path_log_probs(
     """
     nodes_B = check_nodes(nodes, h.shape[: -2 if per_level else -1], tax)
     _check_operands(h, rows, {"bias": bias}, tax.num_nodes - 1)
-    features = h.reshape(-1, h.shape[-1])
-    cond_BK: Tensor
-    if per_level:
-        cond_BK = _level_steps((features, rows, bias, None), nodes_B, tax, sparse=False)[0]
-    else:
-        tree = path_tree(tax, h.device)
-        chosen = kernels.choose(impl, features, rows, tree)
-        cond_BK = path_steps(features, rows, bias, None, nodes_B, tree.tensors, tree.sizes, False, chosen)[0]
+    operands = (h.reshape(-1, h.shape[-1]), rows, bias, None)
+    cond_BK, _ = _steps(operands, nodes_B, tax, sparse=False, impl=impl, per_level=per_level)
     depth_B1 = tree_index(tax, h.device).node_depth[nodes_B].unsqueeze(1)
     past_end_BK = torch.arange(cond_BK.shape[1], device=h.device) >= depth_B1
     return cond_BK.cumsum(1).masked_fill(past_end_BK, 0.0).view(*nodes.shape, cond_BK.shape[1])
@@ -127,26 +118,19 @@ def check_nodes(nodes: Tensor, batch: torch.Size, tax: Taxonomy) -> Tensor:
     return row_B
 
 
-def _level_steps(operands: _Operands, nodes_B: Tensor, tax: Taxonomy, sparse: bool) -> tuple[Tensor, Tensor]:
-    """Return (B, K) log-probabilities of the steps and means of their siblings, from (B * K, D) features of levels."""
-    path_BK = torch.stack(path_nodes(tree_index(tax, nodes_B.device), nodes_B), dim=-1)
-    tree = step_tree(tax, nodes_B.device)
-    logp, mean, *_ = path_steps(*operands, path_BK.flatten(), tree.tensors, tree.sizes, sparse, "torch")
-    return logp.view(path_BK.shape), mean.view(path_BK.shape)
-
-
-def _step_loss(
-    logp_BK: Tensor,
-    mean_BK: Tensor,
-    nodes_B: Tensor,
-    options: LossOptions,
-    targets: Targets,
-    batch: torch.Size,
-    index: TreeIndex,
-) -> Tensor:
-    nodes_BK = logp_BK if options.node_weights is None else torch.stack(path_nodes(index, nodes_B), dim=-1)
-    loss_B = options.step_losses(logp_BK, mean_BK, nodes_BK).sum(1)
-    return options.reduce(loss_B, targets, batch, index)
+def _steps(
+    operands: _Operands, nodes_B: Tensor, tax: Taxonomy, *, sparse: bool, impl: kernels.Impl, per_level: bool
+) -> tuple[Tensor, Tensor]:
+    """Return (B, K) log-probabilities of the steps and means of their siblings; the features of levels are B * K."""
+    index = tree_index(tax, nodes_B.device)
+    if per_level:
+        tree, chosen = step_tree(tax, nodes_B.device), "torch"
+        nodes = torch.stack(path_nodes(index, nodes_B), dim=-1).flatten()
+    else:
+        tree, nodes = path_tree(tax, nodes_B.device), nodes_B
+        chosen = kernels.choose(impl, *operands[:2], tree)
+    logp, mean, *_ = path_steps(*operands, nodes, tree.tensors, tree.sizes, sparse, chosen)
+    return logp.view(-1, index.depth), mean.view(-1, index.depth)
 
 
 def _check_operands(h: Tensor, rows: Tensor, vectors: dict[str, Tensor | None], count: int) -> None:

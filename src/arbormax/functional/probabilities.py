@@ -62,12 +62,12 @@ def flat_node_log_probs(leaf_logits: Tensor, tax: Taxonomy) -> Tensor:
     index = tree_index(tax, leaf_logits.device)
     check_width(leaf_logits, index.num_leaves, "one column per class")
     logp_CB = _nodes_first(leaf_logits).log_softmax(0)
-    parts = [logp_CB]
+    levels: list[Tensor] = []  # deepest first
     for fold in index.folds:
-        # The previous fold computed the inner nodes of the level below; the deepest level has only leaves.
-        rows = [logp_CB.index_select(0, fold.classes), *parts[1:][-1:]]
-        parts.append(torch.cat([group.logsumexp(1) for group in _grouped(torch.cat(rows), fold.buckets)]))
-    logp_MB = torch.cat(parts).index_select(0, index.folds_back)
+        rows = [logp_CB.index_select(0, fold.classes)]
+        rows += [group.logsumexp(1) for below in levels[-1:] for group in _grouped(below, fold.buckets)]
+        levels.append(torch.cat(rows).index_select(0, fold.back))
+    logp_MB = torch.cat(levels[::-1])
     return _batch_first(torch.cat([torch.zeros_like(logp_MB[:1]), logp_MB]), leaf_logits)
 
 

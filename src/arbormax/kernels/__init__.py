@@ -33,29 +33,28 @@ def choose(impl: Impl, h: Tensor, rows: Tensor, tree: PathTree) -> str:
         if impl == "auto":
             return "torch"
         raise MissingDependencyError("impl='triton'", "triton")
-    obstacle = _triton_obstacle(h, rows, tree)
+    obstacle = _triton_obstacle(h, rows)
+    is_large = len(tree.widths) > _LEVELS or max(tree.widths) > _WIDTH  # a compiler cannot trace a tuple's properties
+    if obstacle is None and is_large:
+        obstacle = f"'triton' supports trees of up to {_LEVELS} levels and {_WIDTH:,} siblings"
     if obstacle is not None and impl == "triton":
         raise OptionError(obstacle, argument="impl")
     return "triton" if obstacle is None else "torch"
 
 
-def _triton_obstacle(h: Tensor, rows: Tensor, tree: PathTree) -> str | None:
+def _triton_obstacle(h: Tensor, rows: Tensor) -> str | None:
     if h.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         return f"'triton' needs tensors on a GPU, found {h.device}"
     if h.device.type == "cuda" and not shared_memory(h.device.index or 0):
         return "'triton' needs a C compiler and an NVIDIA GPU of compute capability 8 or more"
     if h.dtype not in _DTYPES or rows.dtype not in _DTYPES:
         return f"'triton' computes in float32, bfloat16 or float16, found {h.dtype} and {rows.dtype}"
-    if len(tree.widths) > _LEVELS or max(tree.widths) > _WIDTH:  # a compiler cannot trace the properties of a tuple
-        return f"'triton' supports trees of up to {_LEVELS} levels and {_WIDTH:,} siblings"
     return None
 
 
 def search_kernel(h: Tensor, rows: Tensor, tree: SearchTree, k: int) -> ModuleType | None:
     """Return the module that searches for the best leaves on these tensors, or None if torch must."""
-    on_gpu = h.device.type == "cuda" and HAS_TRITON and shared_memory(h.device.index or 0)
-    interpreted = h.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1" and HAS_TRITON
-    if not (on_gpu or interpreted) or h.dtype not in _DTYPES or rows.dtype not in _DTYPES:
+    if not HAS_TRITON or _triton_obstacle(h, rows) is not None:
         return None
     module = import_module("arbormax.kernels.search_triton")
     is_supported = (

@@ -11,13 +11,7 @@ from typing import Any
 import numpy as np
 
 from arbormax.metrics.inputs import node_pairs, scored_nodes
-from arbormax.metrics.probabilities import (
-    DEFAULT_THRESHOLDS,
-    best_classes,
-    check_positive,
-    check_thresholds,
-    log_prob_sums,
-)
+from arbormax.metrics.probabilities import DEFAULT_THRESHOLDS, check_positive, check_thresholds, log_prob_sums
 from arbormax.metrics.registry import measure_values, node_sums
 from arbormax.metrics.sums import Items, Sums
 from arbormax.taxonomy import Taxonomy
@@ -54,6 +48,6 @@ def evaluate(
     sums = Sums(tax, node_sums(Items(*node_pairs(true_nodes, pred_nodes, tax), tax)))
     if log_probs is not None:
         logp_BN, true_B = scored_nodes(log_probs, true_nodes, tax)
-        ranked_BK = best_classes(logp_BN, tax, max(ks, default=0)).cpu().numpy()
-        sums.update(log_prob_sums(logp_BN, true_B, ranked_BK, tax, bins, taus), thresholds=np.array(taus))
+        found = log_prob_sums(logp_BN, true_B, tax, max(ks, default=0), bins, taus)
+        sums.update(found, thresholds=np.array(taus))
     return measure_values(sums, ks)

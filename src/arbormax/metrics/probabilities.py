@@ -94,23 +94,19 @@ def level_table(logp_BN: Tensor, true_B: np.ndarray, tax: Taxonomy) -> LevelTabl
     return LevelTable(best_BL, nodes, true_BL == nodes, (true_BL >= 0) | tax.is_leaf[true_B][:, None])
 
 
-def best_classes(logp_BN: Tensor, tax: Taxonomy, k: int) -> Tensor:
-    """(B, min(k, C)) the most probable classes, best first, ties in class order."""
-    leaf_BC = logp_BN[:, tree_index(tax, logp_BN.device).leaves]
-    return top_classes(leaf_BC, min(k, tax.num_leaves))[1]
-
-
 def log_prob_sums(
     logp_BN: Tensor,
     true_B: np.ndarray,
-    ranked_BK: np.ndarray,
     tax: Taxonomy,
+    k: int,
     bins: int = 15,
     taus: tuple[float, ...] = DEFAULT_THRESHOLDS,
 ) -> dict[str, np.ndarray]:
-    """The sums of every measure of log-probabilities; `ranked_BK` has the best classes."""
+    """The sums of every measure of log-probabilities, over the k best classes."""
     table = level_table(logp_BN, true_B, tax)
     truth_B1 = torch.tensor(true_B, device=logp_BN.device)[:, None]
+    leaf_BC = logp_BN[:, tree_index(tax, logp_BN.device).leaves]
+    ranked_BK = top_classes(leaf_BC, min(k, tax.num_leaves))[1].cpu().numpy()
     return {
         "nll": np.asarray(0.0 - float(logp_BN.gather(1, truth_B1).double().sum())),
         **rank_sums(true_B, ranked_BK, tax),

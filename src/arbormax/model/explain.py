@@ -75,15 +75,8 @@ def explain(
 
 def _best_leaf(logp_N: np.ndarray, tax: Taxonomy, node: int) -> int:
     """The most probable leaf at or below a node; ties go to the first class, as in `decode.leaf`."""
-    first, end = node, node + 1  # the nodes below on one level are contiguous
-    leaves: list[np.ndarray] = []
-    while first < end:
-        level = np.arange(first, end)
-        leaves.append(level[tax.is_leaf[level]])
-        first, end = int(tax.child_start[first]), int(tax.child_start[end])
-    below = np.concatenate(leaves)
-    below = below[np.argsort(tax.class_of[below])]
-    return int(below[np.argmax(logp_N[below])])
+    below = tax.leaves[tax.ancestor_at(tax.leaves, tax.node_depth[node]) == node]
+    return int(below[logp_N[below].argmax()])
 
 
 def _relevant_nodes(logp_N: np.ndarray, names: NodeNames, steps: list[int], siblings: int) -> Iterator[dict[str, Any]]:

@@ -41,12 +41,8 @@ def node_vectors(model: Model) -> Tensor:
 
     A class has the direction of the features of its text, an inner node that of the mean of the classes below it.
     """
-    return tree_vectors(node_features(model), model.taxonomy)
-
-
-def tree_vectors(features_ND: Tensor, tax: Taxonomy) -> Tensor:
-    """(N, D) the vectors of `node_vectors`, from the features of the texts of all nodes."""
-    return _normalize(torch.sparse.mm(_classes_below(tax, features_ND), _normalize(features_ND)))
+    features_ND = node_features(model)
+    return _normalize(torch.sparse.mm(_classes_below(model.taxonomy, features_ND), _normalize(features_ND)))
 
 
 def start_rows(model: Model, train: Examples | None = None) -> None:

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from arbormax import decode
 from arbormax.errors import ArbormaxError, OptionError, did_you_mean
 from arbormax.functional.best import top_classes
+from arbormax.functional.index import path_nodes, tree_index
 from arbormax.heads import TreeHead
 from arbormax.model.network import Model, ModelInputs, evaluating
 from arbormax.taxonomy import Taxonomy
@@ -123,7 +123,7 @@ class Decoded(NamedTuple):
     """The predictions of one batch as tensors on the CPU."""
 
     nodes: Tensor  # (B,) int64
-    path_logp: Tensor  # (B, K) log-probability of each node on the path, from below the root; zeros behind its end
+    path_logp: Tensor  # (B, K) log-probability of each node on the path, from below the root; zeros past its end
     top_logp: Tensor  # (B, k) descending
     top_classes: Tensor  # (B, k)
 
@@ -185,16 +185,11 @@ def _score(head: TreeHead, h_BD: Tensor, decoding: Decoding) -> Decoded:
     tax = head.taxonomy
     logp_BN = head.node_log_probs(h_BD).cpu()
     nodes_B = decoding.nodes(logp_BN, tax)
-    path_logp_BK = logp_BN.gather(1, _path_nodes(nodes_B, tax))
+    # past the end of a path stands the root, whose log-probability is 0
+    path_logp_BK = logp_BN.gather(1, torch.stack(path_nodes(tree_index(tax, logp_BN.device), nodes_B), dim=-1))
     if not decoding.top_k:
         return Decoded(nodes_B, path_logp_BK, *_no_alternatives(len(nodes_B)))
     return Decoded(nodes_B, path_logp_BK, *top_classes(logp_BN[:, torch.tensor(tax.leaves)], decoding.top_k))
-
-
-def _path_nodes(nodes_B: Tensor, tax: Taxonomy) -> Tensor:
-    """(B, K) the nodes of each path from below the root; behind the end of a path the root, whose log P is 0."""
-    nodes_BK = tax.ancestor_at(nodes_B.numpy()[:, None], np.arange(1, tax.depth + 1))
-    return torch.from_numpy(nodes_BK.clip(min=0))
 
 
 def _search(head: TreeHead, h_BD: Tensor, decoding: Decoding) -> Decoded:

@@ -16,7 +16,7 @@ from arbormax.data.examples import Examples
 from arbormax.errors import InputError
 from arbormax.metrics.evaluation import KS
 from arbormax.metrics.inputs import scored_nodes
-from arbormax.metrics.probabilities import DEFAULT_THRESHOLDS, best_classes, log_prob_sums
+from arbormax.metrics.probabilities import DEFAULT_THRESHOLDS, log_prob_sums
 from arbormax.metrics.registry import measure_values, node_sums
 from arbormax.metrics.sums import Items, Sums
 from arbormax.model.network import Model
@@ -62,10 +62,9 @@ def evaluate_log_probs(
     predicted, confidence, start = [], [], 0
     for batch_BN in batches:
         logp_BN, true_B = scored_nodes(batch_BN.cpu(), examples.nodes[start : start + len(batch_BN)], tax)
-        ranked_BK = best_classes(logp_BN, tax, max(KS))
         nodes_B = decoding.nodes(logp_BN, tax)
         items = Items(true_B, nodes_B.numpy(), tax)
-        batch = node_sums(items) | log_prob_sums(logp_BN, true_B, ranked_BK.numpy(), tax)
+        batch = node_sums(items) | log_prob_sums(logp_BN, true_B, tax, max(KS))
         sums.update({name: sums.get(name, 0) + value for name, value in batch.items()})
         predicted.append(nodes_B)
         confidence.append(logp_BN.gather(1, nodes_B[:, None])[:, 0].double().exp().float())

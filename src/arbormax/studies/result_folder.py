@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from arbormax._files import write_file
+from arbormax import _files as files
 from arbormax.errors import InputError, OptionError
 from arbormax.model.folder import format_metrics, remove_state
 from arbormax.training.state import describe_differences
@@ -38,7 +38,7 @@ class ResultFolder:
             if differences := describe_differences(before, {**dict.fromkeys(before), **now}):
                 raise OptionError(f"{self.folder} contains another {kind}; choose another folder: {differences}")
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_file(record, json.dumps(now, indent=2) + "\n")
+        files.write_file(record, json.dumps(now, indent=2) + "\n")
 
     def run(self, name: str, train: Callable[[Path | None], Measured]) -> Measured:
         """A part: read if it is finished, else the result of `train(folder)`, which is then saved."""
@@ -50,22 +50,19 @@ class ResultFolder:
             return Measured(record["metrics"], np.array(record["predicted"], dtype=np.int64))
         measured = train(self.folder / name)
         record = {"metrics": measured.metrics, "predicted": measured.predicted.tolist()}
-        write_file(path, json.dumps(record) + "\n")
+        files.write_file(path, json.dumps(record) + "\n")
         remove_state(self.folder / name)
         return measured
 
 
 def write_results(folder: Path, results: Mapping[str, Any]) -> None:
     """Write the results of all parts as results.json, which `arbormax report` reads."""
-    write_file(folder / "results.json", format_metrics(results))
+    files.write_file(folder / "results.json", format_metrics(results))
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file."""
+    """The JSON object in the file of a part."""
     try:
-        record = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path} is not complete JSON ({error}); remove it to run that part again") from error
-    if not isinstance(record, dict):
-        raise InputError(f"{path} contains no JSON object; remove it to run that part again")
-    return record
+        return files.read_json(path)
+    except InputError as error:
+        raise InputError(f"{error}; remove it to run that part again") from error
