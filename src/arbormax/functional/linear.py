@@ -13,15 +13,10 @@ def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """`F.linear` that also accepts a sparse (B, D) tensor; the gradient of the weight is dense in both cases."""
     if features.layout == torch.strided:
         return F.linear(features, weight, bias)
-    return sparse_product(features, weight.t(), bias)
-
-
-def sparse_product(features: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
-    """The dense (B, M) product of a sparse (B, D) tensor with a dense or sparse (D, M) one, plus the bias."""
     if features.dim() != 2:
         raise InputError(f"expected sparse features of two dimensions, found the shape {tuple(features.shape)}")
     with torch.autocast(features.device.type, enabled=False):  # sparse products have no half-precision kernels
-        logits: Tensor = torch.sparse.mm(features, matrix).to_dense()
+        logits: Tensor = torch.sparse.mm(features, weight.t())
         return logits if bias is None else logits + bias
 
 

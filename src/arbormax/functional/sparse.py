@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from arbormax.errors import InputError
-from arbormax.functional.linear import sparse_product
 
 
 class SparseRows(NamedTuple):
@@ -63,10 +62,13 @@ def sparse_linear(features: Tensor, weight: SparseRows, bias: Tensor | None, mat
 
     `matrix` is the result of `to_matrix`, for callers that multiply by the same weight several times.
     """
-    if features.layout != torch.strided:
-        matrix = to_matrix(weight) if matrix is None else matrix
-        return sparse_product(features.to(matrix.dtype), matrix, bias)
-    with torch.autocast(features.device.type, enabled=False):
-        cells = features[..., weight.columns] * weight.values
-        logits = cells.new_zeros(*features.shape[:-1], weight.num_rows).index_add(-1, weight.rows.long(), cells)
+    with torch.autocast(features.device.type, enabled=False):  # sparse products have no half-precision kernels
+        if features.layout == torch.strided:
+            cells = features[..., weight.columns] * weight.values
+            logits = cells.new_zeros(*features.shape[:-1], weight.num_rows).index_add(-1, weight.rows.long(), cells)
+        else:
+            if features.dim() != 2:
+                raise InputError(f"expected sparse features of two dimensions, found shape {tuple(features.shape)}")
+            matrix = to_matrix(weight) if matrix is None else matrix
+            logits = torch.sparse.mm(features.to(matrix.dtype), matrix).to_dense()
         return logits if bias is None else logits + bias
