@@ -23,6 +23,7 @@ from arbormax.errors import OptionError, import_extra
 from arbormax.heads.blended import BlendedSoftmax
 from arbormax.metrics import evaluate
 from arbormax.model.network import Model, evaluating
+from arbormax.model.node_texts import node_vectors
 from arbormax.model.run import Run
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
@@ -63,7 +64,10 @@ def fit_convex(
         apart = choose_held_out(train.nodes, config.validation, config.seed)
         valid = train.take(apart)
     is_refit = config.refit and len(apart) > 0
-    if config.names == "init" or (config.names is None and taxonomy.has_texts and ENCODERS[config.encoder].takes_texts):
+    uses_texts = config.names == "init" or (
+        config.names is None and taxonomy.has_texts and ENCODERS[config.encoder].takes_texts
+    )
+    if uses_texts:
         train = _add_node_texts(train, taxonomy)
     every = np.arange(len(train))
     part = np.setdiff1d(every, apart)
@@ -75,6 +79,8 @@ def fit_convex(
     valid_X = None if valid is None else X[apart] if len(apart) else _features(model, valid.inputs)
     with _progress(progress) as report:
         solver = _Solver(model, config, X, train.nodes, valid_X, valid, report)
+        if uses_texts and not isinstance(X, np.ndarray):
+            solver.texts = _to_scipy([node_vectors(model)])
         strength = solver.choose_strength(part)
         solver.set_head(part)
         curve = () if valid is None else (_measure(model, valid),)
@@ -110,6 +116,7 @@ class _Solver:
     options: SolverOptions
     solutions: list[Solution]
     scales: dict[int, float] | None = None
+    texts: Any = None  # (N, D) vectors of the texts of the nodes
     rivals: list[np.ndarray] | None = None  # of each class, among all examples
     blend: tuple[float, float] | None = None
 
@@ -155,7 +162,7 @@ class _Solver:
         # the largest first, so that the last to finish is a small one
         problems = sorted((replace(each, items=items[each.items]) for each in problems), key=_size, reverse=True)
         weights = self._item_weights(items)
-        calls = ((solve, each, self.X, self.valid_X, weights, self.options) for each in problems)
+        calls = ((solve, each, self.X, self.valid_X, weights, self.texts, self.options) for each in problems)
         self.solutions = self._run(calls, len(problems), sum(map(_size, problems)))
 
     def set_head(self, items: np.ndarray) -> None:
@@ -191,8 +198,8 @@ class _Solver:
         rivals = [each[np.isin(each, items, assume_unique=True)] for each in self.rivals]
         weights = self._item_weights(items)
         calls = (
-            (solve_class, *each, self.X, weights, self.options)
-            for each in zip(head.class_rows(tax), own, rivals, strict=True)
+            (solve_class, *each, self.X, weights, None if self.texts is None else self.texts[[leaf]], self.options)
+            for leaf, *each in zip(tax.leaves, head.class_rows(tax), own, rivals, strict=True)
         )
         return self._run(calls, tax.num_leaves, sum(map(len, [*own, *rivals])))
 
@@ -245,8 +252,11 @@ def _features(model: Model, inputs: Any, rows: Ragged | None = None) -> Any:
         chunks = np.array_split(np.arange(len(rows)), -(-len(rows) // _ROWS))
         with evaluating(model):
             parts = [model.encoder(*model.encoder.collate(rows.take(chunk))) for chunk in chunks]
-    if parts[0].layout == torch.strided:
-        return torch.cat(parts).numpy()
+    return torch.cat(parts).numpy() if parts[0].layout == torch.strided else _to_scipy(parts)
+
+
+def _to_scipy(parts: Sequence[torch.Tensor]) -> Any:
+    """The rows of sparse tensors as a CSR matrix."""
     sparse = import_extra("scipy.sparse", "a convex solver", "scipy", "sklearn")
     stored = [part.coalesce() for part in parts]
     blocks = [

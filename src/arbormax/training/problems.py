@@ -20,6 +20,7 @@ ConvexLoss = Literal["squared_hinge", "log"]
 
 SCALES = np.geomspace(0.25, 64.0, 33)  # factors of the scores among which those of the softmaxes are chosen
 _PULL = 4.0  # how strongly the scale of a softmax is drawn towards the common one, in units of the held-out loss
+_TEXT_FACTOR = 2.0  # of the similarities to texts, whose weights are regularised less the larger it is
 _TOLERANCE = {"squared_hinge": 1e-2, "log": 1e-4}
 _MAX_ITERATIONS = {"squared_hinge": 1000, "log": 200}
 
@@ -91,14 +92,19 @@ def _split(
     return {n: (all_items[part], all_outputs[part]) for n, part in parts if len(part)}
 
 
-def solve(problem: Problem, X: Any, valid_X: Any, weights: np.ndarray | None, options: SolverOptions) -> Solution:
+def solve(
+    problem: Problem, X: Any, valid_X: Any, weights: np.ndarray | None, texts: Any, options: SolverOptions
+) -> Solution:
     """The solution of one problem; it depends on nothing but the arguments, so that problems can be solved in parallel.
 
-    `X` is a dense array or a scipy CSR matrix, `weights` (n,) are those of all its rows.
+    `X` is a dense array or a scipy CSR matrix, `weights` (n,) are those of all its rows, and `texts` (N, D) are vectors
+    of the texts of all nodes, or None.
     """
     item_weights = None if weights is None else weights[problem.items]
     rows, columns = compact(X[problem.items])
-    weight, bias = solve_rows(rows, problem.targets, len(problem.group.nodes), item_weights, options)
+    nodes = problem.group.nodes
+    texts = None if texts is None else texts[nodes][:, columns]
+    weight, bias = solve_rows(rows, problem.targets, len(nodes), item_weights, options, texts)
     losses = np.zeros(len(SCALES))
     if len(problem.valid_items):
         scores = _score(valid_X[problem.valid_items], columns, weight, bias, X.shape[1])
@@ -107,17 +113,34 @@ def solve(problem: Problem, X: Any, valid_X: Any, weights: np.ndarray | None, op
 
 
 def solve_rows(
-    rows: Any, targets: np.ndarray, outputs: int, weights: np.ndarray | None, options: SolverOptions
+    rows: Any,
+    targets: np.ndarray,
+    outputs: int,
+    weights: np.ndarray | None,
+    options: SolverOptions,
+    texts: Any = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The (K, U) weight and the (K,) bias that separate the targets, 0 to K - 1."""
+    """The (K, U) weight and the (K,) bias that separate the targets, 0 to K - 1.
+
+    With `texts`, a sparse matrix of vectors of length one at most, the weight is less regularised in their directions.
+    """
     present = np.unique(targets)
     weight = np.zeros((outputs, rows.shape[1]), np.float32)
     bias = np.full(outputs, -1.0, np.float32)  # the best score of an output without examples
     if len(present) == 1:
         bias[present] = 1.0
     elif len(present) > 1:
-        model = _fit(rows, targets, weights, options)
-        coef, intercept = model.coef_, model.intercept_
+        strength = options.strength / _mean_square(rows)
+        if texts is None:
+            model = _fit(rows, targets, weights, strength, options)
+            coef = model.coef_
+        else:  # the similarity to each text is one more feature, which is a direction of the others
+            sparse = import_extra("scipy.sparse", "a convex solver", "scipy", "sklearn")
+            similarities = _TEXT_FACTOR * (rows @ texts.T)
+            model = _fit(sparse.hstack([rows, similarities], format="csr"), targets, weights, strength, options)
+            coef, of_texts = np.hsplit(model.coef_, [rows.shape[1]])
+            coef = coef + _TEXT_FACTOR * (texts.T @ of_texts.T).T
+        intercept = model.intercept_
         if len(present) == 2:  # scikit-learn has one row for two outputs
             factors = np.array([[-1.0], [1.0]]) * (1.0 if options.loss == "squared_hinge" else 0.5)
             coef, intercept = factors * coef, factors[:, 0] * intercept
@@ -128,11 +151,11 @@ def solve_rows(
     return weight, bias
 
 
-def _fit(rows: Any, targets: np.ndarray, weights: np.ndarray | None, options: SolverOptions) -> Any:
+def _fit(rows: Any, targets: np.ndarray, weights: np.ndarray | None, strength: float, options: SolverOptions) -> Any:
     svm = import_extra("sklearn.svm", "a convex solver", "scikit-learn", "sklearn")
     linear = import_extra("sklearn.linear_model", "a convex solver", "scikit-learn", "sklearn")
     settings: dict[str, Any] = {
-        "C": options.strength / _mean_square(rows),
+        "C": strength,
         "tol": _TOLERANCE[options.loss],
         "max_iter": _MAX_ITERATIONS[options.loss],
         "random_state": options.seed,

@@ -19,7 +19,7 @@ from arbormax.heads.blended import BlendedSoftmax
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.problems import Solution, SolverOptions, compact, solve_rows
 
-NUM_RIVALS = 5  # classes for which an example can be a rival: the most probable ones
+NUM_RIVALS = 10  # classes for which an example can be a rival: the most probable ones
 DEFAULT_BLEND = {"squared_hinge": (0.75, 2.0), "log": (0.75, 1.0)}  # path share and factor of the scores
 _PULL = 4.0  # how strongly the blend is drawn towards the default, in units of the held-out loss
 _BLEND_EXAMPLES, _BLEND_CELLS = 1000, 1 << 22  # enough for two numbers
@@ -46,9 +46,18 @@ def _is_below(tax: Taxonomy, leaves: np.ndarray, nodes: np.ndarray) -> np.ndarra
 
 
 def solve_class(
-    row: int, own: np.ndarray, rivals: np.ndarray, X: Any, weights: np.ndarray | None, options: SolverOptions
+    row: int,
+    own: np.ndarray,
+    rivals: np.ndarray,
+    X: Any,
+    weights: np.ndarray | None,
+    text: Any,
+    options: SolverOptions,
 ) -> Solution:
-    """The row that separates the examples of one class from its rivals; zero if there are none of either."""
+    """The row that separates the examples of one class from its rivals; zero if there are none of either.
+
+    `text` is the (1, D) vector of the text of the class, or None.
+    """
     none = np.zeros(0, np.int64), np.zeros((1, 0), np.float32), np.zeros(1, np.float32)
     columns, weight, bias = none
     if len(rivals) and not len(own):
@@ -57,7 +66,8 @@ def solve_class(
         items = np.concatenate([own, rivals])
         targets = np.repeat([1, 0], [len(own), len(rivals)])
         rows, columns = compact(X[items])
-        both = solve_rows(rows, targets, 2, None if weights is None else weights[items], options)
+        text = None if text is None else text[:, columns]
+        both = solve_rows(rows, targets, 2, None if weights is None else weights[items], options, text)
         weight, bias = (part[1:] for part in both)
     return Solution(np.array([row]), columns, weight, bias, np.zeros(0), 0)
 
