@@ -31,7 +31,7 @@ def train_small():
 def train_large():
     tax = am.Taxonomy.from_parents([-1, *(node // 17 for node in range(17 + 17**2 + 17**3))])
     labels = [tax.classes[500 * (i % 9)] for i in range(90)]
-    return small(tax, epochs=20).fit([f"{TEXTS[i % 9]} word{i % 9}" for i in range(90)], labels)
+    return small(tax, epochs=20, head="hierarchical").fit([f"{TEXTS[i % 9]} word{i % 9}" for i in range(90)], labels)
 
 
 @pytest.fixture(scope="module", params=[train_small, train_large], ids=["small tree", "large tree"])
@@ -112,7 +112,7 @@ def test_the_classifier_of_matrices_returns_the_predictions_of_the_same_head(clf
     X = torch.cat(list(clf.model_.features(UNSEEN))).numpy()
     labels = clf.predict(UNSEEN)
     matrix_clf = am.HierarchicalClassifier(
-        clf.taxonomy_, head="hierarchical", scale=False, epochs=1, accelerator="cpu"
+        clf.taxonomy_, head=clf.model_.config.head, scale=False, epochs=1, accelerator="cpu"
     ).fit(X, labels)
     matrix_clf.model_.head.load_state_dict(clf.model_.head.state_dict())
     found = matrix_clf.predict_details(X, way["decoder"], top_k=way.get("top_k", 0), **way.get("options", {}))

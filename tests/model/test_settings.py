@@ -38,6 +38,30 @@ def test_resolved_settings_are_complete_and_keep_given_values(encoder):
     assert config.resolved() == config
 
 
+@pytest.mark.parametrize(
+    ("given", "head"),
+    [
+        ({}, "blended"),
+        ({"encoder": "bag"}, "shared"),
+        ({"encoder": "bag", "adapter": 8}, "hierarchical"),
+        ({"encoder": "bag", "sparse_head": True}, "hierarchical"),
+        ({"gamma": 1.0}, "hierarchical"),
+        ({"path_weight": 0.3}, "blended"),
+        ({"head": "flat"}, "flat"),
+        ({"preset": "paper"}, "hierarchical"),
+    ],
+)
+def test_the_default_head_suits_the_encoder_and_the_settings(given, head):
+    assert TrainConfig.make(**given).head == head
+    assert TrainConfig.make(**{"head": None, **given}).head == head
+
+
+def test_the_default_head_of_very_many_classes_is_hierarchical():
+    assert TrainConfig.make().resolved(classes=5_000).head == "blended"
+    assert TrainConfig.make().resolved(classes=5_001).head == "hierarchical"
+    assert TrainConfig.make(head="flat").resolved(classes=100_000).head == "flat"
+
+
 def test_settings_are_restored_from_json():
     config = TrainConfig.make(preset="paper", class_weight={"owl": 2.0}).resolved()
     assert TrainConfig.model_validate_json(config.model_dump_json()) == config

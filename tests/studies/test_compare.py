@@ -165,7 +165,7 @@ def test_every_head_and_seed_is_measured_on_the_test_examples():
         resamples=50,
     )
     assert [(r["head"], r["seed"]) for r in found.records] == [
-        (head, seed) for seed in (0, 1) for head in ("flat", "hierarchical", "shared")
+        (head, seed) for seed in (0, 1) for head in ("flat", "hierarchical", "shared", "blended")
     ]
     for head in found.heads:
         for row, seed in enumerate(found.seeds):
@@ -173,11 +173,13 @@ def test_every_head_and_seed_is_measured_on_the_test_examples():
             expected = am.metrics.evaluate(test.nodes, found.predicted[head][row], TAX)
             assert record["macro_f1"] == expected["macro_f1"]
     table = found.table()
-    assert list(table) == ["flat", "hierarchical", "shared"]
+    assert list(table) == ["flat", "hierarchical", "shared", "blended"]
     assert set(table["flat"]) == set(table_columns())
     scores = [record["accuracy"] for record in found.records if record["head"] == "shared"]
     assert table["shared"]["accuracy"] == pytest.approx({"mean": np.mean(scores), "std": np.std(scores, ddof=1)})
-    assert {(d.head, d.baseline) for d in found.differences} == {("hierarchical", "flat"), ("shared", "flat")}
+    assert {(d.head, d.baseline) for d in found.differences} == {
+        (h, "flat") for h in ("hierarchical", "shared", "blended")
+    }
     assert {d.measure for d in found.differences} == set(MEASURES)
     assert calls[0] == ("flat, seed 0", 0, 6)
     assert calls[-1][1:] == (6, 6)
@@ -242,7 +244,7 @@ def test_a_restart_runs_only_the_missing_trainings(tmp_path, monkeypatch, with_t
         (
             {"gamma": 1.0, "hxe_alpha": 0.0},
             {},
-            "gamma: acts on sibling groups, not available in flat, shared; compare without it\nhxe_alpha: acts",
+            "gamma: .* not available in flat, shared, blended; compare without it\nhxe_alpha: acts on sibling groups",
         ),
         (
             {"tau": 1.0},

@@ -18,6 +18,8 @@ from arbormax.errors import OptionError
 from arbormax.model import load_model, save_model
 from arbormax.model.settings import TrainConfig
 from arbormax.training import fit
+from arbormax.training.problems import SolverOptions, solve_rows
+from arbormax.training.rivals import find_rivals
 
 TREE = am.Taxonomy.from_nested({"animal": ["cat", "dog", "cow"], "plant": ["oak", "rose"], "stone": []})
 WORDS = {
@@ -72,7 +74,7 @@ def test_each_softmax_is_the_scaled_svm_of_its_parent() -> None:
     assert np.allclose(ours / 3.0, svm.decision_function(X[below]), atol=0.02)
 
 
-@pytest.mark.parametrize("head", ["hierarchical", "flat"])
+@pytest.mark.parametrize("head", ["hierarchical", "flat", "blended"])
 def test_learns_and_gives_probabilities(head: str) -> None:
     run = train(head=head)
     assert run.curve[0]["accuracy"] > 0.8
@@ -133,6 +135,55 @@ def test_a_class_without_examples_is_unlikely_and_gets_a_row_from_its_text() -> 
     tree = TREE.with_texts({"dog": "bark paw fur"})
     run = fit(TrainConfig.make(encoder="tfidf"), tree, examples.take(rest))
     assert predict(run.model, ["bark bark bark paw"]) == TREE.find("dog")
+
+
+def test_a_blended_head_separates_branches_that_single_rows_cannot_separate() -> None:
+    tree = am.Taxonomy.from_nested({"equal": ["ab", "cd"], "crossed": ["ad", "cb"]})
+    draw = np.random.default_rng(0)
+    names = [name for name in tree.classes for _ in range(60)]
+    rows = [f"{name[0]} {name[1]} {draw.choice(['one', 'two', 'three'])}" for name in names]
+    examples = Examples(rows, tree.find_many(names))
+
+    def accuracy(head: str, validation: float) -> float:
+        words = {"ngrams": 1, "char_ngrams": 0}
+        run = fit(TrainConfig.make(head=head, validation=validation, encoder_options=words), tree, examples)
+        with torch.inference_mode():
+            found = torch.cat([run.model.head.predict(features) for features in run.model.features(rows)])
+        return float((tree.leaves[found.numpy()] == examples.nodes).mean())
+
+    assert accuracy("hierarchical", 0.1) < 0.8
+    assert accuracy("blended", 0.1) == 1.0
+    assert accuracy("blended", 0.0) == 1.0
+
+
+def test_the_blend_is_fitted_to_held_out_examples() -> None:
+    run, plain = train(validation=0.2), train(validation=0)
+    assert float(plain.model.head.path_share) == pytest.approx(0.75)
+    assert float(run.model.head.path_share) != pytest.approx(0.75)
+
+
+def test_rivals_are_not_examples_that_may_belong_to_the_class() -> None:
+    run = train()
+    examples = texts()
+    nodes = np.where(examples.nodes == TREE.find("cow"), TREE.find("animal"), examples.nodes)
+    (features,) = run.model.features(examples.inputs, 10_000)
+    rivals = find_rivals(run.model.head, csr_matrix(features.to_dense().numpy()), nodes)
+    assert len(rivals) == TREE.num_leaves
+    for leaf, items in zip(TREE.leaves, rivals, strict=True):
+        assert len(items)
+        assert not np.isin(leaf, nodes[items])
+        assert not (np.isin(TREE.find("animal"), nodes[items]) and TREE.parent[leaf] == TREE.find("animal"))
+
+
+def test_a_row_is_regularised_less_in_the_direction_of_its_text() -> None:
+    draw = np.random.default_rng(0)
+    X = csr_matrix(draw.random((30, 12)).astype(np.float32))
+    targets = (np.asarray(X[:, 0].todense()).ravel() > 0.5).astype(np.int64)
+    text = csr_matrix(np.eye(1, 12, dtype=np.float32))
+    options = SolverOptions("squared_hinge", 1.0, 0)
+    plain, directed = (solve_rows(X, targets, 2, None, options, texts)[0] for texts in (None, text))
+    assert directed.shape == plain.shape
+    assert directed[1, 0] > 1.2 * plain[1, 0]
 
 
 def test_class_weights_move_the_border() -> None:

@@ -84,7 +84,8 @@ def test_the_validation_part_selects_the_weights():
         def on_validation_end(self, trainer, module):
             seen.append((float(trainer.callback_metrics["valid/macro_f1"]), module.model.head.weight.clone()))
 
-    run = fit(settings(epochs=6, learning_rate=0.02), TREE, examples(60), examples(30, seed=5), callbacks=[Look()])
+    config = settings(epochs=6, learning_rate=0.02, head="hierarchical")
+    run = fit(config, TREE, examples(60), examples(30, seed=5), callbacks=[Look()])
     scores = [score for score, _ in seen]
     assert len(scores) == run.epochs == 6
     assert run.best_epoch == scores.index(max(scores)) + 1
