@@ -181,8 +181,8 @@ def test_every_head_and_seed_is_measured_on_the_test_examples():
         (h, "flat") for h in ("hierarchical", "shared", "blended")
     }
     assert {d.measure for d in found.differences} == set(MEASURES)
-    assert calls[0] == ("flat, seed 0", 0, 6)
-    assert calls[-1][1:] == (6, 6)
+    assert calls[0] == ("flat, seed 0", 0, 8)
+    assert calls[-1][1:] == (8, 8)
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["measured_on"] == "test"
 
 
