@@ -91,12 +91,12 @@ def _read_shares(value: Any) -> float | tuple[float, ...]:
 
 
 def _read_strength(value: Any) -> Any:
-    """A number greater than 0, also as text, or "auto"."""
+    """A number greater than 0, also as text, "auto" or None."""
     try:
-        number = value if value == "auto" else float(value)
+        number = value if value in ("auto", None) else float(value)
     except (TypeError, ValueError):
         number = 0.0
-    if number != "auto" and not 0 < number < math.inf:
+    if number not in ("auto", None) and not 0 < number < math.inf:
         raise ValueError(f"expected a number greater than 0, or 'auto', found {value!r}")
     return number
 
@@ -124,8 +124,10 @@ class TrainConfig(BaseModel):
         description="how the head is trained: adam, or convex for encoders with fixed features; auto selects convex "
         "where it is possible and no setting of adam is given",
     )
-    strength: Annotated[Literal["auto"] | float, BeforeValidator(_read_strength)] = Field(
-        2.0, description="C of the convex solver, smaller for more regularisation; auto selects it by the held-out loss"
+    strength: Annotated[Literal["auto"] | float | None, BeforeValidator(_read_strength)] = Field(
+        None,
+        description="C of the convex solver, smaller for more regularisation; by default 2 for sparse features and 20 "
+        "for dense ones; auto selects it by the held-out loss",
     )
     convex_loss: Literal["squared_hinge", "log"] | None = Field(
         None, description="loss of the convex solver; by default squared_hinge for sparse features, log for dense ones"
@@ -255,7 +257,9 @@ class TrainConfig(BaseModel):
             is_sparse = ENCODERS[self.encoder].has_sparse_features(self.options)
             loss = self.convex_loss or ("squared_hinge" if is_sparse else "log")
             prune = self.prune if self.prune is not None else 0.01 if is_sparse else 0.0
-            return self.model_copy(update={"solver": solver, "convex_loss": loss, "prune": prune})
+            strength = self.strength if self.strength is not None else 2.0 if is_sparse else 20.0
+            chosen = {"solver": solver, "convex_loss": loss, "prune": prune, "strength": strength}
+            return self.model_copy(update=chosen)
         defaults = {**_DEFAULTS, **ENCODERS[self.encoder].training_defaults, "solver": "adam"}
         filled = {name: value for name, value in defaults.items() if getattr(self, name) in (None, "auto")}
         if items is not None and self.batch_size is None:

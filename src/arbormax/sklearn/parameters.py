@@ -12,7 +12,7 @@ class TrainingParameters:
     """Settings of the training, most of them fields of `arbormax.model.TrainConfig`; None selects a suitable value."""
 
     solver: str = "auto"
-    strength: float | str = 2.0
+    strength: float | str | None = None
     convex_loss: str | None = None
     prune: float | None = None
     epochs: int | None = None

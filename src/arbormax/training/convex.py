@@ -38,7 +38,7 @@ from arbormax.training.problems import (
 )
 from arbormax.training.rivals import DEFAULT_BLEND, find_rivals, fit_blend, solve_class
 
-_STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0)  # tried with strength="auto", from the strongest regularisation
+_STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # tried with strength="auto", from the strongest regularisation
 _DEFAULT_SCALE = {"squared_hinge": 3.0, "log": 1.0}  # used if nothing is held out
 _PARALLEL_WORK = 2e8  # products of stored values and outputs from which further processes pay
 _ROWS = 4096  # examples that are encoded together
@@ -135,6 +135,7 @@ class _Solver:
 
     def choose_strength(self, items: np.ndarray) -> float:
         """Solve with the strength of the settings, or that of the lowest held-out loss."""
+        assert self.config.strength is not None
         if self.config.strength != "auto":
             self.solve(self.config.strength, items)
             return self.config.strength
