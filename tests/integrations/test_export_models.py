@@ -199,9 +199,12 @@ def test_a_head_with_adapters_is_exported(tmp_path, format):
 
 
 @pytest.mark.parametrize("format", ["onnx", "torch-export"])
-def test_sparse_weights_are_exported(tmp_path, format):
+@pytest.mark.parametrize("head", ["hierarchical", "flat", "blended"])
+def test_sparse_weights_are_exported(tmp_path, head, format):
     labels = [TAX.classes[i % TAX.num_leaves] for i in range(60)]
-    clf = am.TextClassifier(TAX, validation=0).fit([f"{label} word{i}" for i, label in enumerate(labels)], labels)
+    clf = am.TextClassifier(TAX, head=head, validation=0).fit(
+        [f"{label} word{i}" for i, label in enumerate(labels)], labels
+    )
     assert clf.model_.head.sparse_weight is not None
     agrees(clf.model_, export_model(clf.model_, tmp_path / "out", format).folder)
 

@@ -36,7 +36,9 @@ def tiny_model() -> Model:
     """A model of eight classes; the names of two contain markup or look like a formula."""
     pairs = [(f"{word} {end}", label) for label, words in WORDS.items() for word in words.split() for end in ENDINGS]
     texts, labels = zip(*pairs, strict=True)
-    clf = am.TextClassifier(taxonomy=am.Taxonomy.from_nested(TREE), encoder="bag", seed=0, accelerator="cpu")
+    clf = am.TextClassifier(
+        taxonomy=am.Taxonomy.from_nested(TREE), encoder="bag", head="hierarchical", seed=0, accelerator="cpu"
+    )
     return clf.fit(texts, labels).model_
 
 

@@ -20,6 +20,7 @@ def train_classifier():
     labels = [text.split()[-1].removesuffix("ish") for text in TEXTS]
     options = {
         "encoder": "bag",
+        "head": "hierarchical",
         "encoder_options": {"dim": 8, "dropout": 0.0},
         "learning_rate": 0.1,
         "epochs": 4,

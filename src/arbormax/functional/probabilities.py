@@ -64,7 +64,8 @@ def flat_node_log_probs(leaf_logits: Tensor, tax: Taxonomy) -> Tensor:
     logp_CB = _nodes_first(leaf_logits).log_softmax(0)
     levels: list[Tensor] = []  # deepest first
     for fold in index.folds:
-        rows = [logp_CB.index_select(0, fold.classes)]
+        # torch.export cannot save an empty index
+        rows = [logp_CB.index_select(0, fold.classes)] if len(fold.classes) else []
         rows += [group.logsumexp(1) for below in levels[-1:] for group in _grouped(below, fold.buckets)]
         levels.append(torch.cat(rows).index_select(0, fold.back))
     logp_MB = torch.cat(levels[::-1])

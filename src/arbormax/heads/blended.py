@@ -33,12 +33,12 @@ class BlendedSoftmax(SoftmaxOverLeaves):
     supports_convex: ClassVar[bool] = True
     edit_rows = BlendedRows
 
-    path_share: Tensor  # ()
+    path_share: Tensor  # (1,)
 
     def __init__(self, in_features: int, tax: Taxonomy, bias: bool = True, **options: Any) -> None:
         super().__init__(in_features, tax, bias, **options)
         self._sizes = [tax.num_nodes - 1, tax.num_leaves]
-        self.register_buffer("path_share", torch.ones((), device=self.device, dtype=self.dtype))
+        self.register_buffer("path_share", torch.ones(1, device=self.device, dtype=self.dtype))
 
     @staticmethod
     def num_rows(tax: Taxonomy) -> int:

@@ -249,7 +249,8 @@ class TrainConfig(BaseModel):
         Given the number of examples, a default batch size is small enough for 20 steps an epoch. Given the number of
         classes, the default head is one whose cost does not grow with very many of them.
         """
-        if "head" not in self.model_fields_set and (classes or 0) > MOST_CLASSES:
+        is_large = (classes or 0) > MOST_CLASSES and _supports(HEADS[_HEAD], self)
+        if is_large and "head" not in self.model_fields_set:
             return self.model_copy(update={"head": _HEAD}).resolved(items)
         self.check()
         solver = self._solver()
