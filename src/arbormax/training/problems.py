@@ -20,6 +20,7 @@ ConvexLoss = Literal["squared_hinge", "log"]
 
 SCALES = np.geomspace(0.25, 64.0, 33)  # factors of the scores among which those of the softmaxes are chosen
 _PULL = 4.0  # how strongly the scale of a softmax is drawn towards the common one, in units of the held-out loss
+_MOST_TEXTS = 100  # of a softmax: with more, most of the time would be spent on similarities
 _TEXT_FACTOR = 2.0  # of the similarities to texts, whose weights are regularised less the larger it is
 _TOLERANCE = {"squared_hinge": 1e-2, "log": 1e-4}
 _MAX_ITERATIONS = {"squared_hinge": 1000, "log": 200}
@@ -103,7 +104,7 @@ def solve(
     item_weights = None if weights is None else weights[problem.items]
     rows, columns = compact(X[problem.items])
     nodes = problem.group.nodes
-    texts = None if texts is None else texts[nodes][:, columns]
+    texts = None if texts is None or len(nodes) > _MOST_TEXTS else texts[nodes][:, columns]
     weight, bias = solve_rows(rows, problem.targets, len(nodes), item_weights, options, texts)
     losses = np.zeros(len(SCALES))
     if len(problem.valid_items):
