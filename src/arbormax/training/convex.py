@@ -20,6 +20,7 @@ from arbormax.data.folds import choose_held_out
 from arbormax.data.ragged import Ragged
 from arbormax.encoders import ENCODERS
 from arbormax.errors import OptionError, import_extra
+from arbormax.heads.base import SoftmaxGroup
 from arbormax.heads.blended import BlendedSoftmax
 from arbormax.metrics import evaluate
 from arbormax.model.network import Model, evaluating
@@ -36,7 +37,7 @@ from arbormax.training.problems import (
     make_problems,
     solve,
 )
-from arbormax.training.rivals import DEFAULT_BLEND, find_rivals, fit_blend, solve_class
+from arbormax.training.rivals import DEFAULT_BLEND, FEW_CLASSES, find_rivals, fit_blend, solve_class
 
 _STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # tried with strength="auto", from the strongest regularisation
 _DEFAULT_SCALE = {"squared_hinge": 3.0, "log": 1.0}  # used if nothing is held out
@@ -155,16 +156,17 @@ class _Solver:
     def solve(self, strength: float, items: np.ndarray) -> None:
         """Solve for the rows of all softmaxes on these examples."""
         assert self.config.convex_loss is not None
-        tax = self.model.taxonomy
         self.options = SolverOptions(self.config.convex_loss, strength, self.config.seed)
-        groups = self.model.head.softmax_groups(tax)
+        self.solutions = self._solve_groups(self.model.head.softmax_groups(self.model.taxonomy), items)
+
+    def _solve_groups(self, groups: list[SoftmaxGroup], items: np.ndarray) -> list[Solution]:
         valid_nodes = np.zeros(0, np.int64) if self.valid is None else self.valid.nodes
-        problems = make_problems(groups, tax, self.nodes[items], valid_nodes)
+        problems = make_problems(groups, self.model.taxonomy, self.nodes[items], valid_nodes)
         # the largest first, so that the last to finish is a small one
         problems = sorted((replace(each, items=items[each.items]) for each in problems), key=_size, reverse=True)
         weights = self._item_weights(items)
         calls = ((solve, each, self.X, self.valid_X, weights, self.texts, self.options) for each in problems)
-        self.solutions = self._run(calls, len(problems), sum(map(_size, problems)))
+        return self._run(calls, len(problems), sum(map(_size, problems)))
 
     def set_head(self, items: np.ndarray) -> None:
         """Write the solutions into the head; the rows of the classes are solved for on these examples."""
@@ -176,8 +178,6 @@ class _Solver:
         head = self.model.head
         if not isinstance(head, BlendedSoftmax):
             return
-        if self.rivals is None:
-            self.rivals = find_rivals(head, self.X, self.nodes)
         classes = self._solve_classes(head, items)
         if self.blend is None:
             self.blend = DEFAULT_BLEND[loss]
@@ -190,9 +190,12 @@ class _Solver:
             head.path_share.fill_(share)
 
     def _solve_classes(self, head: BlendedSoftmax, items: np.ndarray) -> list[Solution]:
-        """The rows of the classes, each of which separates a class from its rivals."""
-        assert self.rivals is not None
+        """The rows of the classes, each of which separates a class from its rivals, or few classes from all others."""
         tax = head.taxonomy
+        if tax.num_leaves <= FEW_CLASSES:
+            return self._solve_groups([SoftmaxGroup(tax.leaves, head.class_rows(tax))], items)
+        if self.rivals is None:
+            self.rivals = find_rivals(head, self.X, self.nodes)
         order = items[np.argsort(self.nodes[items], kind="stable")]
         bounds = np.searchsorted(self.nodes[order], [tax.leaves, tax.leaves + 1])
         own = [order[start:end] for start, end in bounds.T]

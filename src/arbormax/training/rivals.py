@@ -20,7 +20,7 @@ from arbormax.taxonomy import Taxonomy
 from arbormax.training.problems import Solution, SolverOptions, compact, solve_rows
 
 NUM_RIVALS = 10  # classes for which an example can be a rival: the most probable ones
-FEW_CLASSES = 64  # of so few classes, an example is a rival for all
+FEW_CLASSES = 64  # so few classes are separated from all others
 DEFAULT_BLEND = {"squared_hinge": (0.75, 2.0), "log": (0.75, 1.0)}  # path share and factor of the scores
 _PULL = 4.0  # how strongly the blend is drawn towards the default, in units of the held-out loss
 _BLEND_EXAMPLES, _BLEND_CELLS = 1000, 1 << 22  # enough for two numbers
@@ -30,7 +30,7 @@ _CELLS = 1 << 25  # numbers of a (examples, rows) matrix in memory at one time
 def find_rivals(head: BlendedSoftmax, X: Any, nodes: np.ndarray) -> list[np.ndarray]:
     """The rivals of each class, as positions of rows of `X`; the rows of the classes are still zero."""
     tax = head.taxonomy
-    count = tax.num_leaves if tax.num_leaves <= FEW_CLASSES else NUM_RIVALS
+    count = min(NUM_RIVALS, tax.num_leaves)
     with torch.inference_mode():
         classes = torch.cat([head.parts(part)[0].topk(count)[1] for part in _tensors(head, X)]).numpy().ravel()
     items = np.repeat(np.arange(len(nodes)), count)
