@@ -51,7 +51,17 @@ def model(texts):
     from arbormax.cli.app import app
 
     folder = texts / "model"
-    words = ["train", texts / "train.csv", "--test", texts / "test.csv", "--out", folder, *SMALL, "--head", "hierarchical"]
+    words = [
+        "train",
+        texts / "train.csv",
+        "--test",
+        texts / "test.csv",
+        "--out",
+        folder,
+        *SMALL,
+        "--head",
+        "hierarchical",
+    ]
     words += ["--epochs", "10", "--learning-rate", "0.05"]
     result = CliRunner().invoke(app, [str(word) for word in words], prog_name="arbormax")
     assert result.exit_code == 0, (result.output, result.exception)

@@ -110,6 +110,7 @@ def test_strength_auto_is_no_worse_than_the_default() -> None:
 
 
 def test_same_settings_give_the_same_model_in_one_process_and_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arbormax.training.convex.FEW_CLASSES", 0)  # so that each class has a problem, too
     one = train()
     monkeypatch.setattr("arbormax.training.convex._PARALLEL_WORK", 0.0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
@@ -127,7 +128,7 @@ def test_labels_at_inner_nodes_train_the_softmaxes_above() -> None:
     assert (predict(run.model, test.inputs) == test.nodes).mean() > 0.8
 
 
-def test_a_class_without_examples_is_unlikely_and_gets_a_row_from_its_text() -> None:
+def test_a_class_without_examples_is_unlikely_and_gets_a_row_from_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
     examples = texts()
     rest = np.flatnonzero(examples.nodes != TREE.find("dog"))
     run = fit(TrainConfig.make(encoder="tfidf"), TREE, examples.take(rest))
@@ -135,9 +136,16 @@ def test_a_class_without_examples_is_unlikely_and_gets_a_row_from_its_text() -> 
     tree = TREE.with_texts({"dog": "bark paw fur"})
     run = fit(TrainConfig.make(encoder="tfidf"), tree, examples.take(rest))
     assert predict(run.model, ["bark bark bark paw"]) == TREE.find("dog")
+    monkeypatch.setattr("arbormax.training.convex.FEW_CLASSES", 0)
+    run = fit(TrainConfig.make(encoder="tfidf"), tree, examples.take(rest))
+    assert predict(run.model, ["bark bark bark paw"]) == TREE.find("dog")
 
 
-def test_a_blended_head_knows_branches_that_single_rows_cannot_separate() -> None:
+@pytest.mark.parametrize("few", [0, 64])
+def test_a_blended_head_knows_branches_that_single_rows_cannot_separate(
+    monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr("arbormax.training.convex.FEW_CLASSES", few)
     tree = am.Taxonomy.from_nested({"equal": ["ab", "cd"], "crossed": ["ad", "cb"]})
     names = [name for name in tree.classes for _ in range(60)]
     examples = Examples([" ".join(name) for name in names], tree.find_many(names))
