@@ -105,7 +105,8 @@ def compare(
     ] = None,
     on_test: Annotated[bool, typer.Option("--on-test", help="Evaluate on the test texts of the dataset.")] = False,
     heads: Annotated[
-        str | None, NameOption("arbormax.heads:HEADS", "Heads to compare, by default all", metavar="A,B")
+        str | None,
+        NameOption("arbormax.heads:HEADS", "Heads to compare, by default all that the solver can train", metavar="A,B"),
     ] = None,
     seeds: Annotated[
         str, typer.Option(metavar="0,1,2", help="Random seeds; each head is trained once with each.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
@@ -11,6 +12,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from arbormax.errors import InputError, OptionError, did_you_mean
 from arbormax.heads import HEADS
 from arbormax.heads.base import TreeHead, check_taxonomy
+from arbormax.heads.blended import BlendedSoftmax
 from arbormax.taxonomy import Taxonomy
 
 _OPTIONS = ("init", "adapter")
@@ -137,3 +139,6 @@ def _copy_rows(old: nn.Linear, new: TreeHead) -> None:
         new.weight[rows] = old.weight
         if old.bias is not None and new.bias is not None:
             new.bias[rows] = old.bias
+            if isinstance(new, BlendedSoftmax):  # all classes have the same probability on their paths
+                steps = torch.from_numpy(np.log(new.taxonomy.leaf_counts[1:]))
+                new.bias[: len(steps)] = steps.to(new.bias)

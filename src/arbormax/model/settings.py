@@ -253,7 +253,7 @@ class TrainConfig(BaseModel):
         if is_large and "head" not in self.model_fields_set:
             return self.model_copy(update={"head": _HEAD}).resolved(items)
         self.check()
-        solver = self._solver()
+        solver = self.solver_in_use
         if solver == "convex":
             is_sparse = ENCODERS[self.encoder].has_sparse_features(self.options)
             loss = self.convex_loss or ("squared_hinge" if is_sparse else "log")
@@ -297,11 +297,12 @@ class TrainConfig(BaseModel):
             problems.append(OptionError(message, argument=name, fix=fix))
         if self.solver == "convex":
             problems += self._convex_problems()
-        elif self._solver() == "adam":
-            problems += [
-                OptionError("a setting of the convex solver", argument=name, fix={"solver": "convex"})
-                for name in self.convex_settings
-            ]
+        elif self.solver_in_use == "adam":
+            # with a head or an encoder that excludes the convex solver, naming it does not help
+            is_possible = all(problem.argument != "solver" for problem in self._convex_problems())
+            name_solver: dict[str, Any] = {"solver": "convex"} if is_possible else {}
+            message = "a setting of the convex solver, which these settings do not use"
+            problems += [OptionError(message, argument=name, fix=name_solver) for name in self.convex_settings]
         if problems:
             raise OptionError(parts=problems)
 
@@ -310,7 +311,9 @@ class TrainConfig(BaseModel):
         """The settings of the convex solver that differ from their default."""
         return _changed(self, _CONVEX_SETTINGS)
 
-    def _solver(self) -> Literal["adam", "convex"]:
+    @property
+    def solver_in_use(self) -> Literal["adam", "convex"]:
+        """The solver that `"auto"` selects, or the one that is named."""
         if self.solver != "auto":
             return self.solver
         return "adam" if self._convex_problems() else "convex"

@@ -126,14 +126,15 @@ def compare(
 ) -> Comparison:
     """Train each head with each seed, measure on `test` or by cross-validation, and bootstrap the differences.
 
-    `heads` are all registered heads by default. For one seed, all heads have the same folds or held-out part, the same
-    batches and the same initial weights of the encoder. The baseline is `flat`, or the first head without `flat`.
+    `heads` are by default all registered heads that the solver of the settings can train. For one seed, all heads have
+    the same folds or held-out part, the same batches and the same initial weights of the encoder. The baseline is
+    `flat`, or the first head without `flat`.
 
     With `folder`, finished trainings are saved there; a restarted call, also with more seeds or heads, runs only the
     missing ones.
     """
     if heads is None:  # with the usual baseline first
-        heads = sorted(HEADS.names, key=lambda name: name != "flat")
+        heads = _default_heads(config)
     settings = _settings(config, heads, seeds, len(examples))
     check_examples(examples, taxonomy, "train")
     check_options(compared_measures(), resamples, level)
@@ -185,6 +186,13 @@ def compare(
         ),
         predicted=predicted,
     )
+
+
+def _default_heads(config: TrainConfig) -> list[str]:
+    """The heads of the solver that the settings select, flat first: another solver can take many times as long."""
+    solver_of = {head: config.model_copy(update={"head": head}).solver_in_use for head in (config.head, *HEADS.names)}
+    found = [head for head in HEADS.names if solver_of[head] == solver_of[config.head]]
+    return sorted(found, key=lambda head: head != "flat")
 
 
 def _report_part(report: Progress, stage: str, before: int, total: int, part: str, done: int, parts: int) -> None:
