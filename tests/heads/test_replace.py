@@ -248,3 +248,11 @@ def test_the_error_says_that_the_model_already_has_a_head():
     model = am.replace_head(nn.Sequential(nn.Linear(D, C)), TREE)
     with pytest.raises(InputError, match="it already has a head of arbormax"):
         am.replace_head(model, TREE)
+
+
+@pytest.mark.parametrize("head", ["flat", "shared", "blended"])
+def test_a_head_with_one_softmax_keeps_the_predictions_of_the_layer(head):
+    tax = am.Taxonomy.from_nested({"a": ["x", "y", "u"], "b": {"c": ["z"], "d": ["q", "r"]}})
+    layer, h = torch.nn.Linear(8, tax.num_leaves).double(), torch.randn(5, 8, dtype=torch.float64)
+    new = am.replace_head(layer, tax, head=head)
+    torch.testing.assert_close(new(h), layer(h).log_softmax(1))

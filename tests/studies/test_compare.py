@@ -283,3 +283,9 @@ def test_a_difference_has_a_sentence():
         "mistake_severity",
         "tree_distance",
     }
+
+
+def test_the_heads_of_a_comparison_are_those_that_the_solver_can_train():
+    config = TrainConfig.make(encoder="tfidf", encoder_options={"char_ngrams": 0}, validation=0)
+    found = compare(config, TAX, toy(18), toy(18, seed=1), resamples=5, hardware=NO_ACCELERATOR)
+    assert found.heads == ("flat", "hierarchical", "blended")

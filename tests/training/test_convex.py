@@ -255,6 +255,16 @@ def test_wrong_settings_are_errors(settings: dict[str, Any], message: str) -> No
         TrainConfig.make(**settings).resolved()
 
 
+def test_hints_name_the_convex_solver_only_where_it_is_possible() -> None:
+    with pytest.raises(OptionError) as possible:
+        TrainConfig.make(encoder="tfidf", strength=3.0, epochs=2).resolved()
+    assert possible.value.fix == {"solver": "convex"}
+    for settings in ({"encoder": "tfidf", "head": "shared"}, {"encoder": "bag"}):
+        with pytest.raises(OptionError) as impossible:
+            TrainConfig.make(strength=3.0, **settings).resolved()
+        assert not impossible.value.fix
+
+
 def test_auto_selects_adam_where_its_settings_are_given() -> None:
     assert TrainConfig.make(encoder="tfidf").resolved().solver == "convex"
     assert TrainConfig.make(encoder="tfidf", epochs=2).resolved().solver == "adam"
