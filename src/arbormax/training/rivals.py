@@ -55,7 +55,7 @@ def solve_class(
     text: Any,
     options: SolverOptions,
 ) -> Solution:
-    """The row that separates the examples of one class from its rivals; zero if there are none of either.
+    """The row that separates the examples of one class from its rivals: zero without rivals, below zero without examples.
 
     `text` is the (1, D) vector of the text of the class, or None.
     """
