@@ -55,7 +55,9 @@ def solve_class(
     text: Any,
     options: SolverOptions,
 ) -> Solution:
-    """The row that separates the examples of one class from its rivals: zero without rivals, below zero without examples.
+    """The row that separates the examples of one class from its rivals.
+
+    It is zero without rivals; without examples its score is -1.
 
     `text` is the (1, D) vector of the text of the class, or None.
     """
