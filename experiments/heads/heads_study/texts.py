@@ -35,8 +35,8 @@ _REUTERS = {
 _NEWS = {
     "comp": "computer", "rec": "recreation", "sci": "science", "talk": "discussion", "misc": "miscellaneous",
     "soc": "society", "alt": "alternative", "sys": "system", "os": "operating system",
-    "ms-windows": "microsoft windows", "pc": "personal computer", "mac": "apple macintosh",
-    "x": "x window system", "crypt": "cryptography", "med": "medicine", "space": "space flight", "autos": "cars", "forsale": "items for sale",
+    "ms-windows": "microsoft windows", "pc": "personal computer", "mac": "apple macintosh", "x": "x window system",
+    "crypt": "cryptography", "med": "medicine", "space": "space flight", "autos": "cars", "forsale": "items for sale",
     "mideast": "middle east", "guns": "guns and firearms",
 }  # fmt: skip
 
