@@ -8,6 +8,7 @@ here; afterwards it is also an attribute of this module.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from arbormax._registry import Registry
@@ -20,10 +21,22 @@ if TYPE_CHECKING:
     from arbormax.decode._leaf import leaf
     from arbormax.decode._optimal import optimal
     from arbormax.decode._threshold import threshold
+    from arbormax.decode._within import Restriction, within, without
 
     NAMES: tuple[str, ...]
 
-__all__ = ["DECODERS", "NAMES", "beam", "greedy", "leaf", "optimal", "threshold"]
+__all__ = [
+    "DECODERS",
+    "NAMES",
+    "Restriction",
+    "beam",
+    "greedy",
+    "leaf",
+    "optimal",
+    "threshold",
+    "within",
+    "without",
+]
 
 DECODERS: Registry[Callable[..., Tensor]] = Registry("decoder")
 DECODERS.add("leaf", "arbormax.decode._leaf:leaf", "the most probable leaf")
@@ -33,13 +46,18 @@ DECODERS.add("optimal", "arbormax.decode._optimal:optimal", "the best node for a
 DECODERS.add("beam", "arbormax.decode._beam:beam", "the k most probable leaves, the best first")
 
 
+_RESTRICTIONS = ("Restriction", "within", "without")
+
+
 def __getattr__(name: str) -> Any:
     if name == "NAMES":
         return DECODERS.names
+    if name in _RESTRICTIONS:
+        return getattr(import_module("arbormax.decode._within"), name)
     if name in DECODERS:
         return DECODERS[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "NAMES", *DECODERS.names})
+    return sorted({*globals(), "NAMES", *_RESTRICTIONS, *DECODERS.names})
