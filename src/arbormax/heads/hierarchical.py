@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -18,7 +17,7 @@ from arbormax.functional import (
     sibling_log_priors,
 )
 from arbormax.functional.best import best_leaves, deepest_nodes
-from arbormax.functional.checks import Reduction, TargetKind, is_transformed
+from arbormax.functional.checks import is_transformed
 from arbormax.functional.index import tree_index
 from arbormax.functional.levels import level_logits
 from arbormax.functional.path_tree import path_tree, step_tree
@@ -26,7 +25,7 @@ from arbormax.functional.paths import path_log_probs
 from arbormax.functional.routes import linear_cross_entropy, prefers_paths, prefers_search
 from arbormax.functional.threshold import check_tau
 from arbormax.heads.adapter import LevelAdapters
-from arbormax.heads.base import SoftmaxGroup, TreeHead, refuse_options
+from arbormax.heads.base import SoftmaxGroup, TreeHead
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import SiblingRows
 
@@ -112,40 +111,11 @@ class HierarchicalSoftmax(TreeHead):
     def node_log_probs(self, h: Tensor) -> Tensor:
         return node_log_probs(self._logits(h), self.taxonomy)
 
-    def loss(
-        self,
-        h: Tensor,
-        target: Tensor,
-        reduction: Reduction = "mean",
-        ignore_index: int = -100,
-        *,
-        target_kind: TargetKind = "class",
-        weight: Tensor | None = None,
-        label_smoothing: float = 0.0,
-        gamma: float = 0.0,
-        node_weights: Tensor | None = None,
-        tau: float = 0.0,
-        path_weight: float | Sequence[float] = 0.0,
-    ) -> Tensor:
-        """Return the log losses on each target's path: see `arbormax.functional.hierarchical_cross_entropy`.
-
-        `tau` adjusts the logits by the priors that `set_priors` has stored.
-        """
-        refuse_options(self, path_weight)
+    def compute_loss(self, h: Tensor, target: Tensor, **options: Any) -> Tensor:
         self._check_features(h)
-        if tau:
+        if options["tau"]:
             self._check_priors()
-        options: dict[str, Any] = {
-            "reduction": reduction,
-            "target_kind": target_kind,
-            "ignore_index": ignore_index,
-            "weight": weight,
-            "label_smoothing": label_smoothing,
-            "gamma": gamma,
-            "node_weights": node_weights,
-            "log_priors": self.log_priors if tau else None,
-            "tau": tau,
-        }
+            options["log_priors"] = self.log_priors
         if self.sparse_weight is not None:
             return hierarchical_cross_entropy(self._linear(h), target, self.taxonomy, **options)
         return linear_cross_entropy(
