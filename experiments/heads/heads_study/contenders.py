@@ -17,7 +17,7 @@ from arbormax.encoders import ENCODERS
 from arbormax.taxonomy import Taxonomy
 from heads_study.plan import CONTENDERS, HELD_OUT, Job
 
-__all__ = ["CONTENDERS", "predict"]
+__all__ = ["CONTENDERS", "embed", "predict"]
 
 _NEIGHBOURS = (1, 3, 5, 10, 20, 50)
 _SHARPNESS = (1.0, 10.0, 30.0)  # of the neighbours' weights, exp(sharpness × cosine)
@@ -98,7 +98,7 @@ def _inside_and_outside(train: Examples) -> tuple[np.ndarray, np.ndarray]:
 def _neighbours(train: Examples, test: Examples, model: str, nodes: int) -> np.ndarray:
     """A vote of the nearest training texts; held-out training texts select their number and weights."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    vectors, queries = (_embed(part.inputs, model, device) for part in (train, test))
+    vectors, queries = (embed(part.inputs, model, device) for part in (train, test))
     labels = torch.from_numpy(train.nodes).to(device)
     known, held = (torch.from_numpy(places).to(device) for places in _inside_and_outside(train))
     truth = labels[held]
@@ -122,7 +122,7 @@ def _vote(
 
 
 @torch.inference_mode()
-def _embed(texts: list[str], model: str, device: str) -> torch.Tensor:
+def embed(texts: list[str], model: str, device: str) -> torch.Tensor:
     """(n, D) embeddings of length one."""
     kind = ENCODERS["transformer"]
     encoder = kind.fit([], kind.Options(model=model, freeze=True, max_length=256)).eval().to(device)
