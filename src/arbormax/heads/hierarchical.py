@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
+from torch import Tensor, nn
 
 from arbormax.errors import OptionError, check_choice
 from arbormax.functional import (
@@ -19,18 +19,50 @@ from arbormax.functional import (
 from arbormax.functional.best import best_leaves, deepest_nodes
 from arbormax.functional.checks import is_transformed
 from arbormax.functional.index import tree_index
-from arbormax.functional.levels import level_logits
+from arbormax.functional.linear import adapt_levels, level_logits
 from arbormax.functional.path_tree import path_tree, step_tree
-from arbormax.functional.paths import path_log_probs
-from arbormax.functional.routes import linear_cross_entropy, prefers_paths, prefers_search
+from arbormax.functional.paths import linear_cross_entropy, path_log_probs, prefers_paths, prefers_search
 from arbormax.functional.threshold import check_tau
-from arbormax.heads.adapter import LevelAdapters
 from arbormax.heads.base import SoftmaxGroup, TreeHead
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import SiblingRows
 
 _CLASSES_PER_RESULT = 50  # with fewer classes for each of the k results, a search leaves out too little
 _SCORES = 1 << 26  # numbers of a (B, N) matrix in memory at one time
+
+
+class LevelAdapters(nn.Module):
+    """From (..., D) features to (..., K, D) features of each level: `h + up_k gelu(down_k h + shift_k)`.
+
+    The second layer starts at zero, so that all levels start with the features themselves; 2DR + R parameters for each
+    of K levels.
+
+    >>> LevelAdapters(8, levels=3, width=2)(torch.ones(5, 8)).shape
+    torch.Size([5, 3, 8])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        levels: int,
+        width: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.down = nn.Parameter(torch.empty(levels, width, in_features, device=device, dtype=dtype))
+        self.shift = nn.Parameter(torch.empty(levels, width, device=device, dtype=dtype))
+        self.up = nn.Parameter(torch.empty(levels, in_features, width, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialise the parameters again: every level has the features themselves."""
+        nn.init.normal_(self.down, std=self.down.shape[-1] ** -0.5)
+        nn.init.zeros_(self.shift)
+        nn.init.zeros_(self.up)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return adapt_levels(h, self.down, self.shift, self.up)
 
 
 class HierarchicalSoftmax(TreeHead):
