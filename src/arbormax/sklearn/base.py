@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import os
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -38,20 +38,55 @@ if TYPE_CHECKING:
 RECORD = "classifier.json"
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A classifier over a taxonomy with scikit-learn's conventions; subclasses define the kind of input.
 
-    Fitting sets `model_`, `taxonomy_`, `classes_`, `run_` and `n_iter_`.
+    Most parameters are fields of `arbormax.model.TrainConfig`; None selects a suitable value. Fitting sets `model_`,
+    `taxonomy_`, `classes_`, `run_` and `n_iter_`.
     """
 
-    model_: Model
-    taxonomy_: Taxonomy
-    classes_: np.ndarray
-    run_: Run | None
-    n_iter_: int
+    solver: str = "auto"
+    strength: float | str | None = None
+    convex_loss: str | None = None
+    prune: float | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    head_learning_rate: float | None = None
+    schedule: str | None = None
+    warmup: float | None = None
+    adam_epsilon: float | None = None
+    weight_decay: float = 0.0
+    clip: float | None = 5.0
+    validation: float = 0.1
+    monitor: str = "both"
+    patience: int | None = 3
+    refit: bool = True
+    precision: str = "32-true"
+    class_weight: str | Mapping[Any, float] | None = None
+    label_smoothing: float = 0.0
+    gamma: float = 0.0
+    tau: float = 0.0
+    hxe_alpha: float | None = None
+    path_weight: float | Sequence[float] = 0.0
+    adapter: int = 0
+    sparse_head: bool = False
+    seed: int = 0
+    accelerator: str = "auto"
+    devices: int | str = 1
+    verbose: bool = False
+
+    if TYPE_CHECKING:  # attributes that are no parameters
+        model_: Model
+        taxonomy_: Taxonomy
+        classes_: np.ndarray
+        run_: Run | None
+        n_iter_: int
+        _format: LabelFormat
+        _evaluated: Record | None  # the last evaluation
     _takes_texts: ClassVar[bool]  # whether the inputs are texts, or the rows of a feature matrix
-    _format: LabelFormat
-    _evaluated: Record | None = None  # the last evaluation
+    _evaluated = None
 
     @abstractmethod
     def _check_inputs(self, X: Any) -> Any:

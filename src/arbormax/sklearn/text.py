@@ -22,14 +22,13 @@ from arbormax.model.predict import Decoding
 from arbormax.sklearn.base import TreeClassifier
 from arbormax.sklearn.inputs import as_taxonomy, check_labels, check_text_pairs, check_texts, to_python
 from arbormax.sklearn.labels import LabelFormat, Labels, read_text_labels
-from arbormax.sklearn.parameters import TrainingParameters
 from arbormax.taxonomy import Taxonomy
 
 __all__ = ["TextClassifier"]
 
 
 @dataclass(eq=False, repr=False)
-class TextClassifier(TrainingParameters, TreeClassifier):
+class TextClassifier(TreeClassifier):
     """A classifier of texts over a taxonomy, with scikit-learn's conventions.
 
     `taxonomy` is a `Taxonomy`, the path of a taxonomy file, nested mappings, or None to infer it from the labels.
