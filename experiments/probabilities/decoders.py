@@ -3,10 +3,10 @@
     python experiments/probabilities/decoders.py --datasets trec r52 soc2020 icd10cm
     python experiments/probabilities/decoders.py --check    # is the table of docs/choosing.md up to date?
 
-One training for each dataset and seed, on a random 85 % of the training texts. The thresholds that serve as rivals are
-chosen on the other 15 %, and everything is measured on the test texts. `results/decoders/<dataset>.json` has the means
-of each seed, and intervals of the differences over seeds and test texts; `--work` keeps the values of single texts, so
-that the command can be run again.
+One training for each dataset and seed, on a random 85 % of the training texts. The temperature of the probabilities
+and the thresholds that serve as rivals are chosen on the other 15 %. Everything is measured on the test texts.
+`results/decoders/<dataset>.json` has the means of each seed, and intervals of the differences over seeds and test
+texts; `--work` keeps the values of single texts, so that the command can be run again.
 
 n items, S seeds, C classes, N nodes.
 """
@@ -29,11 +29,13 @@ import torch
 import arbormax as am
 from arbormax.data import load
 from arbormax.data.datasets import load_taxonomy
+from arbormax.functional import flat_node_log_probs
 
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results" / "decoders", HERE.parents[1] / "docs" / "choosing.md"
 DATASETS = {"trec": "TREC", "r52": "R52", "soc2020": "SOC 2020", "icd10cm": "ICD-10-CM"}
 SEEDS, HELD_OUT, RESAMPLES = 5, 0.15, 1000
+TEMPERATURES = np.round(np.geomspace(0.4, 2.5, 41), 4)
 TAUS = np.round(np.arange(0.05, 1.0, 0.05), 2)
 START, END = "<!-- table of the best decoders -->", "<!-- end of table -->"
 BRANCH_COST, CLASS_COST = 1.0, 0.25
@@ -147,7 +149,14 @@ def run(dataset: str, seed: int, work: Path) -> Path:
     clf.fit(texts[kept].tolist(), [tax.path(node) for node in train.nodes[kept].tolist()])
     seconds = time.perf_counter() - begin
     true = {"valid": train.nodes[held], "test": data.test.nodes}
-    pred = {"valid": decode_all(clf, texts[held].tolist()), "test": decode_all(clf, list(data.test.inputs))}
+    valid_texts, test_texts = texts[held].tolist(), list(data.test.inputs)
+    losses = temperature_losses(clf, valid_texts, true["valid"])
+    temperature = float(TEMPERATURES[losses.argmin()])
+    pred = {
+        "valid": decode_all(clf, valid_texts, temperature),
+        "test": decode_all(clf, test_texts, temperature),
+    }
+    plain = decode_all(clf, test_texts, 1.0)
     assert (pred["test"]["tree_distance"] == pred["test"]["threshold"]).all()
     values: dict[str, np.ndarray] = {}
     for name, measure in MEASURES.items():
@@ -158,18 +167,36 @@ def run(dataset: str, seed: int, work: Path) -> Path:
             values[f"{name}/tau"], rivals["tuned"] = np.array(tau), f"tau{tau}"
         for label, decoder in {**rivals, "optimal": name}.items():
             values[f"{name}/{label}"] = measure.value(tax, true["test"], pred["test"][decoder])
-    np.savez_compressed(path, seconds=seconds, items=[len(kept), len(held), len(data.test)], **values)
+        values[f"{name}/uncalibrated"] = measure.value(tax, true["test"], plain[name])
+    items = [len(kept), len(held), len(data.test)]
+    np.savez_compressed(path, seconds=seconds, items=items, temperature=temperature, **values)
     print(f"{dataset} {seed}: {seconds:.0f} s", flush=True)
     return path
 
 
-def decode_all(clf: am.TextClassifier, inputs: list[str]) -> dict[str, np.ndarray]:
+def temperature_losses(clf: am.TextClassifier, inputs: list[str], true: Nodes) -> np.ndarray:
+    """The mean loss of the classes of held-out texts at each of TEMPERATURES."""
+    tax, start, total = clf.taxonomy_, 0, np.zeros(len(TEMPERATURES))
+    for logp_BN in clf.model_.node_log_probs(inputs):
+        classes = torch.from_numpy(tax.class_of[true[start : start + len(logp_BN)]].copy())
+        start += len(logp_BN)
+        logp_BC = logp_BN[:, torch.tensor(tax.leaves)]
+        for place, temperature in enumerate(TEMPERATURES.tolist()):
+            loss = torch.nn.functional.cross_entropy(logp_BC / temperature, classes, ignore_index=-1, reduction="sum")
+            total[place] += float(loss)
+    return total / max(1, start)
+
+
+def decode_all(clf: am.TextClassifier, inputs: list[str], temperature: float) -> dict[str, np.ndarray]:
     """(n,) the predictions of each decoder, and of each threshold."""
     tax = clf.taxonomy_
     decoders = {**RIVALS, **{name: measure.decode for name, measure in MEASURES.items()}}
     decoders |= {f"tau{tau}": partial(am.decode.threshold, tau=float(tau)) for tau in TAUS}
     found: dict[str, list[torch.Tensor]] = {name: [] for name in decoders}
-    for logp_BN in clf.model_.node_log_probs(inputs):
+    for raw_BN in clf.model_.node_log_probs(inputs):
+        logp_BN = raw_BN
+        if temperature != 1:
+            logp_BN = flat_node_log_probs(raw_BN[:, torch.tensor(tax.leaves)] / temperature, tax)
         for name, decoder in decoders.items():
             found[name].append(decoder(logp_BN, tax))
     return {name: torch.cat(parts).numpy() for name, parts in found.items()}
@@ -183,6 +210,7 @@ def summarise(dataset: str, paths: list[Path]) -> dict:
         "dataset": dataset,
         "seeds": len(seeds),
         "items": seeds[0]["items"].tolist(),
+        "temperatures": [float(seed["temperature"]) for seed in seeds],
         "seconds": [round(float(seed["seconds"]), 1) for seed in seeds],
         "command": f"python experiments/probabilities/decoders.py --datasets {dataset}",
         "versions": {"arbormax": am.__version__, "torch": torch.__version__, "python": platform.python_version()},
@@ -228,7 +256,11 @@ def table() -> str:
 def cell(found: dict, measure: Measure) -> str:
     """The mean of the optimal decoder, and its difference from the best rival with the interval."""
     digits = 1 if measure.scale > 1 else 3
-    rivals = {key: measure.sign * np.mean(means) for key, means in found["means"].items() if key != "optimal"}
+    rivals = {
+        key: measure.sign * np.mean(means)
+        for key, means in found["means"].items()
+        if key not in ("optimal", "uncalibrated")
+    }
     if measure.decoder == "`leaf`":
         del rivals["leaf"]
     if measure.decode is MEASURES["tree_distance"].decode:
