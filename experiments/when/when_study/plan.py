@@ -9,7 +9,7 @@ DATASETS = ("trec", "soc2020", "icd10cm")
 HEADS = {"tfidf": ("flat", "hierarchical", "blended"), "minilm": ("flat", "hierarchical", "shared")}
 SHARES = (0.05, 0.1, 0.25, 0.5)  # of the training texts that keep their class as label
 RESTS = ("dropped", "parent", "grandparent")  # what the labels of the other texts become
-LEVELS = {"trec": 2, "soc2020": 4, "icd10cm": 3}
+LEVELS = {"trec": 2, "soc2020": 4, "icd10cm": 5}
 SEEDS = 5
 
 
