@@ -17,8 +17,7 @@ from arbormax.heads import HEADS
 from arbormax.model import Model, TrainConfig
 from arbormax.model.settings import MOST_CLASSES, unsupported_options
 from arbormax.sklearn.base import TreeClassifier
-from arbormax.sklearn.inputs import to_python
-from arbormax.sklearn.labels import Labels, find_nodes, path_rows, read_labels
+from arbormax.sklearn.inputs import Labels, find_nodes, path_rows, read_labels, to_python
 from arbormax.taxonomy import Taxonomy
 
 __all__ = ["HierarchicalClassifier"]
