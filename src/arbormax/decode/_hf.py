@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from arbormax.errors import OptionError
-from arbormax.functional.cache import cached_per_device
-from arbormax.functional.index import TreeIndex, tree_index
+from arbormax.functional.index import TreeIndex, cached_per_device, tree_index
 from arbormax.functional.probabilities import path_sums
 from arbormax.functional.threshold import check_node_log_probs
 from arbormax.taxonomy import Taxonomy
