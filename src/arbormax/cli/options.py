@@ -115,6 +115,20 @@ class LabelOptions(InputOptions):
         str | None, typer.Option(metavar="TEXT", help="Text between the names of a path; by default detected.")
     ] = None
 
+    def of_file(self) -> LabelOptions:
+        """These options without those of a subclass."""
+        return LabelOptions(**{f.name: getattr(self, f.name) for f in fields(LabelOptions)})
+
+
+@dataclass(frozen=True)
+class TrainingDataOptions(LabelOptions):
+    """How to read labelled texts to train on, and their taxonomy."""
+
+    taxonomy: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The taxonomy; by default inferred from the labels.")
+    ] = None
+    node_texts: NodeTexts = None
+
 
 @dataclass(frozen=True)
 class DecoderOptions(OptionGroup):
