@@ -66,6 +66,8 @@ def predict(
     decoding = decoder.decoding(top_k)
     check_choice("engine", engine, ENGINES)
     if engine == "ray":
+        if decoder.coverage is not None:
+            raise OptionError("not available with --engine ray; give --decoder climb --tau", argument="coverage")
         if json or message is not None:
             option = "--json" if json else "--message"
             raise OptionError(f"{option} cannot be combined with --engine ray, which reads and writes Parquet")
@@ -79,7 +81,7 @@ def predict(
     if message is not None:
         if files or out is not None or output_format is not None:
             raise OptionError("cannot be combined with FILE, --out and --format", argument="message")
-        _predict_one(model, message, decoding, loading, json)
+        _predict_one(model, message, decoder, top_k, loading, json)
         return
     source = _check_source(files, out)
     if json and (out is not None or output_format not in (None, "jsonl")):
@@ -89,6 +91,7 @@ def predict(
     from arbormax.model.rows import BadRows, predict_rows, read_rows, source_name
 
     loaded = loading.load(model)
+    decoding = decoder.decoding_of(loaded, top_k)
     columns = feature_columns(Path(source), model, loaded, features, table)
     if columns is None:
         batches, column = read_rows(source, table.text, **table.reader())
@@ -110,7 +113,7 @@ def predict(
     _print_written(out, count, bad_rows)
 
 
-def _predict_one(model: Path, text: str, decoding: Decoding, loading: LoadOptions, json: bool) -> None:
+def _predict_one(model: Path, text: str, decoder: DecoderOptions, top_k: int, loading: LoadOptions, json: bool) -> None:
     if not text.strip():
         raise InputError("the text is empty", argument="message")
     from arbormax.model.predict import predict as predict_texts
@@ -118,7 +121,7 @@ def _predict_one(model: Path, text: str, decoding: Decoding, loading: LoadOption
     loaded = loading.load(model)
     if not loaded.encoder.takes_texts:
         raise OptionError(f"{model} classifies feature matrices, not texts: give a FILE", argument="message")
-    (prediction,) = predict_texts(loaded, [text], **vars(decoding))
+    (prediction,) = predict_texts(loaded, [text], **vars(decoder.decoding_of(loaded, top_k)))
     if json:
         output.print_json({"text": text, **prediction.to_dict()})
     else:

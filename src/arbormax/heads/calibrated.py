@@ -13,6 +13,7 @@ from arbormax.functional import scale_siblings
 from arbormax.functional.checks import Reduction, TargetKind, check_ids, check_target
 from arbormax.functional.index import tree_index
 from arbormax.heads.base import TreeHead
+from arbormax.taxonomy import Taxonomy
 
 
 class CalibratedHead(TreeHead):
@@ -86,6 +87,12 @@ class CalibratedHead(TreeHead):
             return losses.view(target.shape)
         return losses.sum() / (~ignored).sum() if reduction == "mean" else losses.sum()
 
+    def carry_to(self, base: TreeHead, node_map: np.ndarray) -> CalibratedHead:
+        """Return the calibration of this head on a head whose taxonomy was edited, with the new number of each node."""
+        scale = carry_values(self.scale.cpu().double().numpy(), node_map, base.taxonomy, 1.0)
+        shift = carry_values(self.shift.cpu().double().numpy(), node_map, base.taxonomy, 0.0)
+        return CalibratedHead(base, torch.from_numpy(scale), torch.from_numpy(shift))
+
     def reset_parameters(self) -> None:
         self.base.reset_parameters()
 
@@ -102,3 +109,19 @@ class CalibratedHead(TreeHead):
 
     def _write_fingerprint(self) -> None:
         self.base._write_fingerprint()  # noqa: SLF001
+
+
+def carry_values(values: np.ndarray, node_map: np.ndarray, tax: Taxonomy, usual: float) -> np.ndarray:
+    """Return (M,) values of the nodes of an edited taxonomy from those of the old one.
+
+    A new node has the mean of its old siblings, or the usual value if there are none.
+    """
+    old = np.flatnonzero(node_map[1:] > 0) + 1
+    carried = np.full(tax.num_nodes, np.nan)
+    carried[node_map[old]] = values[old - 1]
+    is_known, parent = ~np.isnan(carried), np.maximum(tax.parent, 0)
+    count = np.bincount(parent[is_known], minlength=tax.num_nodes)
+    total = np.bincount(parent[is_known], carried[is_known], minlength=tax.num_nodes)
+    mean = np.where(count > 0, total / np.maximum(count, 1), usual)
+    filled: np.ndarray = np.where(is_known, carried, mean[parent])[1:]
+    return filled

@@ -24,6 +24,7 @@ from arbormax.taxonomy import Taxonomy
 
 if TYPE_CHECKING:
     from arbormax.model.calibration import Calibration, Coverage
+    from arbormax.taxonomy.edits import Edited
 
 ModelInputs = Any  # an iterable of texts, or a feature matrix: a float32 array or a scipy matrix in CSR form
 _CHUNK = 4096  # texts that are sorted by length together, which bounds the memory that a stream needs
@@ -75,6 +76,12 @@ class Model(nn.Module):
     @property
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.parameters())
+
+    def follow_edit(self, edited: Edited) -> None:
+        """Carry the calibration over to an edited taxonomy; held-out scores belong to the old one and are removed."""
+        self.coverage = None
+        if self.calibration is not None:
+            self.calibration = self.calibration.carry_to(edited.node_map, edited.taxonomy)
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """(B, C) leaf log-probabilities of one collated batch."""

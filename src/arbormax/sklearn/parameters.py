@@ -28,6 +28,7 @@ class TrainingParameters:
     monitor: str = "both"
     patience: int | None = 3
     refit: bool = True
+    calibration: str | None = None
     precision: str = "32-true"
     class_weight: str | Mapping[Any, float] | None = None
     label_smoothing: float = 0.0

@@ -18,8 +18,19 @@ if TYPE_CHECKING:
     from arbormax.uncertainty.conformal import measure_coverage, predict_sets
     from arbormax.uncertainty.steps import Steps
 
-__all__ = ["CALIBRATIONS", "CalibrationReport", "calibrate", "measure_coverage", "predict_sets"]
+__all__ = [
+    "CALIBRATIONS",
+    "DEFAULT",
+    "OFF",
+    "CalibrationReport",
+    "calibrate",
+    "calibration_choices",
+    "measure_coverage",
+    "predict_sets",
+]
 
+DEFAULT = "level"  # of a training, see docs/adr/0014
+OFF = "none"  # a training without calibration
 CALIBRATIONS: Registry[Callable[[Steps, Taxonomy], Scaling]] = Registry("calibration")
 CALIBRATIONS.add("temperature", "arbormax.uncertainty.scaling:fit_temperature", "one temperature for the whole tree")
 CALIBRATIONS.add("level", "arbormax.uncertainty.scaling:fit_levels", "one temperature for each level")
@@ -29,6 +40,12 @@ CALIBRATIONS.add(
 CALIBRATIONS.add(
     "vector", "arbormax.uncertainty.scaling:fit_vector", "a factor and a shift for each node, close to its parent's"
 )
+
+
+def calibration_choices() -> tuple[str, ...]:
+    """The values of the setting `calibration` of a training."""
+    return (*CALIBRATIONS.names, OFF)
+
 
 __getattr__, __dir__ = lazy_names(
     __name__,

@@ -40,6 +40,7 @@ class CalibrationReport:
     before: dict[str, Any]
     after: dict[str, Any]  # each item is scaled by a fit on the other folds
     temperatures: list[dict[str, float]]  # for each level: the lowest, the median and the highest
+    applied: bool = True  # a training leaves probabilities as they are that calibration would not improve
     coverage_items: int = 0
     coverage: dict[str, Any] | None = None  # the default coverage and what its sets look like
 

@@ -212,7 +212,7 @@ def held_out_scores(model: Model) -> Coverage:
 def climbing_threshold(model: Model, coverage: float, confidence: float | None = None) -> float:
     """The `tau` of the decoder `climb` with which the predicted node contains the truth with this probability."""
     alpha = 1 - check_coverage(coverage)
-    return threshold(held_out_scores(model).scores[:, 0], alpha, confidence)
+    return min(1.0, threshold(held_out_scores(model).scores[:, 0], alpha, confidence))
 
 
 def measure_coverage(model: Model, examples: Examples, rule: SetRule) -> dict[str, float]:
