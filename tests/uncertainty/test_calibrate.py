@@ -28,7 +28,7 @@ def overconfident(head: str = "hierarchical", seed: int = 0) -> Model:
     model = Model.new(examples(60).inputs, TREE, settings(head=head, seed=seed))
     with torch.no_grad():
         for parameter in model.head.parameters():
-            parameter.mul_(40)
+            parameter.mul_(2000)
     return model.eval()
 
 

@@ -17,10 +17,9 @@ from arbormax.errors import OptionError
 from arbormax.functional.best import top_classes
 from arbormax.functional.index import tree_index
 from arbormax.functional.threshold import check_tau, level_best, stop_level
-from arbormax.metrics.curves import Curve, compute_curve
 from arbormax.metrics.inputs import ranked_classes, scored_nodes
 from arbormax.metrics.registry import ece, hierarchical_distance, to_plain
-from arbormax.metrics.sums import Sums, node_information, to_fixed
+from arbormax.metrics.sums import Curve, Sums, compute_curve, node_information, to_fixed
 from arbormax.taxonomy import Taxonomy
 
 DEFAULT_THRESHOLDS = tuple(step / 100 for step in range(101))

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 
 from arbormax._registry import Registry
-from arbormax.metrics.curves import compute_curve
 from arbormax.metrics.measure import PLACES, Measure, PerItem, Place, Unit, item_sum
 from arbormax.metrics.sums import (
     FIXED,
@@ -17,6 +16,7 @@ from arbormax.metrics.sums import (
     Quantity,
     Sums,
     WeightedSums,
+    compute_curve,
     folded_normal_mean,
     macro_mean,
     node_information,

@@ -17,6 +17,7 @@ from arbormax.errors import InputError, OptionError
 from arbormax.model.contributions import contributions
 from arbormax.model.network import Model
 from arbormax.model.predict import Decoding, NodeNames
+from arbormax.model.reason import stop_reason
 from arbormax.taxonomy import Taxonomy
 
 
@@ -35,7 +36,8 @@ def explain(
     explained node and on to the most probable leaf below it; the first `stopped_at` steps lead to the explained node.
     `nodes` are the root and, for each step, the `siblings` most probable children, parents before children; `hidden` is
     the number of children that are not listed. The `words` of a step are the contributions of each of `tokens` to
-    log P(node | parent): positive values support the step, negative values oppose it.
+    log P(node | parent): positive values support the step, negative values oppose it; a restriction of the decoding
+    does not change them. `reason` says why a prediction stops above the classes; it is None for a class.
     """
     if not isinstance(text, str):
         raise InputError(f"expected a string, found {type(text).__name__}", argument="text")
@@ -44,7 +46,7 @@ def explain(
     tax = model.taxonomy
     if node is not None and not 0 <= node < tax.num_nodes:
         raise OptionError(f"expected a node id from 0 to {tax.num_nodes - 1:,}, found {node}", argument="node")
-    logp_1N = next(iter(model.node_log_probs([text]))).cpu()
+    logp_1N = decoding.restriction(tax).apply(next(iter(model.node_log_probs([text]))).cpu())
     explained = int(decoding.nodes(logp_1N, tax)) if node is None else node
     logp_N = logp_1N[0].double().numpy()
     names = NodeNames(tax)
@@ -68,6 +70,7 @@ def explain(
             for place, step in enumerate(steps)
         ],
         "stopped_at": len(names.steps(explained)),
+        "reason": stop_reason(tax, explained, logp_N),
         "tokens": [{"text": text[start:end], "start": start, "end": end} for start, end in tokens],
         "words_method": method,
     }
@@ -115,4 +118,6 @@ def _shown_children(logp_N: np.ndarray, tax: Taxonomy, parent: int, step: int, s
 
 def _conditional(logp_N: np.ndarray, tax: Taxonomy, node: int) -> float:
     """P(node | parent), at most one in spite of rounding; one for the root."""
-    return math.exp(min(0.0, logp_N[node] - logp_N[tax.parent[node]])) if node else 1.0
+    if not node:
+        return 1.0
+    return math.exp(min(0.0, logp_N[node] - logp_N[tax.parent[node]])) if logp_N[node] > -math.inf else 0.0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from arbormax._version import __version__
 from arbormax.decode import DECODERS
-from arbormax.errors import OptionError
+from arbormax.errors import LabelError, OptionError
 from arbormax.model.network import Model
 from arbormax.model.predict import Decoding, NodeNames, Prediction, decode_batches, render
 from arbormax.serve.batching import Batcher
@@ -15,6 +16,7 @@ from arbormax.serve.metrics import Metrics
 from arbormax.serve.schemas import REQUIRED, DecodingRequest, Limits, decoder_options
 from arbormax.serve.settings import Settings
 from arbormax.serve.taxonomy import TreeIndex
+from arbormax.taxonomy import Taxonomy
 
 Explain = Callable[[Model, str], dict[str, Any]]  # explains the prediction for one text
 
@@ -38,8 +40,19 @@ class Service:
         taxonomy = model.taxonomy
         self._class_nodes = dict(zip(taxonomy.classes, taxonomy.leaves.tolist(), strict=True))
 
-    def decoding(self, request: DecodingRequest, top_k: int = 0) -> Decoding:
-        """A decoder with valid options; without a name, the first decoder that accepts the options."""
+    def decodings(self, request: DecodingRequest, texts: int, top_k: int = 0) -> list[Decoding]:
+        """The decoding of each text of a request, which may restrict each of them in another way."""
+        taxonomy = self.model.taxonomy
+        common, sides = self._decoding(request, top_k), [("within", request.within), ("without", request.without)]
+        given = {name: _node_ids(nodes, taxonomy, name, texts) for name, nodes in sides if nodes is not None}
+        each: list[dict[str, Any]] = [{name: rows[place] for name, rows in given.items()} for place in range(texts)]
+        found = [replace(common, **restriction) for restriction in each]
+        for decoding in dict.fromkeys(found):
+            decoding.check(taxonomy)
+        return found
+
+    def _decoding(self, request: DecodingRequest, top_k: int) -> Decoding:
+        """A decoder with its options; without a name, the first decoder that accepts the options."""
         options = request.options()
         accepting = (name for name, known in self._decoders.items() if options.keys() <= known.keys())
         name = request.decoder or next(accepting, None)
@@ -48,9 +61,7 @@ class Service:
         for option, parameter in self._decoders[name].items():
             if parameter.default is REQUIRED and option not in options:
                 raise OptionError(f"the decoder {name} requires a value", argument=option)
-        decoding = Decoding(name, options, top_k)
-        decoding.check(self.model.taxonomy)
-        return decoding
+        return Decoding(name, options, top_k)
 
     def answer(self, texts: Sequence[str], requests: Sequence[Decoding | Explain]) -> list[dict[str, Any]]:
         """One result per text; texts with equal decodings are predicted together."""
@@ -75,6 +86,7 @@ class Service:
             **prediction.to_dict(),
             "node": prediction.node,
             "probability": prediction.probability,
+            "reason": prediction.reason,
             "steps": [
                 {
                     "node": node,
@@ -117,3 +129,19 @@ class Service:
             "limits": self.settings.model_dump(include={*Limits.model_fields}),
             "examples": list(self.settings.examples),
         }
+
+
+def _node_ids(nodes: Sequence[Any], tax: Taxonomy, argument: str, texts: int) -> list[tuple[int, ...] | None]:
+    """The node ids that restrict each text, from those of all texts or one list for each text."""
+    each: Sequence[Any] = nodes
+    if not any(part is None or isinstance(part, list) for part in nodes):
+        each = [nodes] * texts
+    elif not all(part is None or isinstance(part, list) for part in nodes) or len(nodes) != texts:
+        raise OptionError(f"expected one list, or a list of {texts} lists, one for each text", argument=argument)
+    try:
+        return [
+            None if part is None else tuple(tax.find(node) if isinstance(node, str) else node for node in part)
+            for part in each
+        ]
+    except LabelError as error:
+        raise LabelError(error.message, error.problems, argument=argument) from None

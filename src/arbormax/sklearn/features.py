@@ -19,7 +19,6 @@ from arbormax.model.settings import MOST_CLASSES, unsupported_options
 from arbormax.sklearn.base import TreeClassifier
 from arbormax.sklearn.inputs import to_python
 from arbormax.sklearn.labels import Labels, find_nodes, path_rows, read_labels
-from arbormax.sklearn.parameters import TrainingParameters
 from arbormax.taxonomy import Taxonomy
 
 __all__ = ["HierarchicalClassifier"]
@@ -39,7 +38,7 @@ _MAX_STEPS = 100  # beyond this the default batch size grows: the cost of a step
 
 
 @dataclass(eq=False, repr=False)
-class HierarchicalClassifier(TrainingParameters, TreeClassifier):
+class HierarchicalClassifier(TreeClassifier):
     """A classifier of feature matrices over a taxonomy, with scikit-learn's conventions.
 
     The matrix is dense or sparse; a sparse matrix is never converted to a dense one. `hidden` are the widths of layers

@@ -95,6 +95,19 @@ def find_nodes(
     return label_nodes(labels, tax, separator=format.separator, missing=missing)
 
 
+def node_labels(nodes: np.ndarray, tax: Taxonomy, format: LabelFormat, classes: np.ndarray) -> np.ndarray:
+    """(n,) or (n, L) the labels of nodes in the form of `classes`; the root is an empty string or an empty row."""
+    numbers = tax.class_of[nodes]
+    if (numbers >= 0).all():
+        labels: np.ndarray = classes[numbers]
+        return labels
+    of_node = {node: tax.path(node) if format.levels else tax.label(node) for node in np.unique(nodes).tolist()}
+    if format.levels is not None:
+        return np.array([[*of_node[node], *[""] * (format.levels - len(of_node[node]))] for node in nodes.tolist()])
+    found = [of_node[node] if c < 0 else classes[c] for node, c in zip(nodes.tolist(), numbers.tolist(), strict=True)]
+    return np.array(found, dtype=None if classes.dtype.kind == "U" else object)
+
+
 def path_rows(y: Any) -> list[tuple[str, ...]] | None:
     """The paths of rows of names without the padding on the right, or None if the labels are plain.
 

@@ -27,9 +27,8 @@ from arbormax.training.callbacks import BestWeights, ProgressBar, ResumableCheck
 from arbormax.training.class_weights import class_counts, class_weights
 from arbormax.training.datamodule import EncodedExamples
 from arbormax.training.distributed import is_first_process, make_strategy, report_lost_workers
-from arbormax.training.errors import TrainingError, TrainingInterrupted
+from arbormax.training.errors import TrainingError, TrainingInterrupted, quiet_lightning
 from arbormax.training.hardware import Hardware
-from arbormax.training.messages import quiet_lightning
 from arbormax.training.module import TrainingModule
 from arbormax.training.state import check_checkpoint
 
