@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from arbormax.cli import output
 from arbormax.cli.options import InputOptions, LabelOptions, TrainingDataOptions
-from arbormax.errors import OptionError
+from arbormax.errors import OptionError, check_choice
 
 if TYPE_CHECKING:
     from arbormax.data import Examples
@@ -55,6 +55,28 @@ def read_for_model(path: Path, folder: Path, model: Model, features: str | None,
     if columns is None:
         return read_file(path, table, model.taxonomy)[0]
     return _reader(table).read_features(path, model.taxonomy, *columns)
+
+
+def read_split(
+    data: str, split: str, table: LabelOptions, features: str | None, folder: Path, model: Model
+) -> Examples:
+    """The labelled texts of a part of a dataset, or of a file, as the model in a folder expects."""
+    check_choice("split", split, ("test", "train"))
+    with output.progress_bar(f"reading {data}"):
+        if not is_dataset(data):
+            if split != "test":
+                raise OptionError(f"only a dataset has splits, and {data} is a file", argument="split")
+            return read_for_model(Path(data), folder, model, features, table)
+        check_no_table_options(data, table)
+        if not model.encoder.takes_texts:
+            raise OptionError(
+                f"{data} has texts, and {folder} classifies feature matrices: give a file", argument="data"
+            )
+        from arbormax.data import load
+        from arbormax.data.labelled import map_examples
+
+        dataset = load(data)
+        return map_examples(dataset.test if split == "test" else dataset.train, dataset.taxonomy, model.taxonomy, data)
 
 
 def feature_columns(

@@ -1,5 +1,5 @@
-"""Word vectors from published files: GloVe's text and zip files, word2vec's and fastText's text, numpy archives, and
-model2vec's static embeddings of subwords.
+"""Word vectors from published files: GloVe's text and zip files, word2vec's and fastText's text, numpy archives,
+model2vec's static embeddings of subwords, and the vectors of a spaCy pipeline.
 
 E size of a word vector.
 """
@@ -14,7 +14,7 @@ import zlib
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -22,6 +22,7 @@ from typing import IO, Any
 import numpy as np
 
 from arbormax.data._archives import check_archive
+from arbormax.data._spacy import SPACY_FILES, read_spacy
 from arbormax.data.packages import package_folder
 from arbormax.data.ragged import Ragged
 from arbormax.errors import InputError, import_extra
@@ -50,18 +51,21 @@ class WordVectors:
         """The vectors of a `.npz` file, a `.zip` file of text files, a text file, or a folder of such files.
 
         `dim` selects a file of a zip or of a folder. The folder, or the name of an installed package that contains it,
-        may also be that of a model of model2vec; each of these `words` then has the mean vector of its subwords.
+        may also be that of a model of model2vec; each of these `words` then has the mean vector of its subwords. It may
+        also be that of a spaCy pipeline with vectors, whose numbers are scaled to a standard deviation of 0.4.
 
         If a word occurs twice, its first vector is used.
         """
         file = Path(path).expanduser()
-        model = file if file.exists() else package_folder(str(path), MODEL2VEC_FILES)
-        if model is not None and all((model / name).is_file() for name in MODEL2VEC_FILES):
-            return cls(*read_model2vec(model, words), model.name)
+        for files, read in ((MODEL2VEC_FILES, partial(read_model2vec, words=words)), (SPACY_FILES, read_spacy)):
+            model = file if file.exists() else package_folder(str(path), files)
+            for folder in (model, model / "vocab") if model else ():
+                if all((folder / name).is_file() for name in files):
+                    return cls(*read(folder), folder.name if folder.name != "vocab" else folder.parent.name)
         if not (file.exists() or file.suffix):
             raise InputError(
                 f"no word vectors at {path}: it is neither a file, a folder nor an installed package with "
-                "static embeddings"
+                "static embeddings or a pipeline of spaCy"
             )
         if file.is_dir():
             file /= _select(

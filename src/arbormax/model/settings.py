@@ -165,6 +165,11 @@ class TrainConfig(BaseModel):
     refit: bool = Field(
         True, description="after early stopping, train again on all texts for the best number of epochs"
     )
+    calibration: str | None = Field(
+        None,
+        description="how the probabilities are calibrated on the held-out texts: the name of a registered calibration, "
+        "or none",
+    )
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = Field(
         "32-true", description="numerical precision, as Lightning names it"
     )
