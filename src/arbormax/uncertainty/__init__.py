@@ -29,7 +29,7 @@ __all__ = [
     "predict_sets",
 ]
 
-DEFAULT = "level"  # of a training, see docs/adr/0014
+DEFAULT = "parent"  # of a training, see docs/adr/0014
 OFF = "none"  # a training without calibration
 CALIBRATIONS: Registry[Callable[[Steps, Taxonomy], Scaling]] = Registry("calibration")
 CALIBRATIONS.add("temperature", "arbormax.uncertainty.scaling:fit_temperature", "one temperature for the whole tree")
