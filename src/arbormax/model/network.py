@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from arbormax.taxonomy.edits import Edited
 
 ModelInputs = Any  # an iterable of texts, or a feature matrix: a float32 array or a scipy matrix in CSR form
-_CHUNK = 4096  # texts that are sorted by length together, which bounds the memory that a stream needs
+_CHUNK = 4096  # texts that are encoded together, which bounds the memory that a stream needs
 
 
 class Model(nn.Module):
@@ -96,21 +96,25 @@ class Model(nn.Module):
             raise OptionError(f"expected at least 1, found {batch_size}", argument="batch_size")
         if isinstance(inputs, str):
             raise InputError("expected a list of texts, found a single string")
-        sort = self.encoder.sorts_by_length
-        for chunk in _chunks(inputs, _CHUNK if sort else batch_size):
+        for chunk in _chunks(inputs, max(batch_size, _CHUNK)):
             with evaluating(self.encoder):
                 rows = self.encoder.encode(chunk)
-                parts = (
-                    self._sorted_features(rows, batch_size) if sort else [self._features(self.encoder.collate(rows))]
-                )
-            yield from parts
+            if self.encoder.sorts_by_length:
+                yield from self._sorted_features(rows, batch_size)
+                continue
+            for start in range(0, len(rows), batch_size):
+                items = np.arange(start, min(start + batch_size, len(rows)))
+                with evaluating(self.encoder):
+                    features = self._features(self.encoder.collate(rows.take(items)))
+                yield features
 
     def _sorted_features(self, rows: Ragged, batch_size: int) -> Sequence[Tensor]:
         """The features in the order of the rows, computed in batches of rows of similar length."""
         batches = Batches(rows, np.arange(len(rows)), self.encoder.collate, batch_size, sort=True)
-        parts = [(self._features(batch), place) for batch, place in batches]
-        features, place = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
-        return torch.split(features[place.argsort().to(self.device)], batch_size)
+        with evaluating(self.encoder):
+            parts = [(self._features(batch), place) for batch, place in batches]
+            features, place = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
+            return torch.split(features[place.argsort().to(self.device)], batch_size)
 
     def _features(self, batch: Inputs) -> Tensor:
         features: Tensor = self.encoder(*(part.to(self.device) for part in batch))

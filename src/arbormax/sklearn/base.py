@@ -28,8 +28,7 @@ from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, sav
 from arbormax.model.network import evaluating
 from arbormax.model.predict import Decoder, Decoding, Prediction, bounded_batch, decode_batches, predict
 from arbormax.model.run import Run
-from arbormax.sklearn.inputs import as_taxonomy, to_python
-from arbormax.sklearn.labels import LabelFormat, Labels, node_labels
+from arbormax.sklearn.inputs import LabelFormat, Labels, as_taxonomy, node_labels, to_python
 from arbormax.taxonomy import Taxonomy
 
 if TYPE_CHECKING:
