@@ -14,7 +14,7 @@ from arbormax._registry import Registry
 if TYPE_CHECKING:
     from arbormax.model.calibration import Scaling
     from arbormax.taxonomy import Taxonomy
-    from arbormax.uncertainty.calibrate import CalibrationReport, calibrate
+    from arbormax.uncertainty.calibration import CalibrationReport, calibrate
     from arbormax.uncertainty.conformal import measure_coverage, predict_sets
     from arbormax.uncertainty.steps import Steps
 
@@ -50,7 +50,7 @@ def calibration_choices() -> tuple[str, ...]:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "calibrate": ("CalibrationReport", "calibrate"),
+        "calibration": ("CalibrationReport", "calibrate"),
         "conformal": ("measure_coverage", "predict_sets"),
     },
 )

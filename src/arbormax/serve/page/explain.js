@@ -5,7 +5,7 @@ import { byId, debounce, el, isolate, percent } from "./dom.js";
 import { highlightWords, summarizeWords } from "./highlights.js";
 import { describeConfidence, describeStep, describeStop } from "./sentences.js";
 import { TAU } from "./state.js";
-import { deepestAbove } from "./threshold.js";
+import { deepestAbove, lowestAbove, thresholdOf } from "./threshold.js";
 import { createTree } from "./tree.js";
 
 const SIBLINGS = 6;
@@ -22,6 +22,7 @@ export function createExplain({ changed, browse }) {
   let shown = null; // the same explanation, or that of another branch
   let explainedText = ""; // the text of both explanations
   let stop = null;
+  let coverage = null; // what a calibrated model guarantees; the slider then sets the coverage
   let pending = new AbortController();
 
   async function update() {
@@ -92,6 +93,12 @@ export function createExplain({ changed, browse }) {
 
   function findStop() {
     requestStop.cancel();
+    if (coverage) {
+      const node = lowestAbove(predicted.nodes, thresholdOf(coverage, minimum()));
+      stop = { ...node, path: pathTo(node) };
+      showStop();
+      return;
+    }
     const { node, isExact } = deepestAbove(predicted.nodes, state.tau);
     stop = { ...node, path: pathTo(node) };
     if (!isExact) requestStop();
@@ -107,13 +114,19 @@ export function createExplain({ changed, browse }) {
 
   function showStop() {
     showTau();
-    byId("stop").textContent = predicted ? describeStop(stop, predicted, state.tau) : "";
+    byId("stop").textContent = predicted ? describeStop(stop, predicted, minimum(), coverage !== null) : "";
     if (predicted) tree.mark(marks());
   }
 
+  /** The number that the slider sets: a probability, or a coverage. */
+  function minimum() {
+    return coverage?.target && state.tau === TAU ? coverage.target : state.tau;
+  }
+
   function showTau() {
-    byId("tau-value").textContent = percent(state.tau);
-    slider.setAttribute("aria-valuetext", percent(state.tau));
+    slider.value = String(Math.round(minimum() * 100));
+    byId("tau-value").textContent = percent(minimum());
+    slider.setAttribute("aria-valuetext", percent(minimum()));
   }
 
   const marks = () => ({ selected: shown.steps[stepIndex()]?.node ?? 0, stop: stop.node });
@@ -230,7 +243,6 @@ export function createExplain({ changed, browse }) {
       const isSame = predicted && newState.text === explainedText && newState.node === state.node;
       Object.assign(state, newState);
       text.value = state.text;
-      slider.value = String(Math.round(state.tau * 100));
       showTau();
       updateSoon.cancel();
       if (!isSame) update();
@@ -244,7 +256,16 @@ export function createExplain({ changed, browse }) {
       update();
     },
     /** Sets the maximum length of a text and the examples. */
-    setModel({ limits, examples }) {
+    setModel({ limits, examples, coverage: given }) {
+      coverage = given?.thresholds.length ? given : null;
+      byId("tau-name").textContent = coverage ? "Guaranteed coverage: " : "Minimum probability: above ";
+      if (coverage) {
+        const possible = coverage.thresholds.map(([each]) => Math.round(each * 100));
+        slider.min = String(possible[0] + 1); // the default of a link, one half, selects the default coverage
+        slider.max = String(possible.at(-1));
+        if (predicted) findStop();
+      }
+      showTau();
       text.maxLength = limits.max_characters;
       byId("examples").hidden = !examples.length;
       const attributes = { type: "button", class: "chip" };
