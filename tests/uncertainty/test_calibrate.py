@@ -15,7 +15,7 @@ from arbormax.model.calibration import apply_calibration, remove_calibration
 from arbormax.model.predict import predict
 from arbormax.studies import evaluate
 from arbormax.uncertainty import CALIBRATIONS
-from arbormax.uncertainty.calibrate import calibrate, fit_calibration
+from arbormax.uncertainty.calibration import calibrate, fit_calibration
 from toy import TREE, examples, settings
 
 
@@ -156,7 +156,7 @@ def test_a_classifier_of_texts_predicts_sets(tmp_path):
     clf = am.TextClassifier(TREE, encoder="bag", encoder_options={"dim": 8}, epochs=2, refit=False)
     clf.fit(train.inputs, label)
     half, other = rest.take(np.arange(200)), rest.take(np.arange(200, 400))
-    with pytest.raises(InputError, match="coverage=True"):
+    with pytest.raises(InputError, match="calibrate it with coverage"):
         clf.predict_sets(other.inputs)
     assert clf.calibrate(half.inputs, [TREE.label(node) for node in half.nodes.tolist()], coverage=True) is clf
     sets = clf.predict_sets(other.inputs, alpha=0.1, max_nodes=2)

@@ -56,7 +56,7 @@ def calibrate(
     Example: `arbormax calibrate reviews-model held-out.csv --text body --label category --coverage 0.9`
     """
     from arbormax.model.folder import has_model, read_metrics, save_model
-    from arbormax.uncertainty.calibrate import calibrate as calibrate_model
+    from arbormax.uncertainty.calibration import calibrate as calibrate_model
 
     folder = model if out is None else out
     if out is not None and has_model(out, "out") and not overwrite:

@@ -70,7 +70,7 @@ def evaluate(
         _write_predictions(predictions, examples, found.predicted.tolist(), loaded.taxonomy)
     if out is not None:
         saved = Record.read(model)
-        record.training, record.data = saved.training, saved.data
+        record.training, record.data, record.calibration = saved.training, saved.data, saved.calibration
         record.write_evaluation(out)
     if json:
         output.print_json(found.metrics)

@@ -56,7 +56,7 @@ Features = Annotated[
 _NAMES = {
     "encoder": ("arbormax.encoders:text_encoders", "Encoder of the texts"),
     "head": ("arbormax.heads:HEADS", "Classifier head"),
-    "calibration": ("arbormax.uncertainty:calibration_choices", "Calibration on the held-out texts; by default level"),
+    "calibration": ("arbormax.uncertainty:calibration_choices", "Calibration on the held-out texts; by default parent"),
 }
 
 

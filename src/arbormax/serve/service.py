@@ -18,6 +18,7 @@ from arbormax.serve.metrics import Metrics
 from arbormax.serve.schemas import REQUIRED, DecodingRequest, Limits, decoder_options
 from arbormax.serve.settings import Settings
 from arbormax.taxonomy import Taxonomy
+from arbormax.uncertainty.conformal import climbing_threshold, coverage_table
 
 Explain = Callable[[Model, str], dict[str, Any]]  # explains the prediction for one text
 
@@ -119,6 +120,11 @@ class Service:
     def _decoding(self, request: DecodingRequest, top_k: int) -> Decoding:
         """A decoder with its options; without a name, the first decoder that accepts the options."""
         options = request.options()
+        if request.coverage is not None:
+            if request.decoder is not None or options or request.within or request.without:
+                message = "cannot be combined with a decoder, its options and a restriction of the classes"
+                raise OptionError(message, argument="coverage")
+            return Decoding("climb", {"tau": climbing_threshold(self.model, request.coverage)}, top_k)
         accepting = (name for name, known in self._decoders.items() if options.keys() <= known.keys())
         name = request.decoder or next(accepting, None)
         if name is None:
@@ -191,6 +197,7 @@ class Service:
                 }
                 for decoder, options in self._decoders.items()
             ],
+            "coverage": coverage_table(self.model),
             "limits": self.settings.model_dump(include={*Limits.model_fields}),
             "examples": list(self.settings.examples),
         }

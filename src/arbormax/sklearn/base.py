@@ -345,7 +345,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             problems = error.problems if len(error.problems) > 1 else ()
             first = error.message.partition("\n")[0]
             raise LabelError(f"{first}; {advice}", problems, argument="y") from None
-        from arbormax.uncertainty.calibrate import calibrate
+        from arbormax.uncertainty.calibration import calibrate
 
         self.calibration_ = calibrate(self.model_, examples, method, coverage=coverage, seed=seed)
         self._evaluated = None

@@ -11,7 +11,7 @@ from arbormax.model.calibration import Calibration, apply_calibration
 from arbormax.model.network import Model
 from arbormax.model.run import Run
 from arbormax.uncertainty import CALIBRATIONS, DEFAULT, OFF, calibration_choices
-from arbormax.uncertainty.calibrate import CalibrationReport, fit_calibration
+from arbormax.uncertainty.calibration import CalibrationReport, fit_calibration
 
 _MOST_SCORES = 1 << 28  # scores of nodes; of a very large tree, fewer examples are used
 

@@ -14,7 +14,7 @@ from arbormax._registry import Registry
 if TYPE_CHECKING:
     from arbormax.model.calibration import Scaling
     from arbormax.taxonomy import Taxonomy
-    from arbormax.uncertainty.calibrate import CalibrationReport, calibrate
+    from arbormax.uncertainty.calibration import CalibrationReport, calibrate
     from arbormax.uncertainty.conformal import measure_coverage, predict_sets
     from arbormax.uncertainty.steps import Steps
 
@@ -29,7 +29,7 @@ __all__ = [
     "predict_sets",
 ]
 
-DEFAULT = "level"  # of a training, see docs/adr/0014
+DEFAULT = "parent"  # of a training, see docs/adr/0014
 OFF = "none"  # a training without calibration
 CALIBRATIONS: Registry[Callable[[Steps, Taxonomy], Scaling]] = Registry("calibration")
 CALIBRATIONS.add("temperature", "arbormax.uncertainty.scaling:fit_temperature", "one temperature for the whole tree")
@@ -50,7 +50,7 @@ def calibration_choices() -> tuple[str, ...]:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "calibrate": ("CalibrationReport", "calibrate"),
+        "calibration": ("CalibrationReport", "calibrate"),
         "conformal": ("measure_coverage", "predict_sets"),
     },
 )

@@ -205,14 +205,33 @@ def class_groups(tax: Taxonomy, groups: Groups) -> tuple[list[str], np.ndarray]:
 def held_out_scores(model: Model) -> Coverage:
     """The held-out scores of a model, or an error that says how to get them."""
     if model.coverage is None:
-        raise InputError("the model has no held-out scores; calibrate it with coverage=True on held-out examples")
+        raise InputError("the model has no held-out scores; calibrate it with coverage on held-out examples")
     return model.coverage
 
 
 def climbing_threshold(model: Model, coverage: float, confidence: float | None = None) -> float:
     """The `tau` of the decoder `climb` with which the predicted node contains the truth with this probability."""
     alpha = 1 - check_coverage(coverage)
+    if model.coverage is not None and len(model.coverage.scores) < (needed := items_needed(alpha, confidence)):
+        raise InputError(
+            f"a coverage of {coverage:g} needs the scores of at least {needed:,} items, found "
+            f"{len(model.coverage.scores):,}; calibrate with more examples, or choose a lower coverage",
+            argument="coverage",
+        )
     return min(1.0, threshold(held_out_scores(model).scores[:, 0], alpha, confidence))
+
+
+def coverage_table(model: Model) -> dict[str, Any] | None:
+    """The coverages, in steps of a hundredth, that the held-out items of a model suffice for; None if it has none.
+
+    `thresholds` has the coverage and the `tau` of the decoder `climb` for each, `target` the default coverage.
+    """
+    if model.coverage is None:
+        return None
+    scores = model.coverage.scores[:, 0]
+    possible = [step / 100 for step in range(50, 100) if items_needed(1 - step / 100) <= len(scores)]
+    thresholds = [(coverage, climbing_threshold(model, coverage)) for coverage in possible]
+    return {"items": len(scores), "target": model.coverage.target, "thresholds": thresholds}
 
 
 def measure_coverage(model: Model, examples: Examples, rule: SetRule) -> dict[str, float]:

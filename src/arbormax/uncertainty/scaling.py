@@ -21,7 +21,7 @@ from arbormax.model.calibration import Scaling
 from arbormax.taxonomy import Taxonomy
 from arbormax.uncertainty.steps import Steps
 
-TREE, LEVEL, PARENT, NODE, SHIFT = 1.0, 0.3, 0.2, 0.1, 0.2  # standard deviations of the priors
+TREE, LEVEL, PARENT, NODE, SHIFT = 0.3, 0.2, 0.1, 0.1, 0.1  # standard deviations of the priors
 _ITERATIONS = 200
 
 
