@@ -17,7 +17,7 @@ def root(logp, tax):
 
 
 def test_names_are_those_of_the_registry():
-    assert am.decode.NAMES == DECODERS.names == ("leaf", "greedy", "threshold", "optimal", "beam")
+    assert am.decode.NAMES == DECODERS.names == ("leaf", "greedy", "threshold", "climb", "optimal", "beam")
 
 
 @pytest.mark.parametrize("name", DECODERS.names)

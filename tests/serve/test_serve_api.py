@@ -21,7 +21,7 @@ from arbormax.heads import HEADS
 from arbormax.model.predict import NodeNames
 from arbormax.model.predict import predict as model_predict
 from arbormax.serve import Settings, create_app, schemas
-from arbormax.serve.taxonomy import TreeIndex
+from arbormax.serve.service import TreeIndex
 
 
 def predict(client, **body):

@@ -41,7 +41,7 @@ def explain(
     from arbormax.model.explain import explain as explain_text
 
     loaded = loading.load(model)
-    found = explain_text(loaded, text, decoding=decoder.decoding(), siblings=siblings)
+    found = explain_text(loaded, text, decoding=decoder.decoding_of(loaded), siblings=siblings)
     if svg is not None:
         from arbormax.cli.trees import write_drawing
         from arbormax.report import prediction_svg

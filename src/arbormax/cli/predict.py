@@ -76,6 +76,8 @@ def predict(
     check_choice("engine", engine, ENGINES)
     columns = {"within_column": within_column, "without_column": without_column}
     if engine == "ray":
+        if decoder.coverage is not None:
+            raise OptionError("not available with --engine ray; give --decoder climb --tau", argument="coverage")
         if json or message is not None:
             option = "--json" if json else "--message"
             raise OptionError(f"{option} cannot be combined with --engine ray, which reads and writes Parquet")
@@ -92,7 +94,7 @@ def predict(
         for name, value in columns.items():
             if value is not None:
                 raise OptionError("cannot be combined with --message, which is no table", argument=name)
-        _predict_one(model, message, decoding, loading, json)
+        _predict_one(model, message, decoder, top_k, loading, json)
         return
     source = _check_source(files, out)
     if json and (out is not None or output_format not in (None, "jsonl")):
@@ -102,6 +104,7 @@ def predict(
     from arbormax.model.rows import BadRows, predict_rows, read_rows, source_name
 
     loaded = loading.load(model)
+    decoding = decoder.decoding_of(loaded, top_k)
     numbers = feature_columns(Path(source), model, loaded, features, table)
     if numbers is None:
         batches, column = read_rows(source, table.text, **table.reader())
@@ -123,7 +126,7 @@ def predict(
     _print_written(out, count, bad_rows)
 
 
-def _predict_one(model: Path, text: str, decoding: Decoding, loading: LoadOptions, json: bool) -> None:
+def _predict_one(model: Path, text: str, decoder: DecoderOptions, top_k: int, loading: LoadOptions, json: bool) -> None:
     if not text.strip():
         raise InputError("the text is empty", argument="message")
     from arbormax.model.predict import predict as predict_texts
@@ -131,7 +134,7 @@ def _predict_one(model: Path, text: str, decoding: Decoding, loading: LoadOption
     loaded = loading.load(model)
     if not loaded.encoder.takes_texts:
         raise OptionError(f"{model} classifies feature matrices, not texts: give a FILE", argument="message")
-    (prediction,) = predict_texts(loaded, [text], **vars(decoding))
+    (prediction,) = predict_texts(loaded, [text], **vars(decoder.decoding_of(loaded, top_k)))
     if json:
         output.print_json({"text": text, **prediction.to_dict()})
     else:

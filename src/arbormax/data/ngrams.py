@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,28 @@ class NGrams:
             numbers_T = grams._lookup(keys_T, len(grams.keys) - 1)
         return grams
 
+    @classmethod
+    def of(cls, rows: Ragged, num_words: int) -> tuple[NGrams, np.ndarray]:
+        """The n-grams with which rows of known words begin, and the number of each row, which has a word at least."""
+        grams = cls(num_words, ())
+        numbers = rows.values[rows.offsets[:-1]]
+        for length in range(2, int(rows.lengths.max(initial=1)) + 1):
+            longer = np.flatnonzero(rows.lengths >= length)
+            keys = numbers[longer] * num_words + rows.values[rows.offsets[longer] + length - 1]
+            grams = cls(num_words, (*grams.keys, np.unique(keys)))
+            numbers[longer] = grams._lookup(keys, length - 2)
+        return grams, numbers
+
     def __len__(self) -> int:
         return sum(len(keys) for keys in self.keys)
+
+    def names(self, words: Sequence[str]) -> list[str]:
+        """The words, and the n-grams as words joined by blanks, in the order of their numbers."""
+        names = list(words)
+        for keys in self.keys:
+            first, last = np.divmod(keys, self.num_words)
+            names += [f"{names[i]} {words[j]}" for i, j in zip(first.tolist(), last.tolist(), strict=True)]
+        return names
 
     def encode(self, rows: Ragged) -> Ragged:
         """The rows, each followed by the numbers of its known n-grams."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from arbormax.decode._beam import beam
+    from arbormax.decode._climb import climb
     from arbormax.decode._greedy import greedy
     from arbormax.decode._leaf import leaf
     from arbormax.decode._optimal import optimal
@@ -30,6 +31,7 @@ __all__ = [
     "NAMES",
     "Restriction",
     "beam",
+    "climb",
     "greedy",
     "leaf",
     "optimal",
@@ -42,6 +44,7 @@ DECODERS: Registry[Callable[..., Tensor]] = Registry("decoder")
 DECODERS.add("leaf", "arbormax.decode._leaf:leaf", "the most probable leaf")
 DECODERS.add("greedy", "arbormax.decode._greedy:greedy", "the best child at every step, down to a leaf")
 DECODERS.add("threshold", "arbormax.decode._threshold:threshold", "the deepest node with a probability above tau")
+DECODERS.add("climb", "arbormax.decode._climb:climb", "the lowest node above tau on the path of the best leaf")
 DECODERS.add("optimal", "arbormax.decode._optimal:optimal", "the best node for a metric, such as hf or tree_distance")
 DECODERS.add("beam", "arbormax.decode._beam:beam", "the k most probable leaves, the best first")
 

@@ -22,6 +22,7 @@ from arbormax.data.batching import Inputs
 from arbormax.data.characters import CharacterNGrams
 from arbormax.data.ngrams import NGrams
 from arbormax.data.ragged import Ragged
+from arbormax.data.terms import NumberedTexts
 from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
 from arbormax.data.vectors import WordVectors
 from arbormax.data.vocabulary import Vocabulary, load_words, save_words
@@ -90,7 +91,8 @@ class BagEncoder(Encoder):
         characters: tuple[str, ...] = ()
         if options.char_ngrams:
             lengths = options.min_char_ngrams, options.char_ngrams
-            characters = CharacterNGrams.learn(rows, *lengths, options.min_char_count, options.max_char_terms)[0].grams
+            limits = options.min_char_count, options.max_char_terms
+            characters = CharacterNGrams.learn(NumberedTexts.of(rows), *lengths, *limits)[0].grams
         encoder = cls(vocabulary, grams, options, characters)
         if vectors is not None:
             logging.getLogger("arbormax").info("vectors, %s", vectors.coverage(Counter(chain.from_iterable(rows))))
@@ -110,7 +112,8 @@ class BagEncoder(Encoder):
 
     def encode(self, texts: Sequence[str]) -> Ragged:
         rows = list(map(tokeniser(self.vocabulary.tokens), texts))
-        words, characters = self.grams.encode(self.vocabulary.encode_words(rows)), self.characters.encode_texts(rows)
+        words = self.grams.encode(self.vocabulary.encode_words(rows))
+        characters = self.characters.encode_texts(NumberedTexts.of(rows))
         values = np.concatenate([words.values, self.num_words + characters.values])
         numbers = np.arange(len(texts))
         texts_T = np.concatenate([np.repeat(numbers, words.lengths), np.repeat(numbers, characters.lengths)])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch
@@ -17,17 +17,19 @@ from torch import Tensor
 from arbormax.data.batching import Inputs
 from arbormax.data.characters import MARK, CharacterNGrams
 from arbormax.data.ragged import Ragged
+from arbormax.data.terms import NumberedTexts, WordTerms
 from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
 from arbormax.data.vocabulary import load_words, save_words
 from arbormax.encoders._terms import CharacterOptions, term_gates
 from arbormax.encoders.base import Encoder, EncoderOptions
-from arbormax.errors import InputError, MissingDependencyError
+from arbormax.errors import InputError, import_extra
 from arbormax.functional.linear import sparse_rows
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 _FILE = "vocabulary.txt"
+_FEW_TEXTS = 100  # n-grams of characters in so few texts are used whatever their share is
 
 
 class TfidfOptions(CharacterOptions):
@@ -37,6 +39,9 @@ class TfidfOptions(CharacterOptions):
     min_ngram_count: int = Field(2, ge=1, description="minimum number of texts that contain an n-gram")
     max_terms: int = Field(
         200_000, ge=1, description="maximum number of words and n-grams of words; the most frequent are used"
+    )
+    max_char_share: float = Field(
+        0.2, gt=0, le=1, description="n-grams of characters in more than this share of the texts are not used"
     )
 
 
@@ -66,6 +71,7 @@ class TfidfEncoder(Encoder):
 
     def __init__(self, terms: Sequence[str], options: TfidfOptions) -> None:
         super().__init__()
+        import_extra("sklearn", "the TF-IDF encoder", "scikit-learn", "text")
         self.terms, self.options = tuple(terms), options  # n-grams of characters are last and begin with a tab
         words = [term for term in self.terms if not term.startswith(MARK)]
         self.num_words = len(words)
@@ -77,7 +83,7 @@ class TfidfEncoder(Encoder):
         self.out_features = len(self.terms)
         self.register_buffer("text_counts", torch.zeros(len(self.terms), dtype=torch.int64))
         self.register_buffer("num_texts", torch.zeros((), dtype=torch.int64))
-        self._counter = _counter(options, vocabulary={term: column for column, term in enumerate(words)})
+        self.words = WordTerms(words)
 
     @classmethod
     def has_fixed_features(cls, options: EncoderOptions) -> bool:
@@ -92,53 +98,49 @@ class TfidfEncoder(Encoder):
     @classmethod
     def fit(cls, texts: Sequence[str], options: EncoderOptions) -> Self:
         assert isinstance(options, TfidfOptions)
-        return cls._learn(_split(texts, options), options)[0]
+        return cls._learn(texts, options)[0]
 
     @classmethod
     def fit_encode(cls, texts: Sequence[str], options: EncoderOptions) -> tuple[Self, Ragged]:
         assert isinstance(options, TfidfOptions)
-        rows = _split(texts, options)
-        encoder, counts = cls._learn(rows, options)
-        return encoder, encoder._weigh(counts, encoder.characters.count(rows))  # noqa: SLF001 - its own class
+        encoder, words, characters = cls._learn(texts, options)
+        return encoder, encoder._weigh(words, characters)  # noqa: SLF001 - its own class
 
     @classmethod
-    def _learn(cls, rows: list[list[str]], options: TfidfOptions) -> tuple[Self, csr_matrix]:
-        """An encoder for texts that are given as words, and the counts of its words and their n-grams in them."""
-        counter = _counter(options)
-        try:
-            counts = counter.fit_transform(rows)
-        except ValueError as error:  # scikit-learn found no word
-            raise InputError(f"the {len(rows):,} training texts contain no words ({error})") from error
-        terms, frequency_D = counter.get_feature_names_out(), np.asarray(counts.sum(0)).ravel()
-        text_counts_D = np.bincount(counts.indices, minlength=len(terms))
-        least_D = np.array([options.min_ngram_count if " " in term else options.min_count for term in terms])
-        order = np.argsort(-frequency_D, kind="stable")
-        selected = np.sort(order[(text_counts_D >= least_D)[order]][: options.max_terms])
-        if not len(selected):
-            message = f"no word occurs in at least {options.min_count} of the {len(rows):,} training texts"
+    def _learn(cls, texts: Sequence[str], options: TfidfOptions) -> tuple[Self, csr_matrix, csr_matrix]:
+        """An encoder for these texts, and the counts of its words and their n-grams, and of characters, in them."""
+        numbered = _split(texts, options)
+        if not numbered.words:
+            raise InputError(f"the {len(texts):,} training texts contain no words")
+        limits = options.min_count, options.min_ngram_count, options.max_terms
+        names, words = WordTerms.learn(numbered, options.ngrams, *limits)
+        if not names:
+            message = f"no word occurs in at least {options.min_count} of the {len(texts):,} training texts"
             raise InputError(message, argument="encoder_options.min_count")
-        names, counts_D = terms[selected].tolist(), text_counts_D[selected]
+        characters = words[:, :0]
         if options.char_ngrams:
-            characters, char_counts_D = CharacterNGrams.learn(
-                rows, options.min_char_ngrams, options.char_ngrams, options.min_char_count, options.max_char_terms
+            lengths = options.min_char_ngrams, options.char_ngrams
+            most = max(int(options.max_char_share * len(texts)), _FEW_TEXTS)
+            grams, characters = CharacterNGrams.learn(
+                numbered, *lengths, options.min_char_count, options.max_char_terms, most
             )
-            names += [MARK + gram for gram in characters.grams]
-            counts_D = np.concatenate([counts_D, char_counts_D])
+            names += [MARK + gram for gram in grams.grams]
         encoder = cls(names, options)
-        encoder.text_counts.copy_(torch.from_numpy(counts_D))
-        encoder.num_texts.fill_(len(rows))
-        return encoder, counts[:, selected]
+        text_counts = [np.bincount(part.indices, minlength=part.shape[1]) for part in (words, characters)]
+        encoder.text_counts.copy_(torch.from_numpy(np.concatenate(text_counts)))
+        encoder.num_texts.fill_(len(texts))
+        return encoder, words, characters
 
     def encode(self, texts: Sequence[str]) -> Ragged:
-        if not len(texts):  # scikit-learn rejects this
+        if not len(texts):  # scikit-learn rejects no rows
             return Ragged(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.float32))
         return self._weigh(*self.count(texts))
 
     def count(self, texts: Sequence[str]) -> tuple[csr_matrix, csr_matrix]:
         """How often each text contains each term: words and their n-grams, and n-grams of characters."""
         assert isinstance(self.options, TfidfOptions)
-        rows = _split(texts, self.options)
-        return self._counter.transform(rows), self.characters.count(rows)
+        numbered = _split(texts, self.options)
+        return self.words.count(numbered), self.characters.count(numbered)
 
     def _weigh(self, words: csr_matrix, characters: csr_matrix) -> Ragged:
         """The TF-IDF weights of texts with these counts."""
@@ -176,22 +178,13 @@ class TfidfEncoder(Encoder):
     def gated_features(self, text: str, gates_W: Tensor) -> Tensor:
         assert isinstance(self.options, TfidfOptions)
         rows = self.encode([text])
-        place = {column: place for place, column in enumerate(rows.values.tolist())}
-        number = self._counter.vocabulary_
         words = tokeniser(self.options.tokens)(text)
-        found = [
-            (place[number[term]], start + length - 1, length)
-            for length in range(1, self.options.ngrams + 1)
-            for start in range(len(words) - length + 1)
-            if (term := " ".join(words[start : start + length])) in number
-        ]
+        columns, ends, lengths = self.words.places(NumberedTexts.of([words]))
         grams = self.characters.encode(words)
-        owners = np.repeat(np.arange(len(words)), grams.lengths)
-        found += [
-            (place[self.num_words + gram], word, 1)
-            for gram, word in zip(grams.values.tolist(), owners.tolist(), strict=True)
-        ]
-        terms_O, ends_O, lengths_O = np.array(found, dtype=np.int64).reshape(-1, 3).T
+        columns_O = np.concatenate([columns, self.num_words + grams.values])
+        terms_O = np.searchsorted(rows.values, columns_O)  # the columns of a row are sorted
+        ends_O = np.concatenate([ends, np.repeat(np.arange(len(words)), grams.lengths)])
+        lengths_O = np.concatenate([lengths, np.ones_like(grams.values)])
         lengths_B, columns_T, weights_T = (tensor.to(gates_W.device) for tensor in self.collate(rows))
         gates_T = term_gates(gates_W, terms_O, ends_O, lengths_O, len(rows.values))
         return self.forward(lengths_B, columns_T, weights_T * gates_T)
@@ -209,26 +202,10 @@ class TfidfEncoder(Encoder):
         return cls(terms, options)
 
 
-def _split(texts: Sequence[str], options: TfidfOptions) -> list[list[str]]:
-    """The words of each text."""
+def _split(texts: Sequence[str], options: TfidfOptions) -> NumberedTexts:
+    """The texts as words."""
     tokenise = tokeniser(options.tokens)
-    return [tokenise(text) for text in texts]
-
-
-def _counter(options: TfidfOptions, **settings: Any) -> Any:
-    """scikit-learn's counter of the words and n-grams of words of texts that are given as words."""
-    try:
-        from sklearn.feature_extraction.text import CountVectorizer
-    except ImportError as error:
-        raise MissingDependencyError("the TF-IDF encoder", "scikit-learn", "text") from error
-    return CountVectorizer(
-        tokenizer=list,
-        token_pattern=None,
-        lowercase=False,
-        ngram_range=(1, options.ngrams),
-        dtype=np.float32,
-        **settings,
-    )
+    return NumberedTexts.of([tokenise(text) for text in texts])
 
 
 def _weigh(counts: csr_matrix, idf_D: np.ndarray) -> csr_matrix:

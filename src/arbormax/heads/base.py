@@ -129,6 +129,19 @@ class TreeHead(nn.Module, ABC):
         """Return the nodes and rows of each softmax, of a head whose logits are products with single rows."""
         raise NotImplementedError
 
+    def scale_rows(self, scale: Tensor, shift: Tensor) -> bool:
+        """Scale the probabilities within sibling groups by changing the rows, if the head's form allows it.
+
+        Args:
+            scale: (M,) factors, equal for siblings.
+            shift: (M,) values that are added to the logits.
+
+        Returns:
+            Whether the head could do so; by default it cannot, and is unchanged.
+        """
+        del scale, shift
+        return False
+
     @abstractmethod
     def forward(self, h: Tensor) -> Tensor:
         """Return (..., C) leaf log-probabilities in class order, from (..., D) features."""

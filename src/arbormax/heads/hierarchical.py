@@ -137,6 +137,19 @@ class HierarchicalSoftmax(TreeHead):
         groups = (tax.children(parent) for parent in np.flatnonzero(tax.num_children).tolist())
         return [SoftmaxGroup(nodes, nodes - 1) for nodes in groups]
 
+    @torch.no_grad()
+    def scale_rows(self, scale: Tensor, shift: Tensor) -> bool:
+        if self.bias is None and bool(shift.any()):
+            return False
+        scale_M, shift_M = scale.to(self._values), shift.to(self._values)
+        if self.sparse_weight is None:
+            self.weight.mul_(scale_M[:, None])
+        else:
+            self.sparse_weight.values.mul_(scale_M[self.sparse_weight.rows.long()])
+        if self.bias is not None:
+            self.bias.mul_(scale_M).add_(shift_M)
+        return True
+
     def forward(self, h: Tensor) -> Tensor:
         return leaf_log_probs(self._logits(h), self.taxonomy)
 

@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn, while_loop
 
 from arbormax.data.characters import MARK, CharacterNGrams
-from arbormax.data.ngrams import NGrams
 from arbormax.data.ragged import Ragged
 from arbormax.data.tokens import word_pattern
 from arbormax.data.vocabulary import PADDING, save_words
@@ -124,7 +123,7 @@ inputs = {"input_ids": np.array([ids])}"""
 
     def terms(self) -> Sequence[str]:
         characters = [MARK + gram for gram in self.encoder.characters.grams]
-        return [*_word_ngrams(self.encoder.grams, super().terms()), *characters]
+        return [*self.encoder.grams.names(super().terms()), *characters]
 
     def encoding(self) -> dict[str, Any]:
         tokens = _describe_tokens(self.encoder.vocabulary.tokens)
@@ -335,12 +334,3 @@ def _describe_tokens(name: str) -> dict[str, Any]:
 def _describe_characters(characters: CharacterNGrams) -> dict[str, int]:
     longest = characters.longest if len(characters) else 0
     return {"char_ngrams": longest, "min_char_ngrams": characters.shortest}
-
-
-def _word_ngrams(grams: NGrams, words: Sequence[str]) -> list[str]:
-    """The words and their n-grams as text, in the order of their ids."""
-    names = list(words)
-    for keys in grams.keys:
-        first, last = np.divmod(keys, grams.num_words)
-        names += [f"{names[i]} {words[j]}" for i, j in zip(first.tolist(), last.tolist(), strict=True)]
-    return names

@@ -6,6 +6,7 @@ of y, and |A(ŷ) ∩ A(y)| is the depth of the lowest common ancestor of truth a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -122,6 +123,13 @@ def ratio(part: np.ndarray | float, whole: np.ndarray | float) -> np.ndarray:
 def macro_mean(part: np.ndarray, whole: np.ndarray, among: np.ndarray) -> np.ndarray:
     """The mean of part / whole over the classes (last axis) of `among`; `part` is 0 for all other classes."""
     return ratio(ratio(part, whole).sum(-1), among.sum(-1))
+
+
+def folded_normal_mean(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """The mean of |X| for normal X with this mean and standard deviation."""
+    steps = np.where(deviation > 0, ratio(mean, deviation), np.inf)
+    inside = np.vectorize(math.erf, otypes=[float])(steps / math.sqrt(2))
+    return np.asarray(deviation * math.sqrt(2 / math.pi) * np.exp(-(steps**2) / 2) + mean * inside)
 
 
 def node_information(nodes: np.ndarray, tax: Taxonomy) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,8 +22,12 @@ from arbormax.heads import HEADS, TreeHead
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
 
+if TYPE_CHECKING:
+    from arbormax.model.calibration import Calibration, Coverage
+    from arbormax.taxonomy.edits import Edited
+
 ModelInputs = Any  # an iterable of texts, or a feature matrix: a float32 array or a scipy matrix in CSR form
-_CHUNK = 4096  # texts that are sorted by length together, which bounds the memory that a stream needs
+_CHUNK = 4096  # texts that are encoded together, which bounds the memory that a stream needs
 
 
 class Model(nn.Module):
@@ -39,6 +43,8 @@ class Model(nn.Module):
             options["sparse_weight"] = True
         self.head: TreeHead = HEADS[config.head](encoder.out_features, taxonomy, **options)
         self.config = config
+        self.calibration: Calibration | None = None  # set by `arbormax.model.calibration.apply_calibration`
+        self.coverage: Coverage | None = None
 
     @classmethod
     def new(cls, inputs: ModelInputs, taxonomy: Taxonomy, config: TrainConfig) -> Model:
@@ -71,6 +77,12 @@ class Model(nn.Module):
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.parameters())
 
+    def follow_edit(self, edited: Edited) -> None:
+        """Carry the calibration over to an edited taxonomy; held-out scores belong to the old one and are removed."""
+        self.coverage = None
+        if self.calibration is not None:
+            self.calibration = self.calibration.carry_to(edited.node_map, edited.taxonomy)
+
     def forward(self, *inputs: Tensor) -> Tensor:
         """(B, C) leaf log-probabilities of one collated batch."""
         return self.head(self.encoder(*inputs))  # type: ignore[no-any-return]
@@ -84,21 +96,25 @@ class Model(nn.Module):
             raise OptionError(f"expected at least 1, found {batch_size}", argument="batch_size")
         if isinstance(inputs, str):
             raise InputError("expected a list of texts, found a single string")
-        sort = self.encoder.sorts_by_length
-        for chunk in _chunks(inputs, _CHUNK if sort else batch_size):
+        for chunk in _chunks(inputs, max(batch_size, _CHUNK)):
             with evaluating(self.encoder):
                 rows = self.encoder.encode(chunk)
-                parts = (
-                    self._sorted_features(rows, batch_size) if sort else [self._features(self.encoder.collate(rows))]
-                )
-            yield from parts
+            if self.encoder.sorts_by_length:
+                yield from self._sorted_features(rows, batch_size)
+                continue
+            for start in range(0, len(rows), batch_size):
+                items = np.arange(start, min(start + batch_size, len(rows)))
+                with evaluating(self.encoder):
+                    features = self._features(self.encoder.collate(rows.take(items)))
+                yield features
 
     def _sorted_features(self, rows: Ragged, batch_size: int) -> Sequence[Tensor]:
         """The features in the order of the rows, computed in batches of rows of similar length."""
         batches = Batches(rows, np.arange(len(rows)), self.encoder.collate, batch_size, sort=True)
-        parts = [(self._features(batch), place) for batch, place in batches]
-        features, place = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
-        return torch.split(features[place.argsort().to(self.device)], batch_size)
+        with evaluating(self.encoder):
+            parts = [(self._features(batch), place) for batch, place in batches]
+            features, place = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
+            return torch.split(features[place.argsort().to(self.device)], batch_size)
 
     def _features(self, batch: Inputs) -> Tensor:
         features: Tensor = self.encoder(*(part.to(self.device) for part in batch))

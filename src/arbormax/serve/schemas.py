@@ -61,6 +61,13 @@ class DecodingRequest(BaseModel):
         None, description="only classes at or below these nodes: labels, '/'-paths or numbers of nodes"
     )
     without: Nodes | None = Field(None, description="no classes at or below these nodes")
+    coverage: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="instead of a decoder: the lowest node that contains the truth with this probability, of a model "
+        "that was calibrated with coverage",
+    )
 
     def options(self) -> dict[str, Any]:
         """The options that the request contains."""
@@ -283,6 +290,14 @@ class DecoderInfo(BaseModel):
     options: dict[str, Any] = Field(description="options with their default values; null: required")
 
 
+class CoverageInfo(BaseModel):
+    """What a model that was calibrated with coverage guarantees."""
+
+    items: int = Field(description="number of held-out texts that the guarantee rests on")
+    target: float | None = Field(description="the coverage that was asked for")
+    thresholds: list[tuple[float, float]] = Field(description="coverages, and the option `tau` of `climb` for each")
+
+
 class Limits(BaseModel):
     max_texts: int
     max_characters: int
@@ -300,6 +315,7 @@ class ModelResponse(BaseModel):
     arbormax: str
     decoders: list[DecoderInfo]
     limits: Limits
+    coverage: CoverageInfo | None = Field(default=None, description="null without guaranteed coverage")
     examples: list[str]
 
 

@@ -1,7 +1,9 @@
-"""A model with everything needed to serve it."""
+"""A model with everything needed to serve it, and its taxonomy to browse and search."""
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,10 +17,74 @@ from arbormax.serve.batching import Batcher
 from arbormax.serve.metrics import Metrics
 from arbormax.serve.schemas import REQUIRED, DecodingRequest, Limits, decoder_options
 from arbormax.serve.settings import Settings
-from arbormax.serve.taxonomy import TreeIndex
 from arbormax.taxonomy import Taxonomy
+from arbormax.uncertainty.conformal import climbing_threshold, coverage_table
 
 Explain = Callable[[Model, str], dict[str, Any]]  # explains the prediction for one text
+
+
+class TreeIndex:
+    """A taxonomy with its names in the form in which a search compares them."""
+
+    def __init__(self, taxonomy: Taxonomy, names: NodeNames, title: str) -> None:
+        self.taxonomy, self.names = taxonomy, names
+        self._summary = {
+            "name": title,
+            "classes": taxonomy.num_leaves,
+            "nodes": taxonomy.num_nodes,
+            "depth": taxonomy.depth,
+            "fingerprint": taxonomy.fingerprint,
+        }
+        self._folded = [_fold(name) for name in taxonomy.names]
+
+    def node(self, node: int) -> dict[str, Any]:
+        """A short description of a node."""
+        tax = self.taxonomy
+        return {
+            "node": node,
+            "name": tax.names[node],
+            "label": self.names.label(node),
+            "classes": int(tax.leaf_counts[node]),
+            "children": int(tax.num_children[node]),
+        }
+
+    def page(self, node: int, offset: int, limit: int) -> dict[str, Any]:
+        """A node, its ancestors, and some of its children."""
+        children = self.taxonomy.children(node)
+        return {
+            **self._summary,
+            "node": self.node(node),
+            "ancestors": [self.node(ancestor) for ancestor in self.taxonomy.ancestors(node).tolist()],
+            "children": [self.node(child) for child in children[offset : offset + limit].tolist()],
+            "total": len(children),
+            "offset": offset,
+        }
+
+    def search(self, words: str, offset: int, limit: int) -> dict[str, Any]:
+        """The nodes whose names contain all the words, best matches first."""
+        parts = _fold(words).split()
+        phrase = " ".join(parts)
+        starts_word = re.compile(rf"(?<![^\W_]){re.escape(phrase)}")
+        found = list(range(1, len(self._folded))) if parts else []
+        for part in parts:
+            found = [node for node in found if part in self._folded[node]]
+
+        def rank(node: int) -> tuple[bool, bool, bool, bool, int]:
+            """Equal names first, then prefixes, starts of words, other positions, and words that stand apart."""
+            name = self._folded[node]
+            is_start, is_word = name.startswith(phrase), starts_word.search(name) is not None
+            return name != phrase, not is_start, not is_word, phrase not in name, len(name)
+
+        found.sort(key=rank)
+        page = found[offset : offset + limit]
+        matches = [{**self.node(node), "path": list(self.names.path(node))} for node in page]
+        return {"matches": matches, "total": len(found)}
+
+
+def _fold(name: str) -> str:
+    """A name without case, accents and repeated whitespace."""
+    plain = "".join(c for c in unicodedata.normalize("NFKD", name.casefold()) if not unicodedata.combining(c))
+    return " ".join(re.split(r"\s+", plain))
 
 
 class Service:
@@ -54,6 +120,11 @@ class Service:
     def _decoding(self, request: DecodingRequest, top_k: int) -> Decoding:
         """A decoder with its options; without a name, the first decoder that accepts the options."""
         options = request.options()
+        if request.coverage is not None:
+            if request.decoder is not None or options or request.within or request.without:
+                message = "cannot be combined with a decoder, its options and a restriction of the classes"
+                raise OptionError(message, argument="coverage")
+            return Decoding("climb", {"tau": climbing_threshold(self.model, request.coverage)}, top_k)
         accepting = (name for name, known in self._decoders.items() if options.keys() <= known.keys())
         name = request.decoder or next(accepting, None)
         if name is None:
@@ -126,6 +197,7 @@ class Service:
                 }
                 for decoder, options in self._decoders.items()
             ],
+            "coverage": coverage_table(self.model),
             "limits": self.settings.model_dump(include={*Limits.model_fields}),
             "examples": list(self.settings.examples),
         }

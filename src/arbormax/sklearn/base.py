@@ -23,17 +23,17 @@ from sklearn.utils.validation import check_is_fitted
 from arbormax._files import read_json, write_file
 from arbormax.data.examples import Examples
 from arbormax.decode import Restriction
-from arbormax.errors import OptionError
+from arbormax.errors import LabelError, OptionError
 from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, save_model
 from arbormax.model.network import evaluating
 from arbormax.model.predict import Decoder, Decoding, Prediction, bounded_batch, decode_batches, predict
 from arbormax.model.run import Run
-from arbormax.sklearn.inputs import as_taxonomy, to_python
-from arbormax.sklearn.labels import LabelFormat, Labels, node_labels
+from arbormax.sklearn.inputs import LabelFormat, Labels, as_taxonomy, node_labels, to_python
 from arbormax.taxonomy import Taxonomy
 
 if TYPE_CHECKING:
     from arbormax.studies.record import Record
+    from arbormax.uncertainty import CalibrationReport
 
 RECORD = "classifier.json"
 
@@ -63,6 +63,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     monitor: str = "both"
     patience: int | None = 3
     refit: bool = True
+    calibration: str | None = None
     precision: str = "32-true"
     class_weight: str | Mapping[Any, float] | None = None
     label_smoothing: float = 0.0
@@ -85,8 +86,10 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         n_iter_: int
         _format: LabelFormat
         _evaluated: Record | None  # the last evaluation
+        calibration_: CalibrationReport | None  # of the last call of `calibrate`
     _takes_texts: ClassVar[bool]  # whether the inputs are texts, or the rows of a feature matrix
     _evaluated = None
+    calibration_ = None
 
     @abstractmethod
     def _check_inputs(self, X: Any) -> Any:
@@ -152,6 +155,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.model_, self.taxonomy_, self.classes_ = model, model.taxonomy, classes
         self._format, self.run_ = label_format, run
         self._evaluated = None
+        self.calibration_ = None
         if run is not None:
             self.n_iter_ = run.epochs
 
@@ -316,6 +320,70 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         )
         return found.metrics
 
+    def calibrate(
+        self,
+        X: Any,
+        y: Any,
+        method: str | None = "parent",
+        *,
+        coverage: bool | float = False,
+        seed: int = 0,
+    ) -> Self:
+        """Calibrate the probabilities on data that the classifier was not trained on; sets `calibration_`.
+
+        `method` is a name from `arbormax.uncertainty.CALIBRATIONS`: `"temperature"` (one for the tree), `"level"`,
+        `"parent"` or `"vector"`; None keeps the probabilities. `coverage=True` also stores what `predict_sets` needs,
+        from a random half of the data; a number such as 0.9 is the coverage that commands and the service use. An
+        earlier calibration is replaced.
+        """
+        check_is_fitted(self)
+        inputs, raw = self._check_pairs(X, y, reset=False)
+        try:
+            examples = Examples(inputs, self._find_nodes(raw, self._fitted_labels))
+        except LabelError as error:
+            advice = "remove these items, or add their classes to the classifier with am.edit"
+            problems = error.problems if len(error.problems) > 1 else ()
+            first = error.message.partition("\n")[0]
+            raise LabelError(f"{first}; {advice}", problems, argument="y") from None
+        from arbormax.uncertainty.calibration import calibrate
+
+        self.calibration_ = calibrate(self.model_, examples, method, coverage=coverage, seed=seed)
+        self._evaluated = None
+        return self
+
+    def predict_sets(
+        self,
+        X: Any,
+        alpha: float = 0.1,
+        max_nodes: int = 1,
+        *,
+        groups: str | Mapping[Any, Any] | None = None,
+        confidence: float | None = None,
+    ) -> list[list[tuple[str, ...]]]:
+        """For each item the paths of at most `max_nodes` nodes that contain the truth with probability 1 - alpha.
+
+        The guarantee needs `calibrate(X, y, coverage=True)`, and items like those of the calibration. `groups` makes it
+        hold within `"branch"`, the branches below the root, or within groups of classes, a mapping from labels to
+        groups. With `confidence`, the coverage holds with this probability over the draw of the calibration data,
+        otherwise on average. The path of the root is empty.
+        """
+        from arbormax.uncertainty.conformal import predict_sets
+
+        inputs, most = self._ready(X), to_python(max_nodes)
+        found = predict_sets(self.model_, inputs, alpha, most, groups=groups, confidence=confidence)
+        return [[self.taxonomy_.path(node) for node in nodes] for nodes in found]
+
+    def predict_selective(self, X: Any, accuracy: float = 0.95, *, confidence: float | None = None) -> np.ndarray:
+        """(n,) int64 node ids: the most probable class, or the lowest node above it that is sure enough.
+
+        The truth is at or below the node for a share `accuracy` of items like those of `calibrate(X, y,
+        coverage=True)`: on average over the draw of these, or with the probability `confidence`.
+        """
+        from arbormax.uncertainty.conformal import climbing_threshold
+
+        inputs = self._ready(X)
+        return self._nodes(inputs, Decoding("climb", {"tau": climbing_threshold(self.model_, accuracy, confidence)}))
+
     @property
     def _fitted_labels(self) -> Labels:
         return Labels(self.taxonomy_, np.zeros(0, np.int64), self._format, self.classes_)
@@ -334,6 +402,8 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         from arbormax.studies.record import of_classifier
 
         content = of_classifier(self.run_, self._evaluated, metrics, texts=texts)
+        if self.calibration_ is not None:
+            content.calibration = self.calibration_.to_dict()
         path = save_model(self.model_, Path(folder), content.to_dict())
         names = getattr(self, "feature_names_in_", None)
         record = {

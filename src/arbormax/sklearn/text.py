@@ -20,8 +20,16 @@ from arbormax.model.folder import remove_state
 from arbormax.model.node_texts import build_from_texts
 from arbormax.model.predict import Decoding
 from arbormax.sklearn.base import TreeClassifier
-from arbormax.sklearn.inputs import as_taxonomy, check_labels, check_text_pairs, check_texts, to_python
-from arbormax.sklearn.labels import LabelFormat, Labels, read_text_labels
+from arbormax.sklearn.inputs import (
+    LabelFormat,
+    Labels,
+    as_taxonomy,
+    check_labels,
+    check_text_pairs,
+    check_texts,
+    read_text_labels,
+    to_python,
+)
 from arbormax.taxonomy import Taxonomy
 
 __all__ = ["TextClassifier"]

@@ -7,7 +7,7 @@ scores of each become probabilities by a scale that is fitted on held-out exampl
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -37,7 +37,7 @@ from arbormax.training.problems import (
     make_problems,
     solve,
 )
-from arbormax.training.rivals import DEFAULT_BLEND, FEW_CLASSES, find_rivals, fit_blend, solve_class
+from arbormax.training.rivals import DEFAULT_BLEND, FEW_CLASSES, find_rivals, fit_blend, solve_class, tensors
 
 _STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # tried with strength="auto", from the strongest regularisation
 _DEFAULT_SCALE = {"squared_hinge": 3.0, "log": 1.0}  # used if nothing is held out
@@ -52,11 +52,13 @@ def fit_convex(
     valid: Examples | None = None,
     *,
     progress: bool = False,
+    on_selected: Callable[[Model, Examples], None] | None = None,
 ) -> Run:
     """Train a model whose features are fixed; `config` is resolved.
 
     The held-out examples select the strength of the regularisation, the scales of the softmaxes and the blend of a
-    blended head. With `config.refit`, the weights are then solved for again on all examples.
+    blended head. With `config.refit`, the weights are then solved for again on all examples. `on_selected` is called
+    before that with the model and the held-out examples.
     """
     start = time.perf_counter()
     assert config.convex_loss is not None
@@ -84,7 +86,9 @@ def fit_convex(
             solver.texts = _to_scipy([node_vectors(model)])
         strength = solver.choose_strength(part)
         solver.set_head(part)
-        curve = () if valid is None else (_measure(model, valid),)
+        curve = () if valid is None else (_measure(model, valid_X, valid.nodes),)
+        if valid is not None and on_selected is not None:
+            on_selected(model, valid)
         if is_refit:
             solver.solve(strength, every)
             solver.set_head(every)
@@ -280,20 +284,18 @@ def _item_weights(class_weight: np.ndarray, nodes: np.ndarray, tax: Taxonomy) ->
     return weights
 
 
-def _measure(model: Model, examples: Examples) -> dict[str, float]:
+def _measure(model: Model, X: Any, nodes: np.ndarray) -> dict[str, float]:
     """The measures of an epoch on the held-out examples."""
-    tax = model.taxonomy
-    predicted, loss = [], 0.0
-    targets = torch.from_numpy(examples.nodes)
-    done = 0
-    for features in model.features(examples.inputs):
-        with evaluating(model):
-            target = targets[done : done + len(features)]
-            loss += float(model.head.loss(features, target, "sum", target_kind="node"))
-            predicted.append(model.head.predict(features))
-        done += len(features)
-    found = evaluate(examples.nodes, tax.leaves[torch.cat(predicted).numpy()], tax)
-    return {"loss": loss / len(examples), **{name: float(found[name]) for name in ("macro_f1", "accuracy", "hf")}}
+    tax, head = model.taxonomy, model.head
+    predicted, loss, done = [], 0.0, 0
+    with evaluating(head):
+        for features in tensors(head, X):
+            target = torch.from_numpy(nodes[done : done + len(features)])
+            loss += float(head.loss(features, target, "sum", target_kind="node"))
+            predicted.append(head.predict(features))
+            done += len(features)
+    found = evaluate(nodes, tax.leaves[torch.cat(predicted).numpy()], tax)
+    return {"loss": loss / len(nodes), **{name: float(found[name]) for name in ("macro_f1", "accuracy", "hf")}}
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 from arbormax.errors import ArbormaxError
 
+_LOGGERS = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")
+
 
 class TrainingError(ArbormaxError, RuntimeError):
     """Training failed."""
@@ -34,9 +36,6 @@ class TrainingInterrupted(ArbormaxError):  # noqa: N818 - not a failure
 
     def __reduce__(self) -> tuple[type, tuple[str]]:  # errors of worker processes are pickled
         return type(self), (self.folder,)
-
-
-_LOGGERS = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from arbormax.functional.linear import sparse_rows
+from arbormax.heads.base import TreeHead
 from arbormax.heads.blended import BlendedSoftmax
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.problems import Solution, SolverOptions, compact, solve_rows
@@ -32,7 +33,7 @@ def find_rivals(head: BlendedSoftmax, X: Any, nodes: np.ndarray) -> list[np.ndar
     tax = head.taxonomy
     count = min(NUM_RIVALS, tax.num_leaves)
     with torch.inference_mode():
-        classes = torch.cat([head.parts(part)[0].topk(count)[1] for part in _tensors(head, X)]).numpy().ravel()
+        classes = torch.cat([head.parts(part)[0].topk(count)[1] for part in tensors(head, X)]).numpy().ravel()
     items = np.repeat(np.arange(len(nodes)), count)
     is_rival = ~_is_below(tax, tax.leaves[classes], nodes[items])
     items, classes = items[is_rival], classes[is_rival]
@@ -82,7 +83,7 @@ def fit_blend(head: BlendedSoftmax, X: Any, nodes: np.ndarray, default: tuple[fl
     most = max(_BLEND_EXAMPLES, _BLEND_CELLS // head.out_features)
     few = np.linspace(0, len(nodes) - 1, min(len(nodes), most)).astype(np.int64)
     with torch.inference_mode():
-        parts = [head.parts(part) for part in _tensors(head, X[few])]
+        parts = [head.parts(part) for part in tensors(head, X[few])]
     if not parts:
         return default
     on_path, own = (torch.cat([part[i] for part in parts]).clone() for i in range(2))
@@ -104,7 +105,7 @@ def fit_blend(head: BlendedSoftmax, X: Any, nodes: np.ndarray, default: tuple[fl
     return share, factor
 
 
-def _tensors(head: BlendedSoftmax, X: Any) -> Iterable[Tensor]:
+def tensors(head: TreeHead, X: Any) -> Iterable[Tensor]:
     """The rows of a matrix, some at a time."""
     size = max(1, _CELLS // head.num_rows(head.taxonomy))
     for start in range(0, X.shape[0], size):

@@ -5,7 +5,7 @@ import { byId, debounce, el, isolate, percent } from "./dom.js";
 import { highlightWords, summarizeWords } from "./highlights.js";
 import { describeConfidence, describeStep, describeStop } from "./sentences.js";
 import { TAU } from "./state.js";
-import { deepestAbove } from "./threshold.js";
+import { deepestAbove, lowestAbove, thresholdOf } from "./threshold.js";
 import { createTree } from "./tree.js";
 
 const SIBLINGS = 6;
@@ -24,6 +24,7 @@ export function createExplain({ changed, browse }) {
   let explainedText = ""; // the text of both explanations
   let explained = {}; // the restriction of both explanations
   let stop = null;
+  let calibrated = null; // the coverage that a calibrated model guarantees; the slider then sets it
   let pending = new AbortController();
 
   async function update() {
@@ -103,6 +104,12 @@ export function createExplain({ changed, browse }) {
 
   function findStop() {
     requestStop.cancel();
+    if (coverage()) {
+      const node = lowestAbove(predicted.nodes, thresholdOf(calibrated, minimum()));
+      stop = { ...node, path: pathTo(node) };
+      showStop();
+      return;
+    }
     const { node, isExact } = deepestAbove(predicted.nodes, state.tau);
     stop = { ...node, path: pathTo(node) };
     if (!isExact || node.children) requestStop(); // the service knows why the prediction stops at a group
@@ -118,14 +125,26 @@ export function createExplain({ changed, browse }) {
 
   function showStop() {
     showTau();
-    byId("stop").textContent = predicted ? describeStop(stop, predicted, state.tau) : "";
+    byId("stop").textContent = predicted ? describeStop(stop, predicted, minimum(), coverage() !== null) : "";
     byId("reason").textContent = stop?.reason ?? "";
     if (predicted) tree.mark(marks());
   }
 
+  /** The guaranteed coverage; restricted predictions have none. */
+  function coverage() {
+    return Object.keys(restriction()).length ? null : calibrated;
+  }
+
+  /** The number that the slider sets: a probability, or a coverage. */
+  function minimum() {
+    return coverage()?.target && state.tau === TAU ? calibrated.target : state.tau;
+  }
+
   function showTau() {
-    byId("tau-value").textContent = percent(state.tau);
-    slider.setAttribute("aria-valuetext", percent(state.tau));
+    slider.value = String(Math.round(minimum() * 100));
+    byId("tau-name").textContent = coverage() ? "Guaranteed coverage: " : "Minimum probability: above ";
+    byId("tau-value").textContent = percent(minimum());
+    slider.setAttribute("aria-valuetext", percent(minimum()));
   }
 
   const marks = () => ({ selected: shown.steps[stepIndex()]?.node ?? 0, stop: stop.node });
@@ -252,7 +271,6 @@ export function createExplain({ changed, browse }) {
       text.value = state.text;
       for (const side of sides) side.value = state[side.id];
       if (state.within || state.without) byId("restriction").open = true;
-      slider.value = String(Math.round(state.tau * 100));
       showTau();
       updateSoon.cancel();
       if (!isSame) update();
@@ -266,7 +284,15 @@ export function createExplain({ changed, browse }) {
       update();
     },
     /** Sets the maximum length of a text and the examples. */
-    setModel({ limits, examples }) {
+    setModel({ limits, examples, coverage: given }) {
+      calibrated = given?.thresholds.length ? given : null;
+      if (calibrated) {
+        const possible = calibrated.thresholds.map(([each]) => Math.round(each * 100));
+        slider.min = String(possible[0] + 1); // the default of a link, one half, selects the default coverage
+        slider.max = String(possible.at(-1));
+        if (predicted) findStop();
+      }
+      showTau();
       text.maxLength = limits.max_characters;
       byId("examples").hidden = !examples.length;
       const attributes = { type: "button", class: "chip" };
