@@ -198,6 +198,12 @@ def test_costs_of_another_shape_are_an_error_that_says_what_is_expected(costs, m
     assert caught.value.argument == "costs"
 
 
+def test_a_cost_function_on_a_very_large_tree_is_an_error():
+    star = am.Taxonomy.from_parents(np.r_[-1, np.zeros(40_000, np.int64)])
+    with pytest.raises(InputError, match="40,001 nodes × 40,000 classes"):
+        decode.optimal(torch.zeros(1, 40_001), star, "risk", costs=star.distance)
+
+
 @pytest.mark.parametrize("k", [0, -1, 1.5, True, "3"])
 def test_a_wrong_number_of_paths_is_an_error(k):
     with pytest.raises(OptionError, match="at least 1"):

@@ -54,7 +54,7 @@ Features = Annotated[
 ]
 
 _NAMES = {
-    "encoder": ("arbormax.encoders.registry:text_encoders", "Encoder of the texts"),
+    "encoder": ("arbormax.encoders:text_encoders", "Encoder of the texts"),
     "head": ("arbormax.heads:HEADS", "Classifier head"),
     "calibration": ("arbormax.uncertainty:calibration_choices", "Calibration on the held-out texts; by default parent"),
 }
@@ -225,7 +225,7 @@ class ModelOptions(OptionGroup):
     def config(self) -> TrainConfig:
         """The settings, validated; the encoder chooses those that are not given."""
         import_modules(self.imports)
-        from arbormax.encoders.registry import ENCODERS, text_encoders
+        from arbormax.encoders import ENCODERS, text_encoders
         from arbormax.model.settings import TrainConfig
 
         options = parse_options(self.option)

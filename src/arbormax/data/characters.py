@@ -51,8 +51,9 @@ class CharacterNGrams:
         longest: int,
         min_count: int = 1,
         max_grams: int | None = None,
+        max_count: int | None = None,
     ) -> tuple[CharacterNGrams, csr_matrix]:
-        """The n-grams in at least `min_count` of these texts, and (texts, n-grams) how often each occurs in each text.
+        """The n-grams in `min_count` to `max_count` of these texts, and (texts, n-grams) how often each occurs in each.
 
         Of more than `max_grams`, the most frequent are used.
         """
@@ -71,7 +72,8 @@ class CharacterNGrams:
         found = counts @ table
         num_texts = np.bincount(found.indices, minlength=len(candidates))
         order = np.argsort(-frequency, kind="stable")
-        selected = np.sort(order[num_texts[order] >= min_count][:max_grams])
+        is_used = (num_texts >= min_count) & (num_texts <= (len(texts) if max_count is None else max_count))
+        selected = np.sort(order[is_used[order]][:max_grams])
         grams = tuple(names[column] for column in candidates[selected])
         return cls(grams, shortest, longest), found[:, selected]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -24,8 +25,8 @@ class Ragged:
         [0, 2, 2, 3]
         """
         rows = list(rows)
-        values = np.array([value for row in rows for value in row], dtype=np.int64)
-        return cls.from_lengths(values, np.array([len(row) for row in rows], dtype=np.int64))
+        lengths = np.array([len(row) for row in rows], dtype=np.int64)
+        return cls.from_lengths(np.fromiter(chain.from_iterable(rows), np.int64, int(lengths.sum())), lengths)
 
     @classmethod
     def from_lengths(cls, values: np.ndarray, lengths: np.ndarray) -> Ragged:

@@ -71,10 +71,10 @@ class WordTerms:
 
     def __init__(self, terms: Sequence[str]) -> None:
         self._size = len(terms)
-        self._number: dict[str, int] = {}
-        number = self._number.setdefault
-        rows = [[number(word, _FIRST + len(self._number)) for word in term.split(" ")] for term in terms]
-        self._grams, numbers = NGrams.of(Ragged.from_lists(rows), _FIRST + len(self._number))
+        words = NumberedTexts.of([term.split(" ") for term in terms])
+        self._number = {word: number for number, word in enumerate(words.words, start=_FIRST)}
+        rows = Ragged(words.rows.values + _FIRST, words.rows.offsets)
+        self._grams, numbers = NGrams.of(rows, _FIRST + len(words.words))
         self._column = np.full(self._grams.num_words + len(self._grams), -1)  # -1: only within n-grams
         self._column[numbers] = np.arange(self._size)
 

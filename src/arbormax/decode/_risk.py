@@ -21,6 +21,7 @@ from arbormax.taxonomy import Taxonomy
 
 Costs = Any  # an array, a tensor, nested lists, or a function (predicted nodes, true leaves) -> costs
 _CELLS = 1 << 22  # costs of a function that are in memory together
+_MOST_CELLS = 1 << 30  # costs of a function at most: each batch computes all of them
 
 
 def risk(logp: Tensor, tax: Taxonomy, costs: Costs = None) -> Tensor:
@@ -48,6 +49,12 @@ def _least_of_matrix(p_NB: Tensor, tax: Taxonomy, costs: Costs, index: TreeIndex
 
 
 def _least_of_function(p_NB: Tensor, tax: Taxonomy, costs: Callable[..., Any], index: TreeIndex) -> Tensor:
+    if tax.num_nodes * tax.num_leaves > _MOST_CELLS:
+        raise InputError(
+            f"a function would be called for {tax.num_nodes:,} nodes × {tax.num_leaves:,} classes; without costs, the "
+            "tree distance takes little time on a tree of any size",
+            argument="costs",
+        )
     nodes, size = np.arange(tax.num_nodes), max(1, _CELLS // tax.num_leaves)
     p_CB = p_NB[index.leaves]
     least_B, best_B = p_CB.new_full(p_CB.shape[1:], torch.inf), index.leaves.new_zeros(p_CB.shape[1])

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 _FILE = "vocabulary.txt"
+_FEW_TEXTS = 100  # n-grams of characters in so few texts are used whatever their share is
 
 
 class TfidfOptions(CharacterOptions):
@@ -38,6 +39,9 @@ class TfidfOptions(CharacterOptions):
     min_ngram_count: int = Field(2, ge=1, description="minimum number of texts that contain an n-gram")
     max_terms: int = Field(
         200_000, ge=1, description="maximum number of words and n-grams of words; the most frequent are used"
+    )
+    max_char_share: float = Field(
+        0.2, gt=0, le=1, description="n-grams of characters in more than this share of the texts are not used"
     )
 
 
@@ -116,8 +120,9 @@ class TfidfEncoder(Encoder):
         characters = words[:, :0]
         if options.char_ngrams:
             lengths = options.min_char_ngrams, options.char_ngrams
+            most = max(int(options.max_char_share * len(texts)), _FEW_TEXTS)
             grams, characters = CharacterNGrams.learn(
-                numbered, *lengths, options.min_char_count, options.max_char_terms
+                numbered, *lengths, options.min_char_count, options.max_char_terms, most
             )
             names += [MARK + gram for gram in grams.grams]
         encoder = cls(names, options)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from arbormax.errors import InputError
-from arbormax.functional import scale_siblings
-from arbormax.functional.checks import Reduction, TargetKind, check_ids, check_target
+from arbormax.functional import flat_cross_entropy, scale_siblings
 from arbormax.functional.index import tree_index
 from arbormax.heads.base import TreeHead
 from arbormax.taxonomy import Taxonomy
+
+_TRAINING_OPTIONS = ("weight", "label_smoothing", "gamma", "node_weights", "tau", "path_weight")
 
 
 class CalibratedHead(TreeHead):
@@ -27,6 +28,9 @@ class CalibratedHead(TreeHead):
     >>> CalibratedHead(am.FlatSoftmax(8, tax), torch.ones(5), torch.zeros(5))(torch.zeros(8)).exp().tolist()
     [0.3333333432674408, 0.3333333432674408, 0.3333333432674408]
     """
+
+    sibling_options: ClassVar[bool] = True  # so that `compute_loss` receives all options, and refuses them
+    path_options: ClassVar[bool] = True
 
     scale: Tensor
     shift: Tensor
@@ -58,34 +62,12 @@ class CalibratedHead(TreeHead):
         logp = self.node_log_probs(h)
         return logp.index_select(-1, tree_index(self.taxonomy, logp.device).leaves)
 
-    def loss(
-        self,
-        h: Tensor,
-        target: Tensor,
-        reduction: Reduction = "mean",
-        ignore_index: int = -100,
-        *,
-        target_kind: TargetKind = "class",
-        weight: Tensor | None = None,
-        label_smoothing: float = 0.0,
-        gamma: float = 0.0,
-        node_weights: Tensor | None = None,
-        tau: float = 0.0,
-        path_weight: float | Sequence[float] = 0.0,
-    ) -> Tensor:
+    def compute_loss(self, h: Tensor, target: Tensor, **options: Any) -> Tensor:
         """Return the negative log-probability of the targets; a calibrated head is not trained and takes no options."""
-        if weight is not None or node_weights is not None or any((label_smoothing, gamma, tau, path_weight)):
+        given = [options.pop(name) for name in _TRAINING_OPTIONS]
+        if any(isinstance(value, Tensor) or value for value in given):
             raise InputError("options of the loss are for training; train the head below, `head.base`, and recalibrate")
-        logp_BN = self.node_log_probs(h)
-        row = check_target(target, logp_BN.shape[:-1], target_kind)
-        index = tree_index(self.taxonomy, logp_BN.device)
-        limit = index.num_leaves if target_kind == "class" else index.num_nodes
-        row, ignored = check_ids(row, limit, target_kind, ignore_index)
-        nodes = index.leaves[row] if target_kind == "class" else row
-        losses = -logp_BN.reshape(len(row), -1).gather(1, nodes[:, None])[:, 0].masked_fill(ignored, 0.0)
-        if reduction == "none":
-            return losses.view(target.shape)
-        return losses.sum() / (~ignored).sum() if reduction == "mean" else losses.sum()
+        return flat_cross_entropy(self.forward(h), target, self.taxonomy, **options)
 
     def carry_to(self, base: TreeHead, node_map: np.ndarray) -> CalibratedHead:
         """Return the calibration of this head on a head whose taxonomy was edited, with the new number of each node."""

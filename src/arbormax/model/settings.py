@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from arbormax._registry import Registry
-from arbormax.encoders import ENCODERS
-from arbormax.encoders.registry import check_encoder
+from arbormax.encoders import ENCODERS, check_encoder
 from arbormax.errors import ArbormaxError, OptionError, did_you_mean
 from arbormax.heads import HEADS
 
