@@ -28,7 +28,6 @@ import torch
 
 import arbormax as am
 from arbormax.data import load
-from arbormax.data.datasets import load_taxonomy
 from arbormax.functional import node_log_probs
 
 HERE = Path(__file__).parent
@@ -37,7 +36,6 @@ DATASETS = {"trec": "TREC", "r52": "R52", "soc2020": "SOC 2020", "icd10cm": "ICD
 SEEDS, HELD_OUT, RESAMPLES, BATCH = 5, 0.15, 1000, 1024
 TEMPERATURES = np.round(np.geomspace(0.5, 2.0, 21), 4)
 TAUS = np.round(np.arange(0.05, 1.0, 0.05), 2)
-START, END = "<!-- table of the best decoders -->", "<!-- end of table -->"
 BRANCH_COST, CLASS_COST = 1.0, 0.25
 
 Nodes = np.ndarray
@@ -140,6 +138,7 @@ def train(dataset: str, seed: int, work: Path) -> Path:
     path = work / f"{dataset}-{seed}.npz"
     if path.exists():
         return path
+    work.mkdir(parents=True, exist_ok=True)
     data, begin = load(dataset), time.perf_counter()
     tax, texts = data.taxonomy, np.array(data.train.inputs, dtype=object)
     order = np.random.default_rng(seed).permutation(len(texts))
@@ -221,35 +220,41 @@ def decode_all(logp_BN: torch.Tensor, tax: am.Taxonomy, temperatures: list[float
 
 def summarise(dataset: str, seeds: list[dict[str, np.ndarray]]) -> dict:
     """Means of the seeds, and intervals of the differences between the optimal decoder and each rival."""
-    rng = np.random.default_rng(0)
     result: dict = {
-        "dataset": dataset,
-        "seeds": len(seeds),
-        "items": seeds[0]["items"].tolist(),
+        **describe(dataset, len(seeds), int(seeds[0]["items"][2]), __file__),
+        "texts": dict(zip(("train", "held out", "test"), seeds[0]["items"].tolist(), strict=True)),
         "temperatures": [seed["temperatures"].tolist() for seed in seeds],
         "seconds": [round(float(seed["seconds"]), 1) for seed in seeds],
-        "command": f"python experiments/probabilities/decoders.py --datasets {dataset}",
-        "versions": {"arbormax": am.__version__, "torch": torch.__version__, "python": platform.python_version()},
         "measures": {},
     }
-    n = int(seeds[0]["items"][2])
-    draws = [(rng.integers(len(seeds), size=len(seeds)), rng.integers(n, size=n)) for _ in range(RESAMPLES)]
     for name in MEASURES:
         keys = [key.split("/")[1] for key in seeds[0] if key.startswith(f"{name}/") and not key.endswith("/tau")]
         rows = {key: np.stack([seed[f"{name}/{key}"] for seed in seeds]) for key in keys}
         found: dict = {"means": {key: [float(v) for v in row.mean(1)] for key, row in rows.items()}}
         if f"{name}/tau" in seeds[0]:
             found["taus"] = [float(seed[f"{name}/tau"]) for seed in seeds]
-        found["differences"] = {}
-        for key in keys:
-            if key == "optimal":
-                continue
-            gaps_Sn = rows["optimal"] - rows[key]
-            drawn = [gaps_Sn[own][:, items].mean() for own, items in draws] if gaps_Sn.any() else [0.0]
-            low, high = np.percentile(drawn, [2.5, 97.5])
-            found["differences"][key] = {"mean": float(gaps_Sn.mean()), "low": float(low), "high": float(high)}
+        found["differences"] = {key: interval(rows["optimal"] - rows[key]) for key in keys if key != "optimal"}
         result["measures"][name] = found
     return result
+
+
+def describe(dataset: str, seeds: int, items: int, script: str) -> dict:
+    """What a record begins with."""
+    return {
+        "dataset": dataset,
+        "seeds": seeds,
+        "items": items,
+        "command": f"python experiments/probabilities/{Path(script).name} --datasets {dataset}",
+        "versions": {"arbormax": am.__version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
+
+
+def interval(gaps_Sn: np.ndarray) -> dict[str, float]:
+    """The mean, and the bounds of the 95 % bootstrap interval over seeds and items."""
+    rng, (seeds, n) = np.random.default_rng(0), gaps_Sn.shape
+    drawn = [gaps_Sn[rng.integers(seeds, size=seeds)].mean(0)[rng.integers(n, size=n)].mean() for _ in range(RESAMPLES)]
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return {"mean": float(gaps_Sn.mean()), "low": float(low), "high": float(high)}
 
 
 def table() -> str:
@@ -289,16 +294,17 @@ def cell(found: dict, measure: Measure) -> str:
     return f"{value}; {mean:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f}), {titles.get(best, best)}"
 
 
-def update_page(check: bool) -> int:
-    """Write the table into the page; with `check`, only say whether it is up to date."""
-    text = PAGE.read_text()
-    head, _, rest = text.partition(START)
-    _, _, tail = rest.partition(END)
-    new = f"{head}{START}\n\n{table()}\n\n{END}{tail}"
+def rewrite_table(page: Path, name: str, content: str, check: bool) -> int:
+    """Write a table into a page; with `check`, only say whether it is up to date. Returns the exit status."""
+    text = page.read_text()
+    start, end = f"<!-- table: {name} -->", "<!-- end of table -->"
+    head, _, rest = text.partition(start)
+    _, _, tail = rest.partition(end)
+    new = f"{head}{start}\n\n{content}\n\n{end}{tail}"
     if check:
-        print(f"{PAGE.name}: {'up to date' if new == text else 'out of date'}")
+        print(f"{page.name}: {'up to date' if new == text else 'out of date'}")
         return int(new != text)
-    PAGE.write_text(new)
+    page.write_text(new)
     return 0
 
 
@@ -311,16 +317,12 @@ def main() -> int:
     )
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the table is out of date")
     args = parser.parse_args()
-    if args.check:
-        return update_page(check=True)
-    args.work.mkdir(parents=True, exist_ok=True)
     for dataset in args.datasets:
-        load_taxonomy(dataset)
         paths = [train(dataset, seed, args.work) for seed in range(args.seeds)]
         record = summarise(dataset, [measure(dataset, path) for path in paths])
         RESULTS.mkdir(parents=True, exist_ok=True)
         (RESULTS / f"{dataset}.json").write_text(json.dumps(record, indent=1) + "\n")
-    return update_page(check=False)
+    return rewrite_table(PAGE, "decoders", table(), args.check)
 
 
 if __name__ == "__main__":

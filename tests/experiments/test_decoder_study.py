@@ -1,6 +1,8 @@
 """The study of decoders: its measures agree with those of the library, and its table is up to date."""
 
+import importlib
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 
@@ -60,5 +62,19 @@ def test_temperatures_of_levels_are_recovered(study):
     assert found[:2] == pytest.approx([2.0, 0.5], rel=0.15)
 
 
-def test_the_table_is_up_to_date(study, capsys):
-    assert study.update_page(check=True) == 0, capsys.readouterr().out
+@pytest.mark.parametrize("script", ["decoders.py", "restrictions.py"])
+def test_the_table_is_up_to_date(script):
+    found = subprocess.run([sys.executable, SCRIPT.parent / script, "--check"], capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_a_restriction_allows_the_true_class(study, monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    restrictions = importlib.import_module("restrictions")
+    logp = am.functional.flat_node_log_probs(torch.randn(50, 4), TREE)
+    true = TREE.leaves[np.arange(50) % 4]
+    found = restrictions.measure(logp, true, TREE)
+    assert all(np.isfinite(rows["nll"]).all() for rows in found.values())
+    for name in ("half", "tenth", "branch"):
+        assert (found[name]["nll"] <= found["none"]["nll"] + 1e-6).all()
+        assert (found[name]["right"] >= found["none"]["right"]).all()
