@@ -65,6 +65,25 @@ def threshold(logp, tree, bar):
     return max((node for node in passing if tree.level(node) == deepest), key=lambda node: logp[node])
 
 
+def expected(logp, tree, node, value):
+    """The mean of value(true leaf, node) over the leaves."""
+    return sum(math.exp(logp[leaf]) * value(leaf, node) for leaf in tree.leaves)
+
+
+def item_hf(tree, true, pred, beta=1.0):
+    shared = len(set(tree.above(true)) & set(tree.above(pred)))
+    p, r = divide(shared, tree.level(pred)), divide(shared, tree.level(true))
+    return divide((1 + beta**2) * p * r, beta**2 * p + r)
+
+
+def distance(tree, true, pred):
+    return tree.level(true) + tree.level(pred) - 2 * tree.level(tree.lca(true, pred))
+
+
+def reward(tree, true, pred, lam):
+    return (tree.information(pred) + lam) * (pred == 0 or pred in tree.above(true))
+
+
 def mean(values):
     values = list(values)
     return sum(values) / len(values) if values else 0.0

@@ -38,7 +38,7 @@ def settings(encoder: str = "bag", **given: object) -> TrainConfig:
     """Settings with which the toy task is learnt in about a second."""
     options = {**SMALL[encoder], **given.pop("encoder_options", {})}  # type: ignore[dict-item]
     usual = {"epochs": 12, "batch_size": 8, "learning_rate": 0.05, "schedule": "constant"}
-    usual |= {"patience": None, "refit": False}
+    usual |= {"patience": None, "refit": False, "calibration": "none"}
     return TrainConfig.make(encoder=encoder, encoder_options=options, **{**usual, **given})
 
 

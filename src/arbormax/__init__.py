@@ -49,6 +49,7 @@ _SUBMODULES = (
     "studies",
     "taxonomy",
     "training",
+    "uncertainty",
 )
 __getattr__, __dir__ = lazy_names(
     __name__,

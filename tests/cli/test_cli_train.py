@@ -10,7 +10,7 @@ from arbormax.errors import OptionError
 
 def test_training_saves_a_model_and_its_measures(model):
     metrics = json.loads((model / "metrics.json").read_text())
-    assert set(metrics) == {"test", "training", "data", "details"}
+    assert set(metrics) == {"test", "training", "data", "details", "calibration"}
     assert metrics["test"]["items"] == 30
     assert metrics["test"]["accuracy"] > 0.5
     training = metrics["training"]

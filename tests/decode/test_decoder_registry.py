@@ -17,7 +17,7 @@ def root(logp, tax):
 
 
 def test_names_are_those_of_the_registry():
-    assert am.decode.NAMES == DECODERS.names == ("leaf", "greedy", "threshold")
+    assert am.decode.NAMES == DECODERS.names == ("leaf", "greedy", "threshold", "climb", "optimal", "beam")
 
 
 @pytest.mark.parametrize("name", DECODERS.names)
@@ -25,7 +25,7 @@ def test_every_decoder_takes_log_probabilities_and_a_taxonomy(name):
     assert getattr(am.decode, name) is DECODERS[name]
     assert list(inspect.signature(DECODERS[name]).parameters)[:2] == ["logp", "tax"]
     logp = am.functional.node_log_probs(torch.zeros(3, 5), TAX)
-    assert DECODERS[name](logp, TAX).shape == (3,)
+    assert DECODERS[name](logp, TAX).shape[0] == 3
 
 
 def test_a_decoder_is_added_in_one_place():

@@ -1,6 +1,7 @@
-"""Makes the paper's study importable, as its run.py does."""
+"""Makes the code of the studies importable, as their run.py does."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "paper"))
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+sys.path[:0] = [str(EXPERIMENTS / "paper"), str(EXPERIMENTS / "heads"), str(EXPERIMENTS / "when")]

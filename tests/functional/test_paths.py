@@ -12,8 +12,7 @@ from arbormax import functional as AF
 from arbormax.errors import InputError, OptionError
 from arbormax.functional.index import tree_index
 from arbormax.functional.path_tree import path_tree
-from arbormax.functional.paths import path_cross_entropy
-from arbormax.functional.routes import prefers_paths
+from arbormax.functional.paths import path_cross_entropy, prefers_paths
 from strategies import taxonomies
 
 seeds = st.integers(0, 2**16)
@@ -262,7 +261,7 @@ def test_a_head_uses_paths_on_a_large_tree(monkeypatch):
     assert not prefers_paths(tree_index(larger, torch.device("meta")))  # no sparse products there
     head, h, y = am.HierarchicalSoftmax(D, tax), torch.randn(4, D), torch.arange(4)
     expected = -head(h).gather(1, y.unsqueeze(1)).mean()
-    monkeypatch.setattr("arbormax.functional.routes.linear", None)  # no product with all rows
+    monkeypatch.setattr("arbormax.functional.paths.linear", None)  # no product with all rows
     torch.testing.assert_close(head.loss(h, y), expected)
 
 

@@ -83,6 +83,36 @@ def test_a_calibrated_model_has_no_error_on_an_uneven_tree():
     assert metrics.level_calibration_error(logp, true, tax) == pytest.approx([0.0, 0.0], abs=1e-8)
 
 
+@examples
+@given(judged_scores())
+def test_the_brier_score_is_the_squared_distance_from_the_truth(judged):
+    tax, logp, true = judged
+    leaf = logp.exp()[:, torch.from_numpy(tax.leaves.copy())].tolist()
+    classes = tax.class_of[np.array(true, np.int64)].tolist()
+    distances = [
+        sum((p - (place == label)) ** 2 for place, p in enumerate(row))
+        for row, label in zip(leaf, classes, strict=True)
+        if label >= 0
+    ]
+    expected = sum(distances) / len(distances) if distances else 0.0
+    assert metrics.evaluate(true, true, tax, log_probs=logp)["brier"] == pytest.approx(expected)
+
+
+def test_the_debiased_error_of_a_calibrated_model_is_nearer_to_zero():
+    tax, draw = Taxonomy.from_nested(["x", "y"]), np.random.default_rng(0)
+    found = []
+    for _ in range(40):
+        p = draw.uniform(0.5, 1, 200)
+        logp = torch.from_numpy(np.stack([np.ones(200), p, 1 - p], 1)).log()
+        true = np.where(draw.random(200) < p, 1, 2)
+        values = metrics.evaluate(true, true, tax, log_probs=logp)
+        found.append((values["ece"][0], values["ece_debiased"][0]))
+    plain, debiased = np.mean(found, 0)
+    assert debiased < 0.7 * plain
+    wrong = metrics.evaluate(3 - true, true, tax, log_probs=logp[:, [0, 2, 1]])
+    assert wrong["ece_debiased"][0] == pytest.approx(wrong["ece"][0], abs=0.05)
+
+
 def test_a_confident_model_has_area_one_if_right_and_one_half_if_wrong():
     # wrong from the first level on, correctness falls in one line from the root's end point
     tax = Taxonomy.from_parents([-1, 0, 0])

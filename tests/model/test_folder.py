@@ -207,8 +207,8 @@ def test_a_config_entry_of_the_wrong_type_is_reported(folder, key, value):
 
 
 def test_a_newer_format_is_an_error_with_advice(folder):
-    rewrite(folder, format_version=2, arbormax="9.0")
-    with pytest.raises(ModelFolderError, match=r"has format 2, written by arbormax 9\.0; .*upgrade arbormax"):
+    rewrite(folder, format_version=3, arbormax="9.0")
+    with pytest.raises(ModelFolderError, match=r"has format 3, written by arbormax 9\.0; .*upgrade arbormax"):
         load_model(folder)
 
 

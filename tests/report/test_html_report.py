@@ -63,6 +63,17 @@ def test_the_numbers_are_those_of_the_run(two):
         assert cells.sum() - np.trace(cells) == matrix["mistakes"] - matrix["outside"]
 
 
+def test_a_calibrated_run_shows_reliability_before_and_after(two, tmp_path):
+    place, _, page = two
+    run = page.data["runs"][0]
+    assert run["calibrated"]["before"] == run["calibrated"]["after"] == run["calibration"]
+    assert "Calibration with the method parent on 60 held-out texts" in page.words
+    metrics = json.loads((place / "deep" / "metrics.json").read_text("utf-8"))
+    del metrics["calibration"]
+    (tmp_path / "metrics.json").write_text(json.dumps(metrics), "utf-8")
+    assert "Calibration with the method" not in report_html([tmp_path])
+
+
 def test_a_run_that_was_trained_again_says_so(tmp_path):
     folder = write_run(tmp_path / "run")
     file = folder / "metrics.json"

@@ -21,7 +21,7 @@ from arbormax.heads import HEADS
 from arbormax.model.predict import NodeNames
 from arbormax.model.predict import predict as model_predict
 from arbormax.serve import Settings, create_app, schemas
-from arbormax.serve.taxonomy import TreeIndex
+from arbormax.serve.service import TreeIndex
 
 
 def predict(client, **body):
@@ -254,7 +254,7 @@ def test_the_openapi_document_is_complete_and_its_examples_are_valid(client):
             jsonschema.validate(example["value"], content["schema"])
             assert client.post(path, json=example["value"]).status_code == 200
             count += 1
-    assert count == 5
+    assert count == 6
     schema = document["paths"]["/v1/predict"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert "1024" in str(schema["properties"]["texts"])
 

@@ -169,20 +169,20 @@ def test_a_closed_or_full_batcher_refuses_immediately():
         batcher = Batcher(score, queue=2, batch_size=1)
         assert batcher.state == "starting"
         batcher.start()
-        first = asyncio.ensure_future(batcher.predict(["a"], None))
+        first = asyncio.ensure_future(batcher.predict(["a"], [None]))
         await asyncio.sleep(0.05)
-        others = [asyncio.ensure_future(batcher.predict([name], None)) for name in "bc"]
+        others = [asyncio.ensure_future(batcher.predict([name], [None])) for name in "bc"]
         await asyncio.sleep(0)
         assert (batcher.waiting, batcher.state) == (2, "full")
         with pytest.raises(QueueFullError):
-            await batcher.predict(["d"], None)
+            await batcher.predict(["d"], [None])
         others[0].cancel()
         await asyncio.sleep(0)
         assert batcher.waiting == 1
         closing = asyncio.ensure_future(batcher.close())
         await asyncio.sleep(0)
         with pytest.raises(ClosedError):
-            await batcher.predict(["e"], None)
+            await batcher.predict(["e"], [None])
         opened.set()
         await closing
         assert await first == ["a"]
@@ -202,21 +202,21 @@ def test_a_batch_waits_for_callers_that_were_answered_together():
     async def main():
         batcher = Batcher(score, queue=100, batch_size=64, wait=0.5)
         batcher.start()
-        await batcher.predict(["first"], None)
-        await asyncio.gather(*(batcher.predict([str(n)], None) for n in range(10)))
+        await batcher.predict(["first"], [None])
+        await asyncio.gather(*(batcher.predict([str(n)], [None]) for n in range(10)))
         begin = time.perf_counter()
-        early = [asyncio.ensure_future(batcher.predict([str(n)], None)) for n in range(4)]
+        early = [asyncio.ensure_future(batcher.predict([str(n)], [None])) for n in range(4)]
         await asyncio.sleep(0.05)
         assert sizes == [1, 10]
-        await asyncio.gather(*early, *(batcher.predict([str(n)], None) for n in range(4)))
+        await asyncio.gather(*early, *(batcher.predict([str(n)], [None]) for n in range(4)))
         assert sizes == [1, 10, 8]
         assert time.perf_counter() - begin < 0.4
-        await asyncio.gather(*(batcher.predict([str(n)], None) for n in range(3)))  # fewer than expected
+        await asyncio.gather(*(batcher.predict([str(n)], [None]) for n in range(3)))  # fewer than expected
         assert sizes == [1, 10, 8, 3]
         assert time.perf_counter() - begin > 0.45
         begin = time.perf_counter()
         for _ in range(5):
-            await batcher.predict(["alone"], None)
+            await batcher.predict(["alone"], [None])
         assert time.perf_counter() - begin < 0.9  # only the first one waits
         await batcher.close()
 
@@ -228,7 +228,9 @@ def test_a_request_of_several_batches_keeps_its_order():
         batcher = Batcher(lambda texts, options: list(texts), queue=4096, batch_size=64)
         batcher.start()
         texts = [str(number) for number in range(100)]
-        first, second = await asyncio.gather(batcher.predict(texts, None), batcher.predict(["x"], None))
+        first, second = await asyncio.gather(
+            batcher.predict(texts, [None] * len(texts)), batcher.predict(["x"], [None])
+        )
         assert first == texts
         assert second == ["x"]
         await batcher.close()
@@ -241,7 +243,7 @@ def test_a_wrong_number_of_results_is_an_error():
         batcher = Batcher(lambda texts, options: [], queue=10, batch_size=4)
         batcher.start()
         with pytest.raises(RuntimeError, match="1 texts have 0 results"):
-            await asyncio.wait_for(batcher.predict(["none"], None), 10)
+            await asyncio.wait_for(batcher.predict(["none"], [None]), 10)
         await batcher.close()
 
     asyncio.run(main())
@@ -252,7 +254,7 @@ def test_a_batcher_can_be_started_again():
 
     async def main():
         batcher.start()
-        assert await asyncio.wait_for(batcher.predict(["a"], None), 10) == ["a"]
+        assert await asyncio.wait_for(batcher.predict(["a"], [None]), 10) == ["a"]
         await batcher.close()
 
     asyncio.run(main())

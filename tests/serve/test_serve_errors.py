@@ -35,7 +35,7 @@ KEY = "a-key-for-tests"
         (b'{"text": "a", "top_k": 101}', 422, "#/top_k"),
         (b'{"text": "a", "tau": 2}', 422, "#/tau"),
         (b'{"text": "a", "tau": NaN}', 422, "#/tau"),
-        (b'{"text": "a", "decoder": "beam"}', 422, "#/decoder"),
+        (b'{"text": "a", "decoder": "best"}', 422, "#/decoder"),
         (b'{"text": "a", "decoder": "leaf", "tau": 0.5}', 422, "#/tau"),
         (b"[" * 100_000, 400, None),
     ],

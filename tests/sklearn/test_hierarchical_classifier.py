@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 import arbormax as am
 from arbormax.model import ModelFolderError, TrainConfig, load_model
-from arbormax.sklearn.labels import path_rows
+from arbormax.sklearn.inputs import path_rows
 from text_toy import LABELS, PATHS, TAX, TEXTS, small
 
 QUICK = {"epochs": 8, "batch_size": 8, "accelerator": "cpu"}

@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 import arbormax as am
-from arbormax.sklearn.labels import LabelFormat, Labels
+from arbormax.sklearn.inputs import LabelFormat, Labels
 from text_toy import small
 
 FEATURES_FAIL = {

@@ -73,7 +73,7 @@ def run(job: Job, machine: Machine) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - start, 1),
         **{name: plain(value) for name, value in measures.items()},
         "settings": settings(job.arm, job.dataset, job.seed),
-        **_about(machine),
+        **about(machine.accelerator),
         "predicted": pack(tax.class_of[nodes]),
     }
 
@@ -102,8 +102,8 @@ def unpack(text: str) -> np.ndarray:
     return np.frombuffer(zlib.decompress(base64.b64decode(text)), "<i2").astype(np.int64)
 
 
-def write(record: Mapping[str, Any], job: Job, out: Path) -> None:
-    """Write a record aside and rename it, so that a stopped run leaves none half-written."""
+def write(record: Mapping[str, Any], job: Any, out: Path) -> None:
+    """Write the record of a job with a `file` aside and rename it, so that a stopped run leaves none half-written."""
     path = out / job.file
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -111,8 +111,9 @@ def write(record: Mapping[str, Any], job: Job, out: Path) -> None:
     temporary.replace(path)
 
 
-def _about(machine: Machine) -> dict[str, Any]:
-    cuda = machine.accelerator != "cpu" and torch.cuda.is_available()
+def about(accelerator: str) -> dict[str, Any]:
+    """The device and the versions of a record."""
+    cuda = accelerator != "cpu" and torch.cuda.is_available()
     versions = {"python": platform.python_version(), "arbormax": arbormax.__version__}
     for package in _PACKAGES:
         try:

@@ -9,6 +9,7 @@ import typer
 
 from arbormax._version import __version__
 from arbormax.cli import output
+from arbormax.cli.calibrate import calibrate
 from arbormax.cli.data import data
 from arbormax.cli.demo import demo
 from arbormax.cli.errors import Program
@@ -68,7 +69,7 @@ def arbormax(
         print(ctx.get_help())
 
 
-for command in (demo, train, evaluate, predict, compare, crossval, search, explain, export, report, serve):
+for command in (demo, train, evaluate, predict, compare, crossval, search, calibrate, explain, export, report, serve):
     app.command()(command)
 app.command(context_settings=CONTEXT)(reproduce)
 app.add_typer(taxonomy, name="taxonomy")

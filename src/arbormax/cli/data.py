@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -71,8 +70,8 @@ def fetch(names: Names, json: Json = False) -> None:
     failed: dict[str, str] = {}
     for name in chosen:
         try:
-            with _download_bar(name) as progress:
-                files[name] = [str(path) for path in fetch_files(name, progress=progress)]
+            with output.stage_progress(name, in_bytes=True) as progress:  # for one file after the other
+                files[name] = [str(path) for path in fetch_files(name, progress=partial(progress, name))]
         except ArbormaxError as error:  # the other downloads may still succeed
             failed[name] = error.message
             output.print_status(f"arbormax: {failed[name]}", style="red")
@@ -84,16 +83,3 @@ def fetch(names: Names, json: Json = False) -> None:
         output.print_json({"files": files, "failed": failed})
     if failed:
         raise typer.Exit(BAD_INPUT)
-
-
-@contextmanager
-def _download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A progress bar in bytes, on stderr, for one file after the other."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-    from rich.progress import TransferSpeedColumn as Speed
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), Speed(), TimeRemainingColumn())
-    shown = Progress(*columns, console=output.console(stderr=True), transient=True, disable=not output.is_terminal())
-    with shown:
-        task = shown.add_task(name, total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total)

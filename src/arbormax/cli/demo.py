@@ -23,6 +23,7 @@ _BAG: dict[str, Any] = {
     "epochs": 6,
     "monitor": "macro_f1",
     "refit": False,
+    "calibration": "none",
 }
 CLASSIFIERS: dict[str, dict[str, Any]] = {
     "bag of words, flat": {**_BAG, "head": "flat"},

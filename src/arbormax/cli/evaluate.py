@@ -10,14 +10,12 @@ import typer
 from arbormax._files import to_plain
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import check_no_table_options, is_dataset, read_for_model
+from arbormax.cli.inputs import read_split
 from arbormax.cli.options import DecoderOptions, Features, Json, LabelOptions, LoadOptions
 from arbormax.cli.report import NoTexts
-from arbormax.errors import OptionError, check_choice
 
 if TYPE_CHECKING:
     from arbormax.data import Examples
-    from arbormax.model import Model
     from arbormax.taxonomy import Taxonomy
 
 
@@ -57,7 +55,7 @@ def evaluate(
     from arbormax.studies.record import Record, evaluation
 
     loaded = loading.load(model)
-    examples = _read(data, split, table, features, model, loaded)
+    examples = read_split(data, split, table, features, model, loaded)
     with output.progress_bar("evaluating", len(examples)) as advance:
         record, found = evaluation(
             loaded,
@@ -66,13 +64,13 @@ def evaluate(
             texts=not no_texts,
             batch_size=batch_size,
             progress=advance,
-            decoding=decoder.decoding(),
+            decoding=decoder.decoding_of(loaded),
         )
     if predictions is not None:
         _write_predictions(predictions, examples, found.predicted.tolist(), loaded.taxonomy)
     if out is not None:
         saved = Record.read(model)
-        record.training, record.data = saved.training, saved.data
+        record.training, record.data, record.calibration = saved.training, saved.data, saved.calibration
         record.write_evaluation(out)
     if json:
         output.print_json(found.metrics)
@@ -82,25 +80,6 @@ def evaluate(
     for path in (out, predictions):
         if path is not None:
             output.print_status(f"written: {path}")
-
-
-def _read(data: str, split: str, table: LabelOptions, features: str | None, folder: Path, model: Model) -> Examples:
-    check_choice("split", split, ("test", "train"))
-    with output.progress_bar(f"reading {data}"):
-        if not is_dataset(data):
-            if split != "test":
-                raise OptionError(f"only a dataset has splits, and {data} is a file", argument="split")
-            return read_for_model(Path(data), folder, model, features, table)
-        check_no_table_options(data, table)
-        if not model.encoder.takes_texts:
-            raise OptionError(
-                f"{data} has texts, and {folder} classifies feature matrices: give a file", argument="data"
-            )
-        from arbormax.data import load
-        from arbormax.data.labelled import map_examples
-
-        dataset = load(data)
-        return map_examples(dataset.test if split == "test" else dataset.train, dataset.taxonomy, model.taxonomy, data)
 
 
 def _write_predictions(path: Path, examples: Examples, predicted: list[int], tree: Taxonomy) -> None:

@@ -41,7 +41,7 @@ def explain(
     from arbormax.model.explain import explain as explain_text
 
     loaded = loading.load(model)
-    found = explain_text(loaded, text, decoding=decoder.decoding(), siblings=siblings)
+    found = explain_text(loaded, text, decoding=decoder.decoding_of(loaded), siblings=siblings)
     if svg is not None:
         from arbormax.cli.trees import write_drawing
         from arbormax.report import prediction_svg
@@ -55,6 +55,10 @@ def explain(
     output.print_result(tree_text(_branches(text, found)))
     if not found["path"]:
         output.print_result("No class is probable enough: the prediction is the root of the taxonomy.")
+    if found["reason"]:
+        from arbormax.taxonomy.render import printable
+
+        output.print_result(printable(found["reason"]))
     if any(step["words"] for step in found["steps"]):
         output.print_result(
             f"+ supports a step, − opposes it: contributions to log P(step | parent), by {found['words_method']}"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arbormax.cli import output
-from arbormax.cli.options import InputOptions, LabelOptions
-from arbormax.errors import OptionError
+from arbormax.cli.options import InputOptions, LabelOptions, TrainingDataOptions
+from arbormax.errors import OptionError, check_choice
 
 if TYPE_CHECKING:
     from arbormax.data import Examples
@@ -26,33 +26,22 @@ def is_dataset(data: str) -> bool:
 
 
 def read_labelled(
-    data: str,
-    table: LabelOptions,
-    taxonomy: Path | None = None,
-    valid: Path | None = None,
-    test: Path | None = None,
-    node_texts: Path | None = None,
+    data: str, table: TrainingDataOptions, valid: Path | None = None, test: Path | None = None
 ) -> LabelledData:
     """The dataset of this name, or the labelled texts of a file."""
     if is_dataset(data) and valid is None and test is None:
         check_no_table_options(data, table)
     with output.progress_bar(f"reading {data}"):
-        return _reader(table).read(data, taxonomy, valid, test, node_texts)
+        return _reader(table).read(data, table.taxonomy, valid, test, table.node_texts)
 
 
-def read_tree(
-    data: str,
-    table: LabelOptions,
-    test: Path | None,
-    node_texts: Path | None,
-    **unused: Path | None,
-) -> LabelledData:
+def read_tree(data: str, table: TrainingDataOptions, valid: Path | None, test: Path | None) -> LabelledData:
     """The taxonomy of a dataset or a file and the test texts, for a model without training data."""
-    for name, value in unused.items():
+    for name, value in (("taxonomy", table.taxonomy), ("valid", valid)):
         if value is not None:
             raise OptionError("cannot be combined with --names only, which uses no training data", argument=name)
     with output.progress_bar(f"reading {data}"):
-        return _reader(table).read_tree(data, test, node_texts)
+        return _reader(table).read_tree(data, test, table.node_texts)
 
 
 def read_file(path: Path, table: LabelOptions, taxonomy: Taxonomy | None) -> tuple[Examples, Taxonomy]:
@@ -66,6 +55,28 @@ def read_for_model(path: Path, folder: Path, model: Model, features: str | None,
     if columns is None:
         return read_file(path, table, model.taxonomy)[0]
     return _reader(table).read_features(path, model.taxonomy, *columns)
+
+
+def read_split(
+    data: str, split: str, table: LabelOptions, features: str | None, folder: Path, model: Model
+) -> Examples:
+    """The labelled texts of a part of a dataset, or of a file, as the model in a folder expects."""
+    check_choice("split", split, ("test", "train"))
+    with output.progress_bar(f"reading {data}"):
+        if not is_dataset(data):
+            if split != "test":
+                raise OptionError(f"only a dataset has splits, and {data} is a file", argument="split")
+            return read_for_model(Path(data), folder, model, features, table)
+        check_no_table_options(data, table)
+        if not model.encoder.takes_texts:
+            raise OptionError(
+                f"{data} has texts, and {folder} classifies feature matrices: give a file", argument="data"
+            )
+        from arbormax.data import load
+        from arbormax.data.labelled import map_examples
+
+        dataset = load(data)
+        return map_examples(dataset.test if split == "test" else dataset.train, dataset.taxonomy, model.taxonomy, data)
 
 
 def feature_columns(
@@ -94,7 +105,7 @@ def feature_columns(
 
 def check_no_table_options(data: str, table: LabelOptions) -> None:
     """Raise an error for options of files together with a dataset."""
-    if table != LabelOptions():
+    if table.of_file() != LabelOptions():
         raise OptionError(f"{data} is a dataset; options such as --text and --delimiter apply to files")
 
 

@@ -8,7 +8,7 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
@@ -54,8 +54,9 @@ Features = Annotated[
 ]
 
 _NAMES = {
-    "encoder": ("arbormax.encoders.registry:text_encoders", "Encoder of the texts"),
+    "encoder": ("arbormax.encoders:text_encoders", "Encoder of the texts"),
     "head": ("arbormax.heads:HEADS", "Classifier head"),
+    "calibration": ("arbormax.uncertainty:calibration_choices", "Calibration on the held-out texts; by default parent"),
 }
 
 
@@ -115,6 +116,20 @@ class LabelOptions(InputOptions):
         str | None, typer.Option(metavar="TEXT", help="Text between the names of a path; by default detected.")
     ] = None
 
+    def of_file(self) -> LabelOptions:
+        """These options without those of a subclass."""
+        return LabelOptions(**{f.name: getattr(self, f.name) for f in fields(LabelOptions)})
+
+
+@dataclass(frozen=True)
+class TrainingDataOptions(LabelOptions):
+    """How to read labelled texts to train on, and their taxonomy."""
+
+    taxonomy: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The taxonomy; by default inferred from the labels.")
+    ] = None
+    node_texts: NodeTexts = None
+
 
 @dataclass(frozen=True)
 class DecoderOptions(OptionGroup):
@@ -128,18 +143,59 @@ class DecoderOptions(OptionGroup):
     decoder_option: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Another option of the decoder; repeatable.")
     ] = None
+    costs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Costs of --decoder optimal --decoder-option metric=risk: .npy, or numbers in .csv or .tsv, with one "
+            "row for each predicted class and one column for each true class, in the order of the classes.",
+        ),
+    ] = None
+    within: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NODE", help="Predict only classes at or below this node, a label or a path; repeatable."),
+    ] = None
+    without: Annotated[
+        list[str] | None, typer.Option(metavar="NODE", help="Predict no class at or below this node; repeatable.")
+    ] = None
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            help="Stop at the lowest node that contains the truth with this probability, such as 0.9; for a model that "
+            "`arbormax calibrate --coverage` has calibrated."
+        ),
+    ] = None
 
     def decoding(self, top_k: int = 0) -> Decoding:
         """The decoding as the library describes it."""
         from arbormax.model.predict import Decoding
+        from arbormax.model.rows import parse_nodes
 
         options = parse_options(self.decoder_option, "decoder_option")
+        given = (self.decoder, self.tau, self.decoder_option, self.costs, self.within, self.without)
+        if self.coverage is not None and any(value is not None for value in given):
+            raise OptionError(
+                "cannot be combined with other options of the decoder or a restriction", argument="coverage"
+            )
+        if self.costs is not None:
+            options["costs"] = _read_matrix(self.costs)
+        restriction = {"within": self.within, "without": self.without}
+        nodes = {side: parse_nodes(given) for side, given in restriction.items() if given}
         try:
-            return Decoding.choose(self.decoder, self.tau, top_k, options)
+            return Decoding.choose(self.decoder, self.tau, top_k, options, **nodes)
         except OptionError as error:
-            if error.argument not in options:
+            if error.argument not in options or error.argument == "costs":
                 raise
             raise OptionError(error.message, argument=f"decoder_option.{error.argument}") from None
+
+    def decoding_of(self, model: Model, top_k: int = 0) -> Decoding:
+        """The decoding for a model, which knows the threshold of a coverage."""
+        decoding = self.decoding(top_k)
+        if self.coverage is None:
+            return decoding
+        from arbormax.uncertainty.conformal import climbing_threshold
+
+        return replace(decoding, decoder="climb", options={"tau": climbing_threshold(model, self.coverage)})
 
 
 @dataclass(frozen=True)
@@ -169,7 +225,7 @@ class ModelOptions(OptionGroup):
     def config(self) -> TrainConfig:
         """The settings, validated; the encoder chooses those that are not given."""
         import_modules(self.imports)
-        from arbormax.encoders.registry import ENCODERS, text_encoders
+        from arbormax.encoders import ENCODERS, text_encoders
         from arbormax.model.settings import TrainConfig
 
         options = parse_options(self.option)
@@ -317,6 +373,20 @@ def parse_options(given: list[str] | None, argument: str = "option") -> dict[str
         except json.JSONDecodeError:
             options[name.strip()] = value
     return options
+
+
+def _read_matrix(path: Path) -> Any:
+    """The numbers in a file of NumPy or a table without a header."""
+    import numpy as np
+
+    try:
+        if path.suffix.lower() == ".npy":
+            return np.load(path, allow_pickle=False)
+        return np.loadtxt(path, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", ndmin=2, encoding="utf-8-sig")
+    except ValueError as error:
+        raise OptionError(
+            f"{path}: expected a matrix of numbers without a header ({error})", argument="costs"
+        ) from error
 
 
 def import_modules(names: list[str] | None) -> None:

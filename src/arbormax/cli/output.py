@@ -97,16 +97,18 @@ def progress_bar(description: str, total: int | None = None) -> Iterator[Callabl
 
 
 @contextmanager
-def stage_progress(description: str) -> Iterator[Callable[[str, int, int], None]]:
+def stage_progress(description: str, *, in_bytes: bool = False) -> Iterator[Callable[[str, int, int | None], None]]:
     """A progress bar on stderr; yields a callback that takes (stage, done, total)."""
-    with _progress() as progress:
+    with _progress(in_bytes) as progress:
         task = progress.add_task(description, total=None)
         yield lambda stage, done, total: progress.update(task, description=stage, completed=done, total=total)
 
 
-def _progress() -> Progress:
+def _progress(in_bytes: bool = False) -> Progress:
     """Progress bars that are shown only on a terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich import progress as bars
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console(stderr=True), transient=True, disable=not is_terminal())
+    in_numbers = (bars.MofNCompleteColumn(), bars.TimeElapsedColumn())
+    counts = (bars.DownloadColumn(), bars.TransferSpeedColumn(), bars.TimeRemainingColumn()) if in_bytes else in_numbers
+    columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), *counts)
+    return bars.Progress(*columns, console=console(stderr=True), transient=True, disable=not is_terminal())

@@ -46,6 +46,13 @@ def predict(
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Also write the columns of the input, first.")] = False,
     top_k: Annotated[int, typer.Option(min=0, help="Number of most probable classes to list.")] = 0,
+    within_column: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of the nodes that restrict each row, with ; between them."),
+    ] = None,
+    without_column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of the nodes that are excluded for each row.")
+    ] = None,
     features: Features = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 256,
     engine: Annotated[
@@ -60,18 +67,23 @@ def predict(
 
     Example: `arbormax predict reviews-model new.csv --text body --keep --top-k 3 --out predicted.csv`
 
+    Restricted to the species of a region: `arbormax predict birds-model new.csv --within-column species_here`
+
     With Ray: `arbormax predict reviews-model corpus/ --engine ray --workers 8 --out predicted.parquet`
     """
     import_modules(loading.imports)  # which may register decoders
     decoding = decoder.decoding(top_k)
     check_choice("engine", engine, ENGINES)
+    columns = {"within_column": within_column, "without_column": without_column}
     if engine == "ray":
+        if decoder.coverage is not None:
+            raise OptionError("not available with --engine ray; give --decoder climb --tau", argument="coverage")
         if json or message is not None:
             option = "--json" if json else "--message"
             raise OptionError(f"{option} cannot be combined with --engine ray, which reads and writes Parquet")
         if out is None or resolve_format(out, output_format) != "parquet":
             raise OptionError("--engine ray writes Parquet: give --out FILE.parquet")
-        options = {"keep": keep, "batch_size": batch_size, "device": loading.device, "workers": workers}
+        options = {"keep": keep, "batch_size": batch_size, "device": loading.device, "workers": workers, **columns}
         _predict_with_ray(model, files or [], table, out, decoding, modules=loading.imports or (), **options)
         return
     if workers is not None:
@@ -79,7 +91,10 @@ def predict(
     if message is not None:
         if files or out is not None or output_format is not None:
             raise OptionError("cannot be combined with FILE, --out and --format", argument="message")
-        _predict_one(model, message, decoding, loading, json)
+        for name, value in columns.items():
+            if value is not None:
+                raise OptionError("cannot be combined with --message, which is no table", argument=name)
+        _predict_one(model, message, decoder, top_k, loading, json)
         return
     source = _check_source(files, out)
     if json and (out is not None or output_format not in (None, "jsonl")):
@@ -89,16 +104,17 @@ def predict(
     from arbormax.model.rows import BadRows, predict_rows, read_rows, source_name
 
     loaded = loading.load(model)
-    columns = feature_columns(Path(source), model, loaded, features, table)
-    if columns is None:
+    decoding = decoder.decoding_of(loaded, top_k)
+    numbers = feature_columns(Path(source), model, loaded, features, table)
+    if numbers is None:
         batches, column = read_rows(source, table.text, **table.reader())
     else:
-        batches, column = iter_features(source, *columns, **table.reader()), FEATURES
+        batches, column = iter_features(source, *numbers, **table.reader()), FEATURES
     bad_rows = BadRows(source_name(source), table.skip_bad_rows)
     count = 0
     with open_writer(out, chosen) as write, output.progress_bar("predicting") as advance:
         for row in predict_rows(
-            loaded, batches, column, decoding, batch_size=batch_size, keep=keep, on_bad_rows=bad_rows
+            loaded, batches, column, decoding, batch_size=batch_size, keep=keep, **columns, on_bad_rows=bad_rows
         ):
             write(row)
             count += 1
@@ -110,7 +126,7 @@ def predict(
     _print_written(out, count, bad_rows)
 
 
-def _predict_one(model: Path, text: str, decoding: Decoding, loading: LoadOptions, json: bool) -> None:
+def _predict_one(model: Path, text: str, decoder: DecoderOptions, top_k: int, loading: LoadOptions, json: bool) -> None:
     if not text.strip():
         raise InputError("the text is empty", argument="message")
     from arbormax.model.predict import predict as predict_texts
@@ -118,7 +134,7 @@ def _predict_one(model: Path, text: str, decoding: Decoding, loading: LoadOption
     loaded = loading.load(model)
     if not loaded.encoder.takes_texts:
         raise OptionError(f"{model} classifies feature matrices, not texts: give a FILE", argument="message")
-    (prediction,) = predict_texts(loaded, [text], **vars(decoding))
+    (prediction,) = predict_texts(loaded, [text], **vars(decoder.decoding_of(loaded, top_k)))
     if json:
         output.print_json({"text": text, **prediction.to_dict()})
     else:
@@ -173,6 +189,8 @@ def _print_prediction(text: str, prediction: Prediction) -> None:
     output.print_result(path_tree(printable(text), prediction.path, prediction.probabilities))
     if not prediction.path:
         output.print_result("No class is probable enough: the prediction is the root of the taxonomy.")
+    if prediction.reason:
+        output.print_result(printable(prediction.reason))
     if prediction.alternatives:
         rows = [(printable(label), f"{probability:.3f}") for label, probability in prediction.alternatives]
         output.print_result(output.table(("most probable classes", "probability"), rows))

@@ -13,8 +13,8 @@ from arbormax._files import read_json
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options, option_words
 from arbormax.cli.inputs import read_labelled
-from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions, NodeTexts, setting_parameters
-from arbormax.cli.studies import Data, Tree
+from arbormax.cli.options import Json, MachineOptions, ModelOptions, TrainingDataOptions, setting_parameters
+from arbormax.cli.studies import Data
 
 if TYPE_CHECKING:
     from arbormax.model import TrainConfig
@@ -27,10 +27,8 @@ def search(
     ctx: typer.Context,
     data: Data,
     model: ModelOptions,
-    table: LabelOptions,
+    table: TrainingDataOptions,
     machine: MachineOptions,
-    taxonomy: Tree = None,
-    node_texts: NodeTexts = None,
     trials: Annotated[int, typer.Option(min=1, help="Number of complete trials.")] = 20,
     storage: Annotated[
         str | None, typer.Option(metavar="FILE|URL", help="SQLite file or database URL; several workers can share it.")
@@ -48,7 +46,7 @@ def search(
     Example: `arbormax search reviews.csv --trials 30 --storage sqlite:///search.db`
     """
     config, hardware = model.config(), machine.hardware()
-    texts = read_labelled(data, table, taxonomy, node_texts=node_texts)
+    texts = read_labelled(data, table)
     from arbormax.studies.search import search as run
     from arbormax.studies.search_space import SearchSpace
 
@@ -82,7 +80,7 @@ def search(
         f"{result.complete} complete, {result.pruned} pruned, {result.failed} failed. The best macro-F1 is optimistic: "
         "it is measured on the texts that selected the settings."
     )
-    output.print_result(f"Next: {_train_command(data, result.config, model.preset, taxonomy, node_texts, table)}")
+    output.print_result(f"Next: {_train_command(data, result.config, model.preset, table)}")
 
 
 def _fixed_settings(model: ModelOptions) -> dict[str, Any]:
@@ -99,22 +97,14 @@ def _format_settings(params: dict[str, Any]) -> str:
     return ", ".join(value if name in ("encoder", "head") else f"{name} {value}" for name, value in shown)
 
 
-def _train_command(
-    data: str,
-    config: TrainConfig,
-    preset: str | None,
-    taxonomy: Path | None,
-    node_texts: Path | None,
-    table: LabelOptions,
-) -> str:
+def _train_command(data: str, config: TrainConfig, preset: str | None, table: TrainingDataOptions) -> str:
     """The command that trains with these settings on the same data."""
     default, names = type(config).make(), [parameter.name for parameter in setting_parameters()]
     settings = {name: getattr(config, name) for name in names}
     changed = {n: v for n, v in settings.items() if v != getattr(default, n) or n in ("encoder", "head")}
     if preset:  # which has a learning rate of the head that the search did not use
         changed.setdefault("head_learning_rate", config.learning_rate)
-    files = {"preset": preset, "taxonomy": taxonomy, "node_texts": node_texts}
-    words = option_words({name: value for name, value in files.items() if value is not None})
+    words = option_words({} if preset is None else {"preset": preset})
     words += option_words({name: 0 if value is None else value for name, value in changed.items()})
     for name, value in config.encoder_options.items():
         words += ["-o", f"{name}={value if isinstance(value, str) else json_format.dumps(value)}"]

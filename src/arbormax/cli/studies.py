@@ -10,7 +10,7 @@ import typer
 from arbormax.cli import errors, output
 from arbormax.cli.groups import NameOption, expand_options
 from arbormax.cli.inputs import is_dataset, read_labelled
-from arbormax.cli.options import ComparedOptions, Json, LabelOptions, MachineOptions, ModelOptions, NodeTexts
+from arbormax.cli.options import ComparedOptions, Json, MachineOptions, ModelOptions, TrainingDataOptions
 from arbormax.cli.report import NoTexts
 from arbormax.errors import OptionError
 from arbormax.metrics.registry import COSTS, shown_measures
@@ -18,7 +18,6 @@ from arbormax.metrics.registry import COSTS, shown_measures
 Data = Annotated[
     str, typer.Argument(metavar="DATA", help="A dataset, of which the training texts are used, or a file.")
 ]
-Tree = Annotated[Path | None, typer.Option(metavar="FILE", help="The taxonomy; by default inferred from the labels.")]
 Folder = Annotated[
     Path | None,
     typer.Option("--out", metavar="DIR", help="Folder of the results; the same command resumes from it."),
@@ -38,10 +37,8 @@ def crossval(
     ctx: typer.Context,
     data: Data,
     model: ModelOptions,
-    table: LabelOptions,
+    table: TrainingDataOptions,
     machine: MachineOptions,
-    taxonomy: Tree = None,
-    node_texts: NodeTexts = None,
     folds: Folds = 4,
     epochs_from: EpochsFrom = "inner",
     out: Folder = None,
@@ -52,7 +49,7 @@ def crossval(
     Example: `arbormax crossval reviews.csv --encoder bilstm --folds 5`
     """
     config, hardware = model.config(), machine.hardware()
-    texts = read_labelled(data, table, taxonomy, node_texts=node_texts)
+    texts = read_labelled(data, table)
     from arbormax.studies.crossval import crossval as run
     from arbormax.studies.result_folder import write_results
 
@@ -96,10 +93,8 @@ def compare(
     ctx: typer.Context,
     data: Data,
     model: ComparedOptions,
-    table: LabelOptions,
+    table: TrainingDataOptions,
     machine: MachineOptions,
-    taxonomy: Tree = None,
-    node_texts: NodeTexts = None,
     test: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Evaluate on these texts instead of by cross-validation.")
     ] = None,
@@ -129,7 +124,7 @@ def compare(
     if on_test and test is not None:
         raise OptionError("cannot be combined with --test", argument="on_test")
     selected, numbers = None if heads is None else _split(heads), _parse_seeds(seeds)
-    texts = read_labelled(data, table, taxonomy, test=test, node_texts=node_texts)
+    texts = read_labelled(data, table, test=test)
     from arbormax.studies.compare import compare as run
     from arbormax.studies.record import comparison
     from arbormax.studies.result_folder import write_results

@@ -17,7 +17,7 @@ import typer
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import read_labelled, read_tree
-from arbormax.cli.options import MACHINE, Json, LabelOptions, MachineOptions, ModelOptions, NodeTexts
+from arbormax.cli.options import MACHINE, Json, MachineOptions, ModelOptions, TrainingDataOptions
 from arbormax.cli.report import NoTexts
 from arbormax.metrics.registry import shown_measures
 
@@ -38,12 +38,8 @@ def train(
         ),
     ],
     model: ModelOptions,
-    table: LabelOptions,
+    table: TrainingDataOptions,
     machine: MachineOptions,
-    taxonomy: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The taxonomy; by default inferred from the labels.")
-    ] = None,
-    node_texts: NodeTexts = None,
     valid: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Texts for early stopping, instead of --validation.")
     ] = None,
@@ -79,10 +75,7 @@ def train(
             if json and is_first:
                 output.print_json({"model": str(folder), "finished": True})
             return
-        if config.names == "only":
-            texts = read_tree(data, table, test, node_texts, taxonomy=taxonomy, valid=valid)
-        else:
-            texts = read_labelled(data, table, taxonomy, valid, test, node_texts)
+        texts = (read_tree if config.names == "only" else read_labelled)(data, table, valid, test)
         if resume and not has_checkpoint(folder):
             output.print_status(f"Nothing to resume in {folder}; training from the beginning.")
         again = errors.command_line(ctx, without=("--overwrite",), extra=("--resume",))
@@ -111,7 +104,7 @@ def train(
         return
     output.print_result(_describe_data(texts))
     _print_summary(trained)
-    _print_next_commands(folder, data, test, texts, table)
+    _print_next_commands(folder, str(test or data), texts, table)
 
 
 @contextmanager
@@ -178,11 +171,11 @@ def _print_summary(trained: TrainedModel) -> None:
     output.print_result(f"The model is in {trained.folder}")
 
 
-def _print_next_commands(folder: Path, data: str, test: Path | None, texts: LabelledData, table: LabelOptions) -> None:
+def _print_next_commands(folder: Path, tested: str, texts: LabelledData, table: TrainingDataOptions) -> None:
     model = shlex.quote(str(folder))
     output.print_result(f"Next: arbormax predict {model} --message 'your text'")
     if texts.test is None:
         return
-    words = shlex.join([str(test or data), *table.words()])
+    words = shlex.join([tested, *table.of_file().words()])
     output.print_result(f"      arbormax evaluate {model} {words}")
     output.print_result(f"      arbormax report {model}")

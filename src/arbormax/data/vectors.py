@@ -1,11 +1,12 @@
-"""Word vectors from published files: GloVe's text and zip files, word2vec's and fastText's text, numpy archives, and
-model2vec's static embeddings of subwords.
+"""Word vectors from published files: GloVe's text and zip files, word2vec's and fastText's text, numpy archives,
+model2vec's static embeddings of subwords, and the vectors of a spaCy pipeline.
 
 E size of a word vector.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import zipfile
@@ -13,19 +14,21 @@ import zlib
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
 from arbormax.data._archives import check_archive
-from arbormax.data._model2vec import MODEL2VEC_FILES, read_model2vec
+from arbormax.data._spacy import SPACY_FILES, read_spacy
 from arbormax.data.packages import package_folder
-from arbormax.errors import InputError
+from arbormax.data.ragged import Ragged
+from arbormax.errors import InputError, import_extra
 
 _SUFFIXES = (".npz", ".zip", ".txt", ".vec")
+MODEL2VEC_FILES = ("model.safetensors", "tokenizer.json")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,18 +51,21 @@ class WordVectors:
         """The vectors of a `.npz` file, a `.zip` file of text files, a text file, or a folder of such files.
 
         `dim` selects a file of a zip or of a folder. The folder, or the name of an installed package that contains it,
-        may also be that of a model of model2vec; each of these `words` then has the mean vector of its subwords.
+        may also be that of a model of model2vec; each of these `words` then has the mean vector of its subwords. It may
+        also be that of a spaCy pipeline with vectors, whose numbers are scaled to a standard deviation of 0.4.
 
         If a word occurs twice, its first vector is used.
         """
         file = Path(path).expanduser()
-        model = file if file.exists() else package_folder(str(path), MODEL2VEC_FILES)
-        if model is not None and all((model / name).is_file() for name in MODEL2VEC_FILES):
-            return cls(*read_model2vec(model, words), model.name)
+        for files, read in ((MODEL2VEC_FILES, partial(read_model2vec, words=words)), (SPACY_FILES, read_spacy)):
+            model = file if file.exists() else package_folder(str(path), files)
+            for folder in (model, model / "vocab") if model else ():
+                if all((folder / name).is_file() for name in files):
+                    return cls(*read(folder), folder.name if folder.name != "vocab" else folder.parent.name)
         if not (file.exists() or file.suffix):
             raise InputError(
                 f"no word vectors at {path}: it is neither a file, a folder nor an installed package with "
-                "static embeddings"
+                "static embeddings or a pipeline of spaCy"
             )
         if file.is_dir():
             file /= _select(
@@ -176,3 +182,55 @@ def _read_npz(path: Path) -> tuple[list[str], np.ndarray]:
     if matrix.ndim != 2 or len(words) != len(matrix):
         raise InputError(f"{path}: expected a vector for each word, found {len(words)} words, vectors {matrix.shape}")
     return words, matrix
+
+
+def read_model2vec(folder: Path, words: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
+    """These words and all words that are a single token, with the mean vectors of their subwords."""
+    matrix, tokenizer, unknown = _read_files(folder)
+    tokens = sorted(tokenizer.get_vocab(with_added_tokens=False).items(), key=lambda item: item[1])
+    if tokens and tokens[-1][1] >= len(matrix):
+        raise InputError(f"{folder}: expected a vector for each of {tokens[-1][1] + 1:,} tokens, found {len(matrix):,}")
+    single = [token for token, number in tokens if number != unknown]
+    names = list(dict.fromkeys([*words, *single]))
+    # the tokenizer rejects lone surrogates, which a text may contain
+    texts = [name.encode("utf-8", "replace").decode("utf-8") for name in names]
+    rows = [
+        [number for number in found.ids if number != unknown]
+        for found in tokenizer.encode_batch(texts, add_special_tokens=False)
+    ]
+    given = len(dict.fromkeys(words))
+    number_of = dict(tokens)
+    used = [
+        place
+        for place, (name, row) in enumerate(zip(names, rows, strict=True))
+        if (row if place < given else row == [number_of[name]])
+    ]
+    pieces = Ragged.from_lists([rows[place] for place in used])
+    sums = np.add.reduceat(matrix[pieces.values], pieces.offsets[:-1], axis=0) if used else matrix[:0]
+    return tuple(names[place] for place in used), sums / np.maximum(pieces.lengths, 1)[:, None].astype(np.float32)
+
+
+def _read_files(folder: Path) -> tuple[np.ndarray, Any, int | None]:
+    """(tokens, E) float32, the tokenizer, and the number of its token for unknown characters."""
+    load_file = import_extra("safetensors.numpy", "static embeddings", "safetensors", "transformers").load_file
+    kind = import_extra("tokenizers", "static embeddings", "tokenizers", "transformers").Tokenizer
+    weights, tokens = (folder / name for name in MODEL2VEC_FILES)
+    try:
+        arrays = load_file(weights)
+        model = json.loads(tokens.read_bytes())["model"]
+        tokenizer = kind.from_file(str(tokens))
+    except Exception as error:  # tokenizers raises nothing more specific
+        raise InputError(f"{folder} contains no static embeddings that can be read: {error}") from error
+    if (matrix := arrays.get("embeddings")) is None or matrix.ndim != 2:
+        raise InputError(f"{weights}: expected a matrix `embeddings`, found {', '.join(arrays) or 'no arrays'}")
+    matrix = matrix.astype(np.float32)
+    if "mapping" in arrays:  # several tokens share a vector
+        matrix = matrix[arrays["mapping"]]
+    if "weights" in arrays:
+        matrix = matrix * arrays["weights"].astype(np.float32)[:, None]
+    if not np.isfinite(matrix).all():
+        raise InputError(f"{weights} contains a number that is not finite")
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    unknown = tokenizer.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")
+    return matrix, tokenizer, unknown

@@ -1,12 +1,14 @@
-"""Decoders: functions from node log-probabilities (..., N) and a taxonomy to node ids (...,).
+"""Decoders: functions from node log-probabilities (..., N) and a taxonomy to node ids.
 
-A decoder is called as `decoder(logp, tax, **options)`; its options are its keyword parameters. A new decoder is one
-function and one line here; afterwards it is also an attribute of this module.
+A decoder returns one node of each item, (...,), or several, (..., k), the best first. It is called as
+`decoder(logp, tax, **options)`; its options are its keyword parameters. A new decoder is one function and one line
+here; afterwards it is also an attribute of this module.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from arbormax._registry import Registry
@@ -14,27 +16,51 @@ from arbormax._registry import Registry
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from arbormax.decode._beam import beam
+    from arbormax.decode._climb import climb
     from arbormax.decode._greedy import greedy
     from arbormax.decode._leaf import leaf
+    from arbormax.decode._optimal import optimal
     from arbormax.decode._threshold import threshold
+    from arbormax.decode._within import Restriction, within, without
 
     NAMES: tuple[str, ...]
 
-__all__ = ["DECODERS", "NAMES", "greedy", "leaf", "threshold"]
+__all__ = [
+    "DECODERS",
+    "NAMES",
+    "Restriction",
+    "beam",
+    "climb",
+    "greedy",
+    "leaf",
+    "optimal",
+    "threshold",
+    "within",
+    "without",
+]
 
 DECODERS: Registry[Callable[..., Tensor]] = Registry("decoder")
 DECODERS.add("leaf", "arbormax.decode._leaf:leaf", "the most probable leaf")
 DECODERS.add("greedy", "arbormax.decode._greedy:greedy", "the best child at every step, down to a leaf")
 DECODERS.add("threshold", "arbormax.decode._threshold:threshold", "the deepest node with a probability above tau")
+DECODERS.add("climb", "arbormax.decode._climb:climb", "the lowest node above tau on the path of the best leaf")
+DECODERS.add("optimal", "arbormax.decode._optimal:optimal", "the best node for a metric, such as hf or tree_distance")
+DECODERS.add("beam", "arbormax.decode._beam:beam", "the k most probable leaves, the best first")
+
+
+_RESTRICTIONS = ("Restriction", "within", "without")
 
 
 def __getattr__(name: str) -> Any:
     if name == "NAMES":
         return DECODERS.names
+    if name in _RESTRICTIONS:
+        return getattr(import_module("arbormax.decode._within"), name)
     if name in DECODERS:
         return DECODERS[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "NAMES", *DECODERS.names})
+    return sorted({*globals(), "NAMES", *_RESTRICTIONS, *DECODERS.names})

@@ -11,9 +11,11 @@ from arbormax.functional.probabilities import (
     shared_leaf_logits,
     sibling_log_softmax,
 )
+from arbormax.functional.siblings import conditional_log_probs, scale_siblings
 from arbormax.functional.weights import hxe_weights, level_weights, parent_weights, sibling_log_priors
 
 __all__ = [
+    "conditional_log_probs",
     "flat_cross_entropy",
     "flat_node_log_probs",
     "hierarchical_cross_entropy",
@@ -22,6 +24,7 @@ __all__ = [
     "level_weights",
     "node_log_probs",
     "parent_weights",
+    "scale_siblings",
     "shared_leaf_logits",
     "sibling_log_priors",
     "sibling_log_softmax",

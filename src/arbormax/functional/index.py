@@ -7,18 +7,52 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import wraps
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
-from arbormax.functional.cache import cached_per_device, mark_static
 from arbormax.taxonomy import Taxonomy
 
 STOP = -100  # the position of a step past the end of a path, which cross entropy ignores
 _TABLE_CELLS = 1 << 19  # up to this size the windows of all nodes are stored; in larger trees they are computed
 _SLAB_CELLS = 1 << 12  # this much padding is cheaper than one more round of kernels
+
+
+T = TypeVar("T")
+
+# Before torch 2.13 a compiler cannot treat a taxonomy as a constant. There it traces the look-up, which finds what a
+# head has built.
+_IS_CONSTANT = [int(part) for part in torch.__version__.split(".")[:2]] >= [2, 13]
+
+
+def cached_per_device(build: Callable[[Taxonomy, torch.device], T]) -> Callable[[Taxonomy, torch.device], T]:
+    """Return a function that builds its result at the first call and stores it on the taxonomy."""
+
+    @wraps(build)
+    def lookup(tax: Taxonomy, device: torch.device) -> T:
+        key = build.__name__, device
+        found: T | None = tax.scratch.get(key)
+        if found is None:
+            # A first call while a graph is captured, or in inference mode, must still build ordinary tensors; torch
+            # has no public name for leaving the modes of a capture.
+            with _disable_current_modes(), torch.inference_mode(False):
+                found = tax.scratch[key] = build(tax, device)
+        return found
+
+    # What torch.compiler.assume_constant_result does, without loading the compiler when arbormax is imported.
+    lookup._dynamo_marked_constant = _IS_CONSTANT  # type: ignore[attr-defined]  # noqa: SLF001
+    return lookup
+
+
+def mark_static(tensor: Tensor) -> Tensor:
+    """Mark all dimensions of a tensor as fixed, also if the compiler treats other shapes as dynamic."""
+    # What torch._dynamo.mark_static does, without loading the compiler.
+    tensor._dynamo_static_indices = set(range(tensor.dim()))  # type: ignore[attr-defined]  # noqa: SLF001
+    return tensor
 
 
 @dataclass(frozen=True, eq=False)

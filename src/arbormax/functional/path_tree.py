@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from arbormax.functional.cache import cached_per_device
+from arbormax.functional.index import cached_per_device
 from arbormax.kernels.path_tree import PathTree, padded_width
 from arbormax.taxonomy import Taxonomy
 

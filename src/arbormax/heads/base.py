@@ -40,7 +40,7 @@ class TreeHead(nn.Module, ABC):
     Calling a head returns (..., C) leaf log-probabilities. They are normalised, so `F.cross_entropy(head(h), y)`
     equals `head.loss(h, y)`.
 
-    A subclass implements `num_rows`, `forward`, `node_log_probs` and `loss`.
+    A subclass implements `num_rows`, `forward`, `node_log_probs` and `compute_loss`.
 
     Args:
         in_features: D, the size of the features.
@@ -129,6 +129,19 @@ class TreeHead(nn.Module, ABC):
         """Return the nodes and rows of each softmax, of a head whose logits are products with single rows."""
         raise NotImplementedError
 
+    def scale_rows(self, scale: Tensor, shift: Tensor) -> bool:
+        """Scale the probabilities within sibling groups by changing the rows, if the head's form allows it.
+
+        Args:
+            scale: (M,) factors, equal for siblings.
+            shift: (M,) values that are added to the logits.
+
+        Returns:
+            Whether the head could do so; by default it cannot, and is unchanged.
+        """
+        del scale, shift
+        return False
+
     @abstractmethod
     def forward(self, h: Tensor) -> Tensor:
         """Return (..., C) leaf log-probabilities in class order, from (..., D) features."""
@@ -137,7 +150,6 @@ class TreeHead(nn.Module, ABC):
     def node_log_probs(self, h: Tensor) -> Tensor:
         """Return (..., N) log-probabilities of all nodes, from (..., D) features."""
 
-    @abstractmethod
     def loss(
         self,
         h: Tensor,
@@ -155,9 +167,27 @@ class TreeHead(nn.Module, ABC):
     ) -> Tensor:
         """Return the negative log-probability of the targets, class ids or node ids.
 
-        `gamma`, `node_weights` and `tau` act on sibling groups, and `path_weight` on sums over leaves; a head without
-        them raises an `OptionError`.
+        The options are described in `arbormax.functional.hierarchical_cross_entropy` and `flat_cross_entropy`.
+        `gamma`, `node_weights` and `tau` act on sibling groups, `tau` with the priors that `set_priors` has stored, and
+        `path_weight` on sums over leaves; a head without them raises an `OptionError`.
         """
+        siblings = {"gamma": gamma, "node_weights": node_weights, "tau": tau}
+        refuse_options(self, path_weight, **siblings)
+        return self.compute_loss(
+            h,
+            target,
+            reduction=reduction,
+            ignore_index=ignore_index,
+            target_kind=target_kind,
+            weight=weight,
+            label_smoothing=label_smoothing,
+            **(siblings if self.sibling_options else {}),
+            **({"path_weight": path_weight} if self.path_options else {}),
+        )
+
+    def compute_loss(self, h: Tensor, target: Tensor, **options: Any) -> Tensor:
+        """Return the loss; `options` are those of `loss` that this head supports."""
+        raise NotImplementedError
 
     def set_priors(self, class_counts: ArrayLike | Tensor, smoothing: float = 0.0) -> None:
         """Store the number of training items of each class, for the `tau` of the loss."""
@@ -301,34 +331,8 @@ class SoftmaxOverLeaves(TreeHead):
     def node_log_probs(self, h: Tensor) -> Tensor:
         return flat_node_log_probs(self.leaf_logits(h), self.taxonomy)
 
-    def loss(
-        self,
-        h: Tensor,
-        target: Tensor,
-        reduction: Reduction = "mean",
-        ignore_index: int = -100,
-        *,
-        target_kind: TargetKind = "class",
-        weight: Tensor | None = None,
-        label_smoothing: float = 0.0,
-        gamma: float = 0.0,
-        node_weights: Tensor | None = None,
-        tau: float = 0.0,
-        path_weight: float | Sequence[float] = 0.0,
-    ) -> Tensor:
-        """Return the negative log-probability of the targets: see `arbormax.functional.flat_cross_entropy`."""
-        refuse_options(self, gamma=gamma, node_weights=node_weights, tau=tau)
-        return flat_cross_entropy(
-            self.leaf_logits(h),
-            target,
-            self.taxonomy,
-            reduction=reduction,
-            target_kind=target_kind,
-            ignore_index=ignore_index,
-            weight=weight,
-            label_smoothing=label_smoothing,
-            path_weight=path_weight,
-        )
+    def compute_loss(self, h: Tensor, target: Tensor, **options: Any) -> Tensor:
+        return flat_cross_entropy(self.leaf_logits(h), target, self.taxonomy, **options)
 
 
 def check_taxonomy(tax: Taxonomy) -> Taxonomy:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from arbormax.errors import InputError
 from arbormax.heads.base import TreeHead
 from arbormax.heads.blended import BlendedSoftmax
+from arbormax.heads.calibrated import CalibratedHead
 from arbormax.heads.hierarchical import HierarchicalSoftmax
 from arbormax.heads.sparse import SparseWeight
 from arbormax.taxonomy import Taxonomy
@@ -54,6 +55,8 @@ def edit(target: Any) -> Edits:
             f"edit takes a Taxonomy, a head, an nn.Module that contains a head or a fitted TextClassifier, not {found}"
         )
     heads = {name: module for name, module in model.named_modules() if isinstance(module, TreeHead)}
+    for calibrated in [module for module in heads.values() if isinstance(module, CalibratedHead)]:
+        heads = {name: module for name, module in heads.items() if module is not calibrated.base}
     if len(heads) != 1:
         found = f"{len(heads)}: {listing(heads)}; edit one of the heads" if heads else "none"
         raise InputError(f"expected one arbormax head in {type(model).__name__}, found {found}")
@@ -73,6 +76,8 @@ class Edits(TaxonomyEdits):
 
     def __init__(self, taxonomy: Taxonomy, head: TreeHead | None = None, owner: Any = None) -> None:
         super().__init__(taxonomy)
+        self._calibrated = head if isinstance(head, CalibratedHead) else None
+        head = head.base if isinstance(head, CalibratedHead) else head
         self._head, self._owner = head, owner
         # not inherited: the rows and the constructor of a subclass may differ
         if head is not None and vars(type(head)).get("edit_rows") is None:
@@ -104,8 +109,11 @@ class Edits(TaxonomyEdits):
         if has_adapters:
             _check_levels(self._taxonomy, edited.taxonomy, filled)
         new = _new_head(head, edited.taxonomy, filled)
+        if self._calibrated is not None:
+            head, new = self._calibrated, self._calibrated.carry_to(new, edited.node_map)
         if self._owner is not None:
             _replace(self._owner, head, new)
+            _follow(self._owner, edited)
         fresh = np.array(list(dict.fromkeys(filled.fresh_nodes.tolist())), np.int64)  # a class may have two new rows
         names = ": " + listing(join_path(edited.taxonomy.path(node)) for node in fresh.tolist()) if len(fresh) else ""
         note = f"rows: {len(filled.target):,} copied bit for bit, {len(fresh):,} new{names}"
@@ -246,6 +254,13 @@ def _check_levels(old: Taxonomy, new: Taxonomy, rows: NewRows) -> None:
             f"these edits change the level of {listed}, but the adapters of this head differ by level; train a new "
             "head, or one without adapters"
         )
+
+
+def _follow(owner: Any, edited: Edited) -> None:
+    """Tell a model of arbormax that its taxonomy has changed."""
+    model = owner if isinstance(owner, nn.Module) else owner.model_
+    if callable(follow := getattr(model, "follow_edit", None)):
+        follow(edited)
 
 
 def _replace(owner: Any, old: TreeHead, new: TreeHead) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
+from torch import Tensor, nn
 
 from arbormax.errors import OptionError, check_choice
 from arbormax.functional import (
@@ -18,20 +17,52 @@ from arbormax.functional import (
     sibling_log_priors,
 )
 from arbormax.functional.best import best_leaves, deepest_nodes
-from arbormax.functional.checks import Reduction, TargetKind, is_transformed
+from arbormax.functional.checks import is_transformed
 from arbormax.functional.index import tree_index
-from arbormax.functional.levels import level_logits
+from arbormax.functional.linear import adapt_levels, level_logits
 from arbormax.functional.path_tree import path_tree, step_tree
-from arbormax.functional.paths import path_log_probs
-from arbormax.functional.routes import linear_cross_entropy, prefers_paths, prefers_search
+from arbormax.functional.paths import linear_cross_entropy, path_log_probs, prefers_paths, prefers_search
 from arbormax.functional.threshold import check_tau
-from arbormax.heads.adapter import LevelAdapters
-from arbormax.heads.base import SoftmaxGroup, TreeHead, refuse_options
+from arbormax.heads.base import SoftmaxGroup, TreeHead
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import SiblingRows
 
 _CLASSES_PER_RESULT = 50  # with fewer classes for each of the k results, a search leaves out too little
 _SCORES = 1 << 26  # numbers of a (B, N) matrix in memory at one time
+
+
+class LevelAdapters(nn.Module):
+    """From (..., D) features to (..., K, D) features of each level: `h + up_k gelu(down_k h + shift_k)`.
+
+    The second layer starts at zero, so that all levels start with the features themselves; 2DR + R parameters for each
+    of K levels.
+
+    >>> LevelAdapters(8, levels=3, width=2)(torch.ones(5, 8)).shape
+    torch.Size([5, 3, 8])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        levels: int,
+        width: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.down = nn.Parameter(torch.empty(levels, width, in_features, device=device, dtype=dtype))
+        self.shift = nn.Parameter(torch.empty(levels, width, device=device, dtype=dtype))
+        self.up = nn.Parameter(torch.empty(levels, in_features, width, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialise the parameters again: every level has the features themselves."""
+        nn.init.normal_(self.down, std=self.down.shape[-1] ** -0.5)
+        nn.init.zeros_(self.shift)
+        nn.init.zeros_(self.up)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return adapt_levels(h, self.down, self.shift, self.up)
 
 
 class HierarchicalSoftmax(TreeHead):
@@ -106,46 +137,30 @@ class HierarchicalSoftmax(TreeHead):
         groups = (tax.children(parent) for parent in np.flatnonzero(tax.num_children).tolist())
         return [SoftmaxGroup(nodes, nodes - 1) for nodes in groups]
 
+    @torch.no_grad()
+    def scale_rows(self, scale: Tensor, shift: Tensor) -> bool:
+        if self.bias is None and bool(shift.any()):
+            return False
+        scale_M, shift_M = scale.to(self._values), shift.to(self._values)
+        if self.sparse_weight is None:
+            self.weight.mul_(scale_M[:, None])
+        else:
+            self.sparse_weight.values.mul_(scale_M[self.sparse_weight.rows.long()])
+        if self.bias is not None:
+            self.bias.mul_(scale_M).add_(shift_M)
+        return True
+
     def forward(self, h: Tensor) -> Tensor:
         return leaf_log_probs(self._logits(h), self.taxonomy)
 
     def node_log_probs(self, h: Tensor) -> Tensor:
         return node_log_probs(self._logits(h), self.taxonomy)
 
-    def loss(
-        self,
-        h: Tensor,
-        target: Tensor,
-        reduction: Reduction = "mean",
-        ignore_index: int = -100,
-        *,
-        target_kind: TargetKind = "class",
-        weight: Tensor | None = None,
-        label_smoothing: float = 0.0,
-        gamma: float = 0.0,
-        node_weights: Tensor | None = None,
-        tau: float = 0.0,
-        path_weight: float | Sequence[float] = 0.0,
-    ) -> Tensor:
-        """Return the log losses on each target's path: see `arbormax.functional.hierarchical_cross_entropy`.
-
-        `tau` adjusts the logits by the priors that `set_priors` has stored.
-        """
-        refuse_options(self, path_weight)
+    def compute_loss(self, h: Tensor, target: Tensor, **options: Any) -> Tensor:
         self._check_features(h)
-        if tau:
+        if options["tau"]:
             self._check_priors()
-        options: dict[str, Any] = {
-            "reduction": reduction,
-            "target_kind": target_kind,
-            "ignore_index": ignore_index,
-            "weight": weight,
-            "label_smoothing": label_smoothing,
-            "gamma": gamma,
-            "node_weights": node_weights,
-            "log_priors": self.log_priors if tau else None,
-            "tau": tau,
-        }
+            options["log_priors"] = self.log_priors
         if self.sparse_weight is not None:
             return hierarchical_cross_entropy(self._linear(h), target, self.taxonomy, **options)
         return linear_cross_entropy(

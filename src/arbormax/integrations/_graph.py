@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, library, nn, while_loop
+from torch import Tensor, nn, while_loop
 
 from arbormax.data.characters import MARK, CharacterNGrams
 from arbormax.data.ragged import Ragged
@@ -29,15 +29,6 @@ OUTPUTS = {
     "leaf_log_probs": "(batch, classes) float32: log-probabilities of the classes, in the order of `classes`",
     "node_log_probs": "(batch, nodes) float32: log-probabilities of the nodes of taxonomy.json, breadth first",
 }
-
-# The LSTM operator of ONNX, which reads each row up to its own length; torch cannot run it.
-library.define("arbormax::onnx_lstm", "(Tensor x, Tensor w, Tensor r, Tensor b, Tensor lengths) -> Tensor")
-
-
-@library.register_fake("arbormax::onnx_lstm")  # type: ignore[untyped-decorator]
-def _(x: Tensor, w: Tensor, r: Tensor, b: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG001
-    return x.new_empty(x.shape[1], r.shape[1])
-
 
 _SPLIT_TEXT = """\
 vocabulary = Path("vocabulary.txt").read_text("utf-8").split("\\n")
@@ -317,8 +308,15 @@ def _onnx_last_state(network: nn.Module, x_BTE: Tensor, last_B1: Tensor) -> Tens
     w, r, *biases = (
         _onnx_gates(getattr(lstm, f"{name}_l0")) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     )
-    lengths_B = (last_B1 + 1).squeeze(1).to(torch.int32)
-    return torch.ops.arbormax.onnx_lstm(x_BTE.transpose(0, 1), w, r, torch.cat(biases, -1), lengths_B)  # type: ignore[no-any-return]
+    parameters = (parameter.unsqueeze(0) for parameter in (w, r, torch.cat(biases, -1)))  # of one direction
+    lengths_B = (last_B1 + 1).squeeze(1).to(torch.int32)  # the operator reads each row up to its own length
+    inputs = (x_BTE.transpose(0, 1), *parameters, lengths_B)
+    state = (1, x_BTE.shape[0], r.shape[1])
+    shapes = [(x_BTE.shape[1], *state), state, state]  # of all states, the last one and the last cell
+    found = torch.onnx.ops.symbolic_multi_out(
+        "LSTM", inputs, {"hidden_size": r.shape[1]}, dtypes=[x_BTE.dtype] * 3, shapes=shapes
+    )
+    return found[1].squeeze(0)
 
 
 def _onnx_gates(weight: Tensor) -> Tensor:

@@ -170,7 +170,6 @@ def _write_onnx(program: ExportedProgram, graph: Graph, folder: Path, info: dict
             input_names=list(graph.inputs),
             output_names=list(OUTPUTS),
             dynamic_shapes=_dynamic_shapes(graph),  # for their names
-            custom_translation_table={torch.ops.arbormax.onnx_lstm.default: _onnx_lstm},
         )
     assert onnx is not None
     for node in onnx.model.graph.all_nodes():
@@ -184,13 +183,6 @@ def _write_onnx(program: ExportedProgram, graph: Graph, folder: Path, info: dict
     props |= {"arbormax.version": info["arbormax"], "arbormax.taxonomy": (folder / _TREE).read_text("utf-8")}
     weights = sum(tensor.nbytes for tensor in (*graph.parameters(), *graph.buffers()))
     onnx.save(folder / _FILES["onnx"], external_data=weights > INLINE_BYTES)
-
-
-def _onnx_lstm(x: Any, w: Any, r: Any, b: Any, lengths: Any) -> Any:
-    op: Any = import_module("onnxscript").opset18
-    parameters = (op.Unsqueeze(parameter, [0]) for parameter in (w, r, b))  # of one direction
-    _, states, _ = op.LSTM(x, *parameters, lengths, hidden_size=r.shape[1])
-    return op.Squeeze(states, [0])
 
 
 def _compare_with_torch(model: Model, graph: Graph, folder: Path, format: Format) -> tuple[float, int]:

@@ -45,6 +45,8 @@ def predict_parquet(
     batch_size: int = 256,
     device: str = "auto",
     workers: int | None = None,
+    within_column: str | None = None,
+    without_column: str | None = None,
     modules: Sequence[str] = (),
     on_bad_rows: Callable[[list[str]], None] = BadRows("input"),  # noqa: B008 - raises, so it has no state
     progress: Callable[[str, int, int], None] | None = None,
@@ -52,9 +54,9 @@ def predict_parquet(
     """Predict the rows of Parquet files, write them to one Parquet file, and return their number.
 
     `sources` are files, folders and patterns such as `corpus/*.parquet`. The rows, their order and their columns are
-    those of `arbormax predict`; with several files a column `file` precedes `line`. Every worker imports `modules`,
-    for example to register encoders. Rows that cannot be read raise an error, unless `on_bad_rows` handles their
-    descriptions.
+    those of `arbormax predict`, and so are the columns that restrict each row; with several files a column `file`
+    precedes `line`. Every worker imports `modules`, for example to register encoders. Rows that cannot be read raise an
+    error, unless `on_bad_rows` handles their descriptions.
 
     The function uses the Ray that this process is connected to, or the cluster of RAY_ADDRESS, or starts Ray and stops
     it at the end. All machines of a cluster must see the model and the files under the same paths.
@@ -86,7 +88,12 @@ def predict_parquet(
             "model": str(Path(model).resolve()),
             "text": text,
             "decoding": decoding or Decoding(),
-            "options": {"batch_size": batch_size, "keep": keep},
+            "options": {
+                "batch_size": batch_size,
+                "keep": keep,
+                "within_column": within_column,
+                "without_column": without_column,
+            },
             "device": device,
             "threads": int(os.environ.get("OMP_NUM_THREADS") or resources["num_cpus"]),
             "modules": tuple(modules),
@@ -149,7 +156,8 @@ class Worker:
             raise InputError(
                 f"rows {first + 1:,} to {stop:,} of {file}: {ATTEMPTS} workers died; is there enough memory?"
             )
-        how: dict[str, Any] = {"format": "parquet", "records": self.options["keep"], "on_bad_rows": "skip"}
+        records = any(self.options[name] for name in ("keep", "within_column", "without_column"))
+        how: dict[str, Any] = {"format": "parquet", "records": records, "on_bad_rows": "skip"}
         place = Path(self.folder, file)
         for part in iter_rows(place, [self.text], ROWS, required=[self.text], span=(first, stop), **how):
             problems = [f"{file}: {problem}" if self.has_files else problem for problem in part.problems]

@@ -6,9 +6,9 @@ The registry needs numpy alone. The functions load torch, and the accumulators t
 from typing import TYPE_CHECKING
 
 from arbormax._lazy import lazy_names
-from arbormax.metrics.curves import Curve
 from arbormax.metrics.measure import Measure
 from arbormax.metrics.registry import MEASURES
+from arbormax.metrics.sums import Curve
 
 if TYPE_CHECKING:
     from arbormax.metrics.accumulators import (

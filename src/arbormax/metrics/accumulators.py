@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from arbormax.errors import InputError, MissingDependencyError, OptionError, did_you_mean
-from arbormax.metrics.curves import Curve, compute_curve
 from arbormax.metrics.inputs import node_pairs, ranked_classes, scored_nodes
 from arbormax.metrics.probabilities import (
     DEFAULT_THRESHOLDS,
@@ -27,7 +26,7 @@ from arbormax.metrics.probabilities import (
     rank_sums,
 )
 from arbormax.metrics.registry import MEASURES, ece, hierarchical_distance, measure_values, node_sums, to_plain
-from arbormax.metrics.sums import Items, Sums
+from arbormax.metrics.sums import Curve, Items, Sums, compute_curve
 from arbormax.taxonomy import Taxonomy
 
 try:

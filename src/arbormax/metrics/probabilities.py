@@ -17,10 +17,9 @@ from arbormax.errors import OptionError
 from arbormax.functional.best import top_classes
 from arbormax.functional.index import tree_index
 from arbormax.functional.threshold import check_tau, level_best, stop_level
-from arbormax.metrics.curves import Curve, compute_curve
 from arbormax.metrics.inputs import ranked_classes, scored_nodes
 from arbormax.metrics.registry import ece, hierarchical_distance, to_plain
-from arbormax.metrics.sums import Sums, node_information, to_fixed
+from arbormax.metrics.sums import Curve, Sums, compute_curve, node_information, to_fixed
 from arbormax.taxonomy import Taxonomy
 
 DEFAULT_THRESHOLDS = tuple(step / 100 for step in range(101))
@@ -109,10 +108,21 @@ def log_prob_sums(
     ranked_BK = top_classes(leaf_BC, min(k, tax.num_leaves))[1].cpu().numpy()
     return {
         "nll": np.asarray(0.0 - float(logp_BN.gather(1, truth_B1).double().sum())),
+        **brier_sums(leaf_BC, true_B, tax),
         **rank_sums(true_B, ranked_BK, tax),
         **curve_sums(table, taus, tax),
         **calibration_sums(table, bins),
     }
+
+
+def brier_sums(leaf_BC: Tensor, true_B: np.ndarray, tax: Taxonomy) -> dict[str, np.ndarray]:
+    """The squared distances from the truth, of the items whose truth is a leaf, and the number of these items."""
+    class_B = tax.class_of[true_B]
+    at = torch.from_numpy(np.flatnonzero(class_B >= 0)).to(leaf_BC.device)
+    p_AC = leaf_BC[at].double().exp() if len(at) < len(class_B) else leaf_BC.double().exp()
+    true_A1 = torch.from_numpy(class_B[class_B >= 0]).to(leaf_BC.device)[:, None]
+    total = float((p_AC * p_AC).sum()) - 2 * float(p_AC.gather(1, true_A1).sum()) + len(at)
+    return {"brier": np.asarray(total), "leaf_items": np.asarray(len(at))}
 
 
 def rank_sums(true_B: np.ndarray, ranked_BK: np.ndarray, tax: Taxonomy) -> dict[str, np.ndarray]:

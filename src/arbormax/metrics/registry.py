@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 
 from arbormax._registry import Registry
-from arbormax.metrics.curves import compute_curve
 from arbormax.metrics.measure import PLACES, Measure, PerItem, Place, Unit, item_sum
 from arbormax.metrics.sums import (
     FIXED,
@@ -17,6 +16,8 @@ from arbormax.metrics.sums import (
     Quantity,
     Sums,
     WeightedSums,
+    compute_curve,
+    folded_normal_mean,
     macro_mean,
     node_information,
     ratio,
@@ -236,6 +237,25 @@ def ece(sums: Sums) -> np.ndarray:
     gaps_L = np.abs(sums["bin_right"] - sums["bin_confidence"] / FIXED).sum(1)
     counts_L = sums["bin_count"].sum(1)
     return np.where(counts_L > 0, ratio(gaps_L, counts_L), np.nan)
+
+
+@_measure("debiased calibration error per level", "share", "lower", source="log_probs", per="level", shown="detail")
+def ece_debiased(sums: Sums) -> np.ndarray:
+    """`ece` without the part that chance adds to the error of small bins (Kumar et al. 2019)"""
+    counts_Lb = sums["bin_count"]
+    right_Lb = ratio(sums["bin_right"], counts_Lb)
+    gaps_Lb = np.abs(right_Lb - ratio(sums["bin_confidence"] / FIXED, counts_Lb))
+    deviation_Lb = np.sqrt(right_Lb * (1 - right_Lb) / np.maximum(counts_Lb, 1))
+    expected_Lb = folded_normal_mean(gaps_Lb, deviation_Lb)
+    total_L = (counts_Lb * (2 * gaps_Lb - expected_Lb)).sum(1)
+    counts_L = counts_Lb.sum(1)
+    return np.where(counts_L > 0, np.maximum(ratio(total_L, counts_L), 0.0), np.nan)
+
+
+@_measure("Brier score", "number", "lower", source="log_probs", shown="detail")
+def brier(sums: Sums) -> np.ndarray:
+    """mean squared distance of the probabilities of the classes from the truth, over items whose truth is a leaf"""
+    return ratio(sums["brier"], sums["leaf_items"])
 
 
 @_measure("area of correct against specific", "share", "higher", source="log_probs", shown="table")

@@ -6,10 +6,11 @@ of y, and |A(ŷ) ∩ A(y)| is the depth of the lowest common ancestor of truth a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -124,6 +125,13 @@ def macro_mean(part: np.ndarray, whole: np.ndarray, among: np.ndarray) -> np.nda
     return ratio(ratio(part, whole).sum(-1), among.sum(-1))
 
 
+def folded_normal_mean(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """The mean of |X| for normal X with this mean and standard deviation."""
+    steps = np.where(deviation > 0, ratio(mean, deviation), np.inf)
+    inside = np.vectorize(math.erf, otypes=[float])(steps / math.sqrt(2))
+    return np.asarray(deviation * math.sqrt(2 / math.pi) * np.exp(-(steps**2) / 2) + mean * inside)
+
+
 def node_information(nodes: np.ndarray, tax: Taxonomy) -> np.ndarray:
     """log2(leaves / leaves below the node), in bits, for each node id."""
     return np.asarray(np.log2(tax.num_leaves / tax.leaf_counts[nodes]))
@@ -132,3 +140,22 @@ def node_information(nodes: np.ndarray, tax: Taxonomy) -> np.ndarray:
 def to_fixed(fractions: np.ndarray) -> np.ndarray:
     """Fractions as whole multiples of 1 / FIXED."""
     return np.asarray(np.rint(np.asarray(fractions, np.float64) * FIXED), np.int64)
+
+
+class Curve(NamedTuple):
+    """Correctness and specificity at each threshold, in the order of the thresholds, and the area below the curve."""
+
+    correct: list[float]
+    specificity: list[float]
+    area: float
+
+
+def compute_curve(sums: Sums) -> Curve:
+    """The curve and its area; all 0 without items."""
+    count_T = sums["answered"].sum(-1)
+    correct = ratio(sums["answered_right"].sum(-1), count_T)
+    specificity = ratio(sums["specificity"] / FIXED, count_T)
+    # specificity need not fall with the threshold on uneven trees, and points may share one: strictest first
+    order = np.lexsort((-sums["thresholds"], specificity))
+    x, y = np.append(0.0, specificity[order]), np.append(1.0, correct[order])
+    return Curve(correct.tolist(), specificity.tolist(), float(np.sum(np.diff(x) * (y[1:] + y[:-1]) / 2)))

@@ -1,23 +1,30 @@
 """Explanations of predictions: the probability of each step, the alternatives, and the words that mattered.
 
-N nodes.
+W words of the encoder, T tokens (words that share characters are one token), S steps, N nodes, D features.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from arbormax.data.tokens import Span
 from arbormax.errors import InputError, OptionError
-from arbormax.model.contributions import contributions
 from arbormax.model.network import Model
 from arbormax.model.predict import Decoding, NodeNames
+from arbormax.model.reason import stop_reason
 from arbormax.taxonomy import Taxonomy
+
+GRADIENT, LEAVE_ONE_OUT = "gradient × input", "leave one out"
+_MAX_TEXTS = 256  # shortened texts at most: neighbours are left out together if there are more tokens
+_SCORES = 1 << 24  # log-probabilities of nodes that are in memory together
 
 
 def explain(
@@ -35,7 +42,8 @@ def explain(
     explained node and on to the most probable leaf below it; the first `stopped_at` steps lead to the explained node.
     `nodes` are the root and, for each step, the `siblings` most probable children, parents before children; `hidden` is
     the number of children that are not listed. The `words` of a step are the contributions of each of `tokens` to
-    log P(node | parent): positive values support the step, negative values oppose it.
+    log P(node | parent): positive values support the step, negative values oppose it; a restriction of the decoding
+    does not change them. `reason` says why a prediction stops above the classes; it is None for a class.
     """
     if not isinstance(text, str):
         raise InputError(f"expected a string, found {type(text).__name__}", argument="text")
@@ -44,7 +52,7 @@ def explain(
     tax = model.taxonomy
     if node is not None and not 0 <= node < tax.num_nodes:
         raise OptionError(f"expected a node id from 0 to {tax.num_nodes - 1:,}, found {node}", argument="node")
-    logp_1N = next(iter(model.node_log_probs([text]))).cpu()
+    logp_1N = decoding.restriction(tax).apply(next(iter(model.node_log_probs([text]))).cpu())
     explained = int(decoding.nodes(logp_1N, tax)) if node is None else node
     logp_N = logp_1N[0].double().numpy()
     names = NodeNames(tax)
@@ -68,6 +76,7 @@ def explain(
             for place, step in enumerate(steps)
         ],
         "stopped_at": len(names.steps(explained)),
+        "reason": stop_reason(tax, explained, logp_N),
         "tokens": [{"text": text[start:end], "start": start, "end": end} for start, end in tokens],
         "words_method": method,
     }
@@ -115,4 +124,98 @@ def _shown_children(logp_N: np.ndarray, tax: Taxonomy, parent: int, step: int, s
 
 def _conditional(logp_N: np.ndarray, tax: Taxonomy, node: int) -> float:
     """P(node | parent), at most one in spite of rounding; one for the root."""
-    return math.exp(min(0.0, logp_N[node] - logp_N[tax.parent[node]])) if node else 1.0
+    if not node:
+        return 1.0
+    return math.exp(min(0.0, logp_N[node] - logp_N[tax.parent[node]])) if logp_N[node] > -math.inf else 0.0
+
+
+class Contributions(NamedTuple):
+    """Tokens, and the contribution of each to the log conditional probability of each step."""
+
+    tokens: list[Span]
+    values: np.ndarray  # (S, T)
+    method: str
+
+
+def contributions(model: Model, text: str, steps: Sequence[int]) -> Contributions:
+    """The contribution of each token to log P(node | parent) of these nodes, which do not include the root.
+
+    It is gradient × input if the encoder implements `gated_features`, else what the step loses without the token.
+    """
+    tokens, token_of_W = _tokens(model.encoder.spans(text))
+    values_ST = gradients(model, text, steps, token_of_W)
+    if values_ST is not None:
+        return Contributions(tokens, values_ST, GRADIENT)
+    return Contributions(tokens, differences(model, text, steps, tokens), LEAVE_ONE_OUT)
+
+
+def gradients(model: Model, text: str, steps: Sequence[int], token_of_W: Sequence[int]) -> np.ndarray | None:
+    """(S, T) gradients of each step with respect to gates on the tokens; None if the encoder has no gates."""
+    with _gradients_enabled(model):
+        gates_T = torch.ones(
+            max(token_of_W, default=-1) + 1, device=model.device, dtype=model.head.dtype, requires_grad=True
+        )
+        words = torch.tensor(list(token_of_W), dtype=torch.int64, device=model.device)
+        features_1D = model.encoder.gated_features(text, gates_T[words])
+        if features_1D is None:
+            return None
+        values_ST = np.zeros((len(steps), len(gates_T)))
+        if not len(gates_T):
+            return values_ST
+        logs_S = _conditionals(model, model.head.node_log_probs(features_1D), steps)[0]
+        for step, log in enumerate(logs_S.unbind()):
+            (gradient_T,) = torch.autograd.grad(log, gates_T, retain_graph=True)
+            values_ST[step] = gradient_T.double().cpu().numpy()
+        return values_ST
+
+
+def differences(model: Model, text: str, steps: Sequence[int], tokens: Sequence[Span]) -> np.ndarray:
+    """(S, T) what each step loses if a token is left out; neighbours that are left out together share the loss."""
+    groups = np.array_split(np.arange(len(tokens)), min(len(tokens), _MAX_TEXTS)) if tokens else []
+
+    def texts() -> Iterator[str]:
+        yield text
+        for group in groups:
+            yield text[: tokens[group[0]][0]] + text[tokens[group[-1]][1] :]
+
+    batch_size = max(1, _SCORES // model.taxonomy.num_nodes)
+    parts = [_conditionals(model, logp_BN, steps).cpu() for logp_BN in model.node_log_probs(texts(), batch_size)]
+    logs_GS = torch.cat(parts).double().numpy()
+    sizes = np.array([len(group) for group in groups], dtype=np.int64)
+    lost_GS = (logs_GS[0] - logs_GS[1:]) / sizes[:, None]
+    return np.repeat(lost_GS, sizes, axis=0).T
+
+
+def _conditionals(model: Model, logp_BN: Tensor, steps: Sequence[int]) -> Tensor:
+    """(B, S) log P(node | parent) of each step."""
+    nodes = torch.tensor(list(steps), dtype=torch.int64, device=logp_BN.device)
+    parents = torch.from_numpy(model.taxonomy.parent[list(steps)]).to(nodes.device)
+    return logp_BN[:, nodes] - logp_BN[:, parents]
+
+
+def _tokens(spans: Sequence[Span]) -> tuple[list[Span], list[int]]:
+    """The spans with overlapping ones merged, in order, and the index of the merged span of each span."""
+    tokens: list[Span] = []
+    token_of = [0] * len(spans)
+    for word in sorted(range(len(spans)), key=spans.__getitem__):
+        start, end = spans[word]
+        if tokens and start < tokens[-1][1]:
+            tokens[-1] = tokens[-1][0], max(end, tokens[-1][1])
+        else:
+            tokens.append((start, end))
+        token_of[word] = len(tokens) - 1
+    return tokens, token_of
+
+
+@contextmanager
+def _gradients_enabled(model: Model) -> Iterator[None]:
+    """Enable gradients without dropout inside the block, and restore the mode afterwards."""
+    was_training = model.training
+    model.eval()
+    try:
+        # cuDNN computes gradients of recurrent networks only in training mode
+        without_cudnn = torch.backends.cudnn.flags(enabled=False) if model.device.type == "cuda" else nullcontext()
+        with torch.inference_mode(False), torch.enable_grad(), without_cudnn:
+            yield
+    finally:
+        model.train(was_training)

@@ -4,6 +4,7 @@ config.json         settings, versions, and the size and digest of every other f
 taxonomy.json       the tree
 model.safetensors   all weights
 vocabulary.txt …    files of the encoder
+calibration.…       how the probabilities are calibrated, and held-out scores; only of a calibrated model
 metrics.json        measures and the course of training
 README.md           the model card
 """
@@ -28,12 +29,13 @@ from arbormax._files import read_json, write_file
 from arbormax._version import __version__
 from arbormax.encoders import ENCODERS, Encoder
 from arbormax.errors import ArbormaxError, OptionError
+from arbormax.model.calibration import raw_state, read_calibration, write_calibration
 from arbormax.model.card import model_card
 from arbormax.model.network import Model, seeded
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
 
-FORMAT, VERSION = "arbormax text model", 1
+FORMAT, VERSION = "arbormax text model", 2  # 2: the probabilities of the weights are calibrated when loaded
 _CONFIG, _TREE, _WEIGHTS, _METRICS, _CARD = (
     "config.json",
     "taxonomy.json",
@@ -75,14 +77,15 @@ def save_model(model: Model, folder: Path | str, metrics: dict[str, Any] | None 
         model.encoder.save(new)
         model.taxonomy.save(new / _TREE)
         # copies, because the weights of an LSTM share memory on a GPU, which safetensors rejects
-        save_file({name: value.cpu().clone() for name, value in model.state_dict().items()}, new / _WEIGHTS)
+        save_file({name: value.cpu().clone() for name, value in raw_state(model).items()}, new / _WEIGHTS)
         (new / _WEIGHTS).chmod((new / _TREE).stat().st_mode)  # safetensors makes it readable by the owner only
+        needs_reader = write_calibration(model, new)
         (new / _METRICS).write_text(format_metrics(metrics), "utf-8")
         (new / _CARD).write_text(model_card(model, metrics), "utf-8")
         names = sorted(str(p.relative_to(new).as_posix()) for p in new.rglob("*") if p.is_file())
         record = {
             "format": FORMAT,
-            "format_version": VERSION,
+            "format_version": VERSION if needs_reader else 1,
             "arbormax": __version__,
             "torch": torch.__version__,
             "config": model.config.model_dump(mode="json"),
@@ -113,6 +116,7 @@ def load_model(folder: Path | str, device: torch.device | str = "cpu") -> Model:
         with seeded(0):
             model = Model(kind.load(folder, options), taxonomy, config)
         model.load_state_dict(load_file(folder / _WEIGHTS))
+        read_calibration(model, folder, record["files"])
     except (ArbormaxError, SafetensorError, RuntimeError, OSError, ValueError, LookupError, MemoryError) as error:
         raise ModelFolderError(f"the files in {folder} do not match its {_CONFIG}: {error}") from error
     return model.to(device).eval()

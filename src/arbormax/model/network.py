@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,6 +21,10 @@ from arbormax.errors import InputError, OptionError
 from arbormax.heads import HEADS, TreeHead
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
+
+if TYPE_CHECKING:
+    from arbormax.model.calibration import Calibration, Coverage
+    from arbormax.taxonomy.edits import Edited
 
 ModelInputs = Any  # an iterable of texts, or a feature matrix: a float32 array or a scipy matrix in CSR form
 _CHUNK = 4096  # texts that are encoded together, which bounds the memory that a stream needs
@@ -39,6 +43,8 @@ class Model(nn.Module):
             options["sparse_weight"] = True
         self.head: TreeHead = HEADS[config.head](encoder.out_features, taxonomy, **options)
         self.config = config
+        self.calibration: Calibration | None = None  # set by `arbormax.model.calibration.apply_calibration`
+        self.coverage: Coverage | None = None
 
     @classmethod
     def new(cls, inputs: ModelInputs, taxonomy: Taxonomy, config: TrainConfig) -> Model:
@@ -70,6 +76,12 @@ class Model(nn.Module):
     @property
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.parameters())
+
+    def follow_edit(self, edited: Edited) -> None:
+        """Carry the calibration over to an edited taxonomy; held-out scores belong to the old one and are removed."""
+        self.coverage = None
+        if self.calibration is not None:
+            self.calibration = self.calibration.carry_to(edited.node_map, edited.taxonomy)
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """(B, C) leaf log-probabilities of one collated batch."""

@@ -6,7 +6,7 @@ B batch, D features, N nodes, C classes, K steps of the longest path, k alternat
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -20,9 +20,10 @@ from arbormax.functional.best import top_classes
 from arbormax.functional.index import path_nodes, tree_index
 from arbormax.heads import TreeHead
 from arbormax.model.network import Model, ModelInputs, evaluating
+from arbormax.model.reason import stop_reason
 from arbormax.taxonomy import Taxonomy
 
-Decoder = Callable[..., Tensor]  # (logp_BN, tax, **options) -> nodes_B
+Decoder = Callable[..., Tensor]  # (logp_BN, tax, **options) -> nodes_B, or (B, k) with the best first
 
 DIGITS = 6  # decimals of a probability; the ones after them depend on how items are grouped into batches
 _CELLS = 2**24  # log-probabilities of nodes that are in memory together
@@ -45,6 +46,7 @@ class Prediction:
     path: tuple[str, ...]
     probabilities: tuple[float, ...]  # one for each name of the path
     alternatives: tuple[tuple[str, float], ...] = ()  # the most probable classes: label and probability, descending
+    reason: str | None = None  # why it stops above the classes; None for a class, and on a tree that is searched
 
     @property
     def probability(self) -> float:
@@ -65,14 +67,18 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Decoding:
-    """A decoder, its options, and the number of alternatives: all that a prediction needs besides the model.
+    """A decoder, its options, the number of alternatives and the allowed classes: all that a prediction needs besides
+    the model.
 
-    `decoder` is a name from `arbormax.decode.DECODERS` or a function `(logp, tax, **options) -> nodes`.
+    `decoder` is a name from `arbormax.decode.DECODERS` or a function `(logp, tax, **options) -> nodes`. The classes are
+    those `within` some nodes and `without` others, in the forms of `arbormax.decode.within`.
     """
 
     decoder: str | Decoder = "leaf"
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     top_k: int = 0
+    within: Any = None
+    without: Any = None
 
     def __post_init__(self) -> None:
         if not callable(self.decoder):
@@ -92,10 +98,11 @@ class Decoding:
         tau: float | None = None,
         top_k: int = 0,
         options: Mapping[str, Any] | None = None,
+        **restriction: Any,
     ) -> Decoding:
         """The decoding for optional arguments: without a decoder `leaf`, or `threshold` if `tau` is given."""
         name = decoder or ("leaf" if tau is None else "threshold")
-        return cls(name, {**({} if tau is None else {"tau": tau}), **(options or {})}, top_k)
+        return cls(name, {**({} if tau is None else {"tau": tau}), **(options or {})}, top_k, **restriction)
 
     @property
     def function(self) -> Decoder:
@@ -113,10 +120,24 @@ class Decoding:
                 f"expected at most {tax.num_leaves:,}, the number of classes, found {self.top_k:,}", argument="top_k"
             )
         self.function(torch.zeros(0, tax.num_nodes), tax, **self.options)
+        self.restriction(tax)
+
+    @property
+    def is_restricted(self) -> bool:
+        return self.within is not None or self.without is not None
+
+    def restriction(self, tax: Taxonomy) -> decode.Restriction:
+        """The allowed classes of each item."""
+        return decode.Restriction(tax, self.within, self.without)
 
     def nodes(self, logp_BN: Tensor, tax: Taxonomy) -> Tensor:
         """(B,) the predicted nodes, from (B, N) node log-probabilities."""
-        return self.function(logp_BN, tax, **self.options)
+        return self.ranked(logp_BN, tax)[:, 0]
+
+    def ranked(self, logp_BN: Tensor, tax: Taxonomy) -> Tensor:
+        """(B, k) the predicted nodes, the best first; most decoders give one."""
+        nodes = self.function(logp_BN, tax, **self.options)
+        return nodes if nodes.ndim == 2 else nodes[:, None]
 
 
 class Decoded(NamedTuple):
@@ -126,6 +147,7 @@ class Decoded(NamedTuple):
     path_logp: Tensor  # (B, K) log-probability of each node on the path, from below the root; zeros past its end
     top_logp: Tensor  # (B, k) descending
     top_classes: Tensor  # (B, k)
+    reasons: Sequence[str | None]  # (B,) why a prediction stops above the classes
 
 
 def predict(
@@ -136,13 +158,16 @@ def predict(
     options: Mapping[str, Any] | None = None,
     top_k: int = 0,
     batch_size: int = 256,
+    within: Any = None,
+    without: Any = None,
 ) -> Iterator[Prediction]:
     """Predictions in the order of the inputs, which are texts, possibly an infinite stream, or a feature matrix.
 
     `decoder` is a name from `arbormax.decode.DECODERS` or a function, `options` are its keyword arguments, and `top_k`
-    is the number of alternatives.
+    is the number of alternatives. `within` and `without` restrict the classes of all items, or with one list for each
+    item those of each: see `arbormax.decode.within`.
     """
-    decoding = Decoding(decoder, options or {}, top_k)
+    decoding = Decoding(decoder, options or {}, top_k, within, without)
     batches, names = decode_batches(model, inputs, decoding, batch_size), NodeNames(model.taxonomy)
     return (prediction for batch in batches for prediction in render(batch, names))
 
@@ -151,7 +176,16 @@ def decode_batches(model: Model, inputs: ModelInputs, decoding: Decoding, batch_
     """The predictions of each batch as tensors; a large tree is searched, so that (B, N) is never in memory."""
     decoding.check(model.taxonomy)
     size = batch_size if _can_search(model, decoding) else bounded_batch(model.taxonomy, batch_size)
-    return (decode_features(model.head, h_BD, decoding) for h_BD in model.features(inputs, size))
+    return _decode_batches(model, inputs, decoding, size)
+
+
+def _decode_batches(model: Model, inputs: ModelInputs, decoding: Decoding, size: int) -> Iterator[Decoded]:
+    restriction, start = decoding.restriction(model.taxonomy), 0
+    for h_BD in model.features(inputs, size):
+        found = decode_features(model.head, h_BD, decoding, restriction, start)
+        start += len(found.nodes)
+        yield found
+    restriction.finish(start)
 
 
 def bounded_batch(tax: Taxonomy, batch_size: int = 256) -> int:
@@ -163,40 +197,49 @@ def _can_search(model: Model, decoding: Decoding) -> bool:
     return (
         model.head.searches
         and decoding.function in _SEARCHES
+        and not decoding.is_restricted
         and not model.encoder.has_sparse_features(model.encoder.options)
         and decoding.top_k * _SEARCHED <= model.taxonomy.num_leaves
     )
 
 
-def decode_features(head: TreeHead, h_BD: Tensor, decoding: Decoding) -> Decoded:
-    """The predictions for the features of one batch."""
+def decode_features(
+    head: TreeHead, h_BD: Tensor, decoding: Decoding, restriction: decode.Restriction, start: int = 0
+) -> Decoded:
+    """The predictions for the features of one batch, which begins with the item `start` of the restriction."""
     with evaluating(head):
-        if head.searches and h_BD.layout == torch.strided and decoding.function in _SEARCHES:
+        searches = head.searches and not decoding.is_restricted and decoding.function in _SEARCHES
+        if searches and h_BD.layout == torch.strided:
             found = _search(head, h_BD, decoding)
         else:
-            found = _score(head, h_BD, decoding)
+            found = _score(restriction.apply(head.node_log_probs(h_BD).cpu(), start), head.taxonomy, decoding)
     if bool(found.path_logp.isnan().any()):
         raise PredictionError("the model computes NaN probabilities: its weights are damaged")
     return found
 
 
-def _score(head: TreeHead, h_BD: Tensor, decoding: Decoding) -> Decoded:
-    """Score every node, then decode."""
-    tax = head.taxonomy
-    logp_BN = head.node_log_probs(h_BD).cpu()
-    nodes_B = decoding.nodes(logp_BN, tax)
+def _score(logp_BN: Tensor, tax: Taxonomy, decoding: Decoding) -> Decoded:
+    """Decode the log-probabilities of all nodes."""
+    ranked_Bk = decoding.ranked(logp_BN, tax)
+    nodes_B = ranked_Bk[:, 0]
     # past the end of a path stands the root, whose log-probability is 0
     path_logp_BK = logp_BN.gather(1, torch.stack(path_nodes(tree_index(tax, logp_BN.device), nodes_B), dim=-1))
-    if not decoding.top_k:
-        return Decoded(nodes_B, path_logp_BK, *_no_alternatives(len(nodes_B)))
-    return Decoded(nodes_B, path_logp_BK, *top_classes(logp_BN[:, torch.tensor(tax.leaves)], decoding.top_k))
+    if decoding.top_k:
+        best = top_classes(logp_BN[:, torch.tensor(tax.leaves)], decoding.top_k)
+    elif ranked_Bk.shape[1] > 1:
+        best = logp_BN.gather(1, ranked_Bk), torch.tensor(tax.class_of)[ranked_Bk]
+    else:
+        best = _no_alternatives(len(nodes_B))
+    rows = zip(nodes_B.tolist(), logp_BN, strict=True)
+    reasons = [None if tax.is_leaf[node] else stop_reason(tax, node, logp_N.numpy()) for node, logp_N in rows]
+    return Decoded(nodes_B, path_logp_BK, *best, reasons)
 
 
 def _search(head: TreeHead, h_BD: Tensor, decoding: Decoding) -> Decoded:
     """Look only at the branches of a large tree that may hold the result."""
     nodes_B, top_logp, classes = _SEARCHES[decoding.function](head, h_BD, decoding)
     path_logp_BK = head.path_log_probs(h_BD, nodes_B)
-    return Decoded(nodes_B.cpu(), path_logp_BK.cpu(), top_logp.cpu(), classes.cpu())
+    return Decoded(nodes_B.cpu(), path_logp_BK.cpu(), top_logp.cpu(), classes.cpu(), [None] * len(nodes_B))
 
 
 def _search_leaf(head: TreeHead, h_BD: Tensor, decoding: Decoding) -> tuple[Tensor, Tensor, Tensor]:
@@ -229,9 +272,10 @@ def render(batch: Decoded, names: NodeNames) -> Iterator[Prediction]:
         batch.path_logp.exp().tolist(),
         batch.top_logp.exp().tolist(),
         batch.top_classes.tolist(),
+        batch.reasons,
         strict=True,
     )
-    for node, steps, top, best in rows:
+    for node, steps, top, best, reason in rows:
         path = names.path(node)
         yield Prediction(
             node,
@@ -239,6 +283,7 @@ def render(batch: Decoded, names: NodeNames) -> Iterator[Prediction]:
             path,
             tuple(round(p, DIGITS) for p in steps[: len(path)]),
             tuple((classes[c], round(p, DIGITS)) for c, p in zip(best, top, strict=True)),
+            reason,
         )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from arbormax.data.tables import Column, RowBatch, Source, bad_rows_error, iter_rows
-from arbormax.errors import OptionError
+from arbormax.decode import Restriction
+from arbormax.errors import ArbormaxError, InputError, OptionError, did_you_mean
 from arbormax.model.network import Model
 from arbormax.model.predict import Decoding, predict
 
@@ -61,14 +63,23 @@ def predict_rows(
     *,
     batch_size: int = 256,
     keep: bool = False,
+    within_column: Column | None = None,
+    without_column: Column | None = None,
     on_bad_rows: Callable[[list[str]], None],
 ) -> Iterator[dict[str, Any]]:
     """The prediction for each row of a table, with its line number or, with `keep`, the row's own columns.
 
-    `column` holds the texts. `on_bad_rows` receives a description of every row that cannot be read. Predicted columns
-    get the prefix `predicted_` if the table has columns of the same names.
+    `column` holds the texts. `within_column` and `without_column` hold the nodes that restrict the prediction of each
+    row, as `parse_nodes` reads them; an empty cell does not restrict it. `on_bad_rows` receives a description of every
+    row that cannot be read. Predicted columns get the prefix `predicted_` if the table has columns of the same names.
     """
     prefix: str | None = None
+    restrictions = {"within": within_column, "without": without_column}
+    columns = {side: str(name) for side, name in restrictions.items() if name is not None}
+    for side in columns:
+        if getattr(decoding, side) is not None:
+            raise OptionError(f"cannot be combined with {side}", argument=f"{side}_column")
+    checked = dict[tuple[Any, ...], dict[str, Any]]()
     for batch in batches:
         if batch.problems:
             on_bad_rows(batch.problems)
@@ -76,7 +87,14 @@ def predict_rows(
             continue
         if prefix is None:
             prefix = column_prefix(batch.rows) if keep else ""
-        found = predict(model, batch[column], **vars(decoding), batch_size=batch_size)
+        options = vars(decoding)
+        if columns:
+            each = [
+                _restriction(model, row, columns, line, checked)
+                for line, row in zip(batch.lines, batch.rows, strict=True)
+            ]
+            options = options | {side: [row[side] for row in each] for side in columns}
+        found = predict(model, batch[column], **options, batch_size=batch_size)
         own_rows: list[dict[str, Any]] = batch.rows if keep else [{}] * len(batch)
         for line, own, prediction in zip(batch.lines, own_rows, found, strict=True):
             row = {prefix + name: value for name, value in prediction.to_dict().items()}
@@ -91,6 +109,46 @@ def predict_rows(
                     argument="keep",
                 )
             yield {**own, **row}
+
+
+def _restriction(
+    model: Model,
+    row: dict[str, Any],
+    columns: dict[str, str],
+    line: int,
+    checked: dict[tuple[Any, ...], dict[str, Any]],
+) -> dict[str, Any]:
+    """The nodes that restrict one row, for each side; `checked` holds those of other rows by their cells."""
+    for side, name in columns.items():
+        if name not in row:
+            hint = did_you_mean(name, row)
+            raise InputError(f"line {line}: found no column {name!r}{hint}", argument=f"{side}_column")
+    key = tuple(str(row[name]) for name in columns.values())
+    if key not in checked:
+        nodes = {side: parse_nodes(row[name]) for side, name in columns.items()}
+        try:
+            Restriction(model.taxonomy, **nodes)
+        except ArbormaxError as error:
+            raise InputError(f"line {line}: {error.message}", argument=f"{error.argument}_column") from None
+        checked[key] = nodes
+    return checked[key]
+
+
+def parse_nodes(cell: Any) -> list[str | tuple[str, ...]] | None:
+    """The nodes in a cell: a list of labels, or labels with ";" between them; None for an empty cell.
+
+    A label is a name, a '/'-path, or a path of names with " > " between them.
+
+    >>> parse_nodes("bird; fish > cod"), parse_nodes('["a;b"]'), parse_nodes("")
+    (['bird', ('fish', 'cod')], ['a;b'], None)
+    """
+    if isinstance(cell, str):
+        cell = json.loads(cell) if cell.lstrip().startswith("[") else cell.split(";")
+    elif not isinstance(cell, (list, tuple)):
+        cell = [] if cell is None or cell != cell else [cell]  # a missing value may be NaN
+    names = [str(name).strip() for name in cell]
+    found = [tuple(part.strip() for part in name.split(" > ")) if " > " in name else name for name in names if name]
+    return found or None
 
 
 def column_prefix(rows: Iterable[dict[str, Any]]) -> str:

@@ -21,11 +21,13 @@ class Run:
     valid_macro_f1: float | None
     seconds: float  # training time, over all restarts
     curve: tuple[dict[str, float], ...] = ()  # loss, macro_f1, accuracy and hf on the held-out examples of each epoch
+    calibration: dict[str, Any] | None = None  # what the calibration on the held-out examples changed
     refit_epochs: int | None = None  # epochs of the training on all examples; without it, the weights are the best's
 
     def to_record(self) -> dict[str, Any]:
-        """All fields but the model, as plain values for JSON."""
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "model"}
+        """All fields but the model and its calibration, as plain values for JSON."""
+        names = [field.name for field in fields(self) if field.name not in ("model", "calibration")]
+        values = {name: getattr(self, name) for name in names}
         return {**values, "curve": [dict(epoch) for epoch in self.curve]}
 
     @classmethod

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from arbormax._registry import Registry
-from arbormax.encoders import ENCODERS
-from arbormax.encoders.registry import check_encoder
+from arbormax.encoders import ENCODERS, check_encoder
 from arbormax.errors import ArbormaxError, OptionError, did_you_mean
 from arbormax.heads import HEADS
 
@@ -48,6 +47,7 @@ _HEAD = "hierarchical"  # supports all settings but path_weight
 MOST_CLASSES = 5_000  # a softmax over more classes is too slow for a default
 _MIN_STEPS = 20  # steps of an epoch that a default batch size leaves on small data
 
+_HEAD_SETTINGS = {"sparse_head": "supports_sparse", "adapter": "supports_adapter"}  # what they need of the head
 _CONVEX_SETTINGS = ("strength", "convex_loss", "prune")
 _ADAM_SETTINGS = (
     *("epochs", "batch_size", "learning_rate", "head_learning_rate", "schedule", "warmup", "adam_epsilon"),
@@ -165,6 +165,11 @@ class TrainConfig(BaseModel):
     refit: bool = Field(
         True, description="after early stopping, train again on all texts for the best number of epochs"
     )
+    calibration: str | None = Field(
+        None,
+        description="how the probabilities are calibrated on the held-out texts: the name of a registered calibration, "
+        "or none",
+    )
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = Field(
         "32-true", description="numerical precision, as Lightning names it"
     )
@@ -214,7 +219,7 @@ class TrainConfig(BaseModel):
         """Use the default head of the encoder, or one that supports the settings; it is not in `model_fields_set`."""
         if "head" not in self.model_fields_set:
             head = ENCODERS[self.encoder].default_head
-            self.__dict__["head"] = head if _supports(HEADS[head], self) else _HEAD
+            self.__dict__["head"] = head if supports_settings(HEADS[head], self) else _HEAD
         return self
 
     @classmethod
@@ -249,7 +254,7 @@ class TrainConfig(BaseModel):
         Given the number of examples, a default batch size is small enough for 20 steps an epoch. Given the number of
         classes, the default head is one whose cost does not grow with very many of them.
         """
-        is_large = (classes or 0) > MOST_CLASSES and _supports(HEADS[_HEAD], self)
+        is_large = (classes or 0) > MOST_CLASSES and supports_settings(HEADS[_HEAD], self)
         if is_large and "head" not in self.model_fields_set:
             return self.model_copy(update={"head": _HEAD}).resolved(items)
         self.check()
@@ -274,27 +279,21 @@ class TrainConfig(BaseModel):
         """Raise an error for values that are wrong only in combination."""
         self.options  # noqa: B018 - raises
         head, problems = HEADS[self.head], []
-        if self.sparse_head and not head.supports_sparse:
-            fix = {"head": tuple(name for name in HEADS if HEADS[name].supports_sparse)}
-            problems.append(OptionError(f"not possible with head {self.head!r}", argument="sparse_head", fix=fix))
-        elif self.sparse_head and ENCODERS[self.encoder].has_sparse_features(self.options):
-            message = f"not possible with encoder {self.encoder!r}, whose features are sparse"
-            problems.append(OptionError(message, argument="sparse_head"))
-        if self.adapter and not head.supports_adapter:
-            fix = {"head": tuple(name for name in HEADS if HEADS[name].supports_adapter)}
-            problems.append(OptionError(f"not possible with head {self.head!r}", argument="adapter", fix=fix))
-        elif self.adapter and ENCODERS[self.encoder].has_sparse_features(self.options):
-            message = f"not possible with encoder {self.encoder!r}, whose features are sparse"
-            problems.append(OptionError(message, argument="adapter"))
+        for name, needs in _HEAD_SETTINGS.items():
+            if getattr(self, name) and not getattr(head, needs):
+                message = f"not possible with head {self.head!r}"
+                problems.append(OptionError(message, argument=name, fix=_heads_with(needs)))
+            elif getattr(self, name) and ENCODERS[self.encoder].has_sparse_features(self.options):
+                message = f"not possible with encoder {self.encoder!r}, whose features are sparse"
+                problems.append(OptionError(message, argument=name))
         if self.names is not None and not ENCODERS[self.encoder].takes_texts:
             message = f"needs an encoder of texts, and encoder {self.encoder!r} takes feature matrices"
             problems.append(OptionError(message, argument="names"))
         if self.names == "tied" and self.sparse_head:
             problems.append(OptionError("cannot be combined with sparse_head", argument="names"))
         for name, option in unsupported_options(self, head).items():
-            fix = {"head": tuple(other for other in HEADS if getattr(HEADS[other], option.needs or ""))}
             message = f"acts on {option.acts_on}, which head {self.head!r} does not have"
-            problems.append(OptionError(message, argument=name, fix=fix))
+            problems.append(OptionError(message, argument=name, fix=_heads_with(option.needs or "")))
         if self.solver == "convex":
             problems += self._convex_problems()
         elif self.solver_in_use == "adam":
@@ -325,8 +324,8 @@ class TrainConfig(BaseModel):
             message = f"the encoder {self.encoder!r} is trained with the head, which the convex solver cannot do"
             problems.append(OptionError(message, argument="solver", fix={"solver": "adam"}))
         if not HEADS[self.head].supports_convex:
-            fix = {"head": tuple(name for name in HEADS if HEADS[name].supports_convex)}
-            problems.append(OptionError(f"cannot train the head {self.head!r}", argument="solver", fix=fix))
+            message = f"cannot train the head {self.head!r}"
+            problems.append(OptionError(message, argument="solver", fix=_heads_with("supports_convex")))
         message = "not a setting of the convex solver"
         names = [*_changed(self, _ADAM_SETTINGS), *_loss_options(self)]
         if self.names not in (None, "init"):
@@ -339,10 +338,15 @@ def _changed(config: TrainConfig, names: Iterable[str]) -> list[str]:
     return [name for name in names if getattr(config, name) != type(config).model_fields[name].default]
 
 
-def _supports(head: type[TreeHead], config: TrainConfig) -> bool:
+def _heads_with(attribute: str) -> dict[str, object]:
+    """The change of settings to a head that has this class attribute."""
+    return {"head": tuple(name for name in HEADS if getattr(HEADS[name], attribute))}
+
+
+def supports_settings(head: type[TreeHead], config: TrainConfig) -> bool:
     """Whether a head has everything that the settings need."""
-    is_missing = (config.adapter and not head.supports_adapter) or (config.sparse_head and not head.supports_sparse)
-    return not is_missing and not unsupported_options(config, head)
+    needed = [needs for name, needs in _HEAD_SETTINGS.items() if getattr(config, name)]
+    return all(getattr(head, needs) for needs in needed) and not unsupported_options(config, head)
 
 
 def unsupported_options(config: TrainConfig, head: type[TreeHead]) -> dict[str, LossOption]:

@@ -29,6 +29,11 @@ def run_figures(run: Run, max_nodes: int) -> dict[str, Any]:
         "levels": run.tree.levels(),
         "severity": run.severity,
         "calibration": [_calibration_points(level) for level in run.calibration],
+        "calibrated": {
+            name: [_calibration_points(level) for level in side["levels"]]
+            for name, side in (run.calibrated or {}).items()
+            if name in ("before", "after")
+        },
         "answers": None if run.answers is None else {key: _compact(table) for key, table in run.answers.items()},
         "curve": [dict(row) for row in run.curve],
         "best": run.training.get("best_epoch"),

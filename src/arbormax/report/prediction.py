@@ -7,7 +7,7 @@ from typing import Any
 
 from arbormax.errors import InputError
 from arbormax.report import svg
-from arbormax.report.layout import Mark, column_starts, names, place
+from arbormax.report.svg import Mark, column_starts, names, place
 
 _ROW, _GAP = 24, 10  # height of a row, and the gap between the children of different parents
 _BEND, _RUN, _PAD = 40, 84, 6  # of an edge: the curve, the straight part with the probability, the padding

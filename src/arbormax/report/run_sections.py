@@ -170,6 +170,37 @@ def _levels(run: Run, place: int) -> str:
 
 
 def _calibration(run: Run, place: int) -> str:
+    return _test_calibration(run, place) + (_before_and_after(run.calibrated, place) if run.calibrated else "")
+
+
+def _before_and_after(calibrated: Mapping[str, Any], place: int) -> str:
+    """The reliability diagrams and measures of the held-out texts before and after the calibration."""
+    before, after = calibrated["before"], calibrated["after"]
+    rows = []
+    for name in ("nll", "brier", "ece", "ece_debiased"):
+        for at, (old, new) in enumerate(zip(*(_listed(side.get(name)) for side in (before, after)), strict=False), 1):
+            level = f", level {at}" if isinstance(before[name], list) else ""
+            cells = (f"{x:.4f}" if isinstance(x, (int, float)) else "–" for x in (old, new))
+            rows.append([heading(name) + level, *cells])
+    method, items = text(calibrated["method"]), count(calibrated["items"], "held-out text")
+    label = "Accuracy against predicted probability of held-out texts {} the calibration."
+    figures = "".join(
+        figure(side, place, label.format(side), note=title)
+        for side, title in (("before", "Before the calibration"), ("after", "After the calibration"))
+    )
+    listed = table("Measures of the held-out texts", ["Measure", "Before", "After"], rows, "numbers")
+    unused = "" if calibrated["applied"] else " It did not improve the likelihood, so the model was left as it was."
+    return (
+        f"<p>Calibration with the method <b>{method}</b> on {items}, each of which is scaled by a fit on others."
+        f'{unused}</p><div class="two">{figures}</div>' + collapsible("The measures as a table", listed)
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _test_calibration(run: Run, place: int) -> str:
     if not run.calibration:
         return '<p class="note">A comparison stores predictions without probabilities, so this section is empty.</p>'
     errors = run.measures.get("ece") or []

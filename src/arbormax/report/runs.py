@@ -66,6 +66,7 @@ class Run:
     true: np.ndarray | None = None  # (n,) nodes
     predicted: np.ndarray | None = None
     calibration: Sequence[Mapping[str, np.ndarray]] = ()
+    calibrated: Mapping[str, Any] | None = None  # measures of held-out texts `before` and `after` a calibration
     answers: Mapping[str, np.ndarray] | None = None
     curve: Sequence[Mapping[str, float]] = ()
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -154,6 +155,7 @@ def _run(found: dict[str, Any], file: Path) -> Run:
         training=training,
         data=found.get("data") or {},
         curve=_curve(training.get("curve")),
+        calibrated=_calibrated(found.get("calibration")),
     )
 
 
@@ -260,6 +262,17 @@ def _pairs(rows: Any, nodes: int) -> np.ndarray:
 def _bins(level: Any) -> dict[str, np.ndarray]:
     count = _array(level["count"], None)
     return {"count": count, **{key: _array(level[key], len(count)) for key in ("right", "confidence")}}
+
+
+def _calibrated(given: Any) -> dict[str, Any] | None:
+    """What a calibration changed; None if the model only has coverage."""
+    if not isinstance(given, Mapping) or not given.get("method"):
+        return None
+    sides = {
+        name: {**_scalars(given[name]), "levels": [_bins(level) for level in given[name]["levels"]]}
+        for name in ("before", "after")
+    }
+    return {"method": str(given["method"]), "items": int(given["items"]), "applied": bool(given["applied"]), **sides}
 
 
 def _unpack(text: str, count: int, nodes: int) -> np.ndarray:

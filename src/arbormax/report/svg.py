@@ -1,10 +1,14 @@
-"""Helpers of all drawings: the document with its style sheet, text that fits, and short numbers."""
+"""Helpers of all drawings: the document with its style sheet, text that fits, short numbers, and the layout of a tree.
+
+A drawn tree has a column for each level, and parents in the middle of their children.
+"""
 
 from __future__ import annotations
 
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from itertools import accumulate
@@ -13,6 +17,7 @@ SIZE, SMALL, LARGE = 12, 11, 15  # of text, in pixels; the style sheet has the s
 MARGIN = 16
 # all rules start with .arbormax, so that a page can contain the drawing inline
 _STYLE = (files("arbormax.report") / "page" / "drawing.css").read_text("utf-8")
+_MAX_WIDTH = 260  # of a name, in pixels
 
 
 def document(width: float, height: float, label: str, parts: Iterable[str], style: str = "") -> str:
@@ -110,3 +115,57 @@ def _em(char: str) -> float:
     if unicodedata.east_asian_width(char) in "WF" or ord(char) > 0xFFFF:
         return 1.1
     return 0.72 if char.isupper() else 0.62
+
+
+@dataclass(eq=False)
+class Mark:
+    """One name in the drawing."""
+
+    name: str
+    note: str
+    css: str  # strong, leaf, or muted for several nodes that share one line
+    depth: int
+    conditional: float = 0.0  # probability given the parent, in the drawing of a prediction
+    answered: bool = True  # whether the answer reaches this depth
+    y: float = 0.0
+    below: list[Mark] = field(default_factory=list)
+
+    @property
+    def width(self) -> float:
+        bold = self.css == "strong"
+        name = shorten(self.name, SIZE, _MAX_WIDTH, bold=bold)
+        return text_width(name, bold=bold) + (text_width(self.note, SMALL) + 5 if self.note else 0)
+
+
+def column_starts(marks: Sequence[Mark], gap: float) -> list[float]:
+    """The x of the names of each level; only nodes with children push the next column to the right."""
+    columns = [float(MARGIN)]
+    for depth in range(max(mark.depth for mark in marks)):
+        widest = max((mark.width for mark in marks if mark.below and mark.depth == depth), default=0.0)
+        columns.append(columns[-1] + widest + gap)
+    return columns
+
+
+def place(root: Mark, top: float, row: float, gap: float) -> float:
+    """Set the y of every mark, with a gap between the children of different parents; returns the lower end."""
+    order, stack = [], [root]
+    while stack:
+        order.append(stack.pop())
+        stack.extend(reversed(order[-1].below))
+    parent = {child: mark for mark in order for child in mark.below}
+    bottom, before = top, None
+    for mark in order:
+        if not mark.below:
+            bottom += gap if before not in (None, parent.get(mark)) else 0
+            mark.y = bottom + row / 2
+            bottom += row
+            before = parent.get(mark)
+    for mark in reversed(order):
+        if mark.below:
+            mark.y = (mark.below[0].y + mark.below[-1].y) / 2
+    return bottom
+
+
+def names(marks: Sequence[Mark], columns: Sequence[float]) -> list[str]:
+    """The names with their notes as SVG."""
+    return [text(columns[m.depth], m.y + 4, m.name, m.css, note=m.note, limit=_MAX_WIDTH) for m in marks]

@@ -11,7 +11,7 @@ import numpy as np
 
 from arbormax.errors import OptionError
 from arbormax.report import svg
-from arbormax.report.layout import Mark, column_starts, names, place
+from arbormax.report.svg import Mark, column_starts, names, place
 from arbormax.taxonomy import Taxonomy
 
 _ROW, _GAP = 18, 8  # height of a line, and the gap between leaves of different parents

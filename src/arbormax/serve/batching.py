@@ -95,10 +95,10 @@ class Batcher:
             return "dead"
         return "full" if self.waiting >= self._capacity else "ready"
 
-    async def predict(self, texts: list[str], options: Hashable, alone: bool = False) -> list[Any]:
+    async def predict(self, texts: list[str], options: Sequence[Hashable], alone: bool = False) -> list[Any]:
         """Return one result per text; raises `QueueFullError` or `ClosedError` without waiting.
 
-        With `alone=True` the texts share no batch with other requests.
+        `options` has those of each text. With `alone=True` the texts share no batch with other requests.
         """
         if self._task is None or self._closing:
             raise ClosedError
@@ -106,7 +106,7 @@ class Batcher:
             seconds = math.ceil(self.waiting * self._seconds_per_text)
             raise QueueFullError(min(_MAX_RETRY_SECONDS, max(1, seconds)))
         loop = asyncio.get_running_loop()
-        jobs = [_Job(text, options, loop.create_future(), alone) for text in texts]
+        jobs = [_Job(text, own, loop.create_future(), alone) for text, own in zip(texts, options, strict=True)]
         self._jobs.extend(jobs)
         self._arrived.set()
         try:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from arbormax.errors import OptionError
+from arbormax.errors import InputError, LabelError, OptionError
 from arbormax.model.explain import explain as model_explain
 from arbormax.model.predict import Decoding
 from arbormax.serve import metrics, schemas
@@ -45,7 +45,7 @@ def add_routes(router: APIRouter, service: Service) -> None:
         """The class of one or several texts, with its path, the probability of each step, and alternatives."""
         body = await _read_body(request, predict_body)
         texts = [body.text] if body.text is not None else body.texts or []
-        work = service.batcher.predict(texts, _decoding(service, body, body.top_k))
+        work = service.batcher.predict(texts, _decodings(service, body, len(texts), body.top_k))
         return JSONResponse({"predictions": await _run(service, request, work, texts)})
 
     @router.post("/v1/explain", tags=["model"], **_document(schemas.ExplainResponse, explain_body))
@@ -55,8 +55,8 @@ def add_routes(router: APIRouter, service: Service) -> None:
         if body.node is not None and body.node >= taxonomy.num_nodes:
             raise _unknown_node(taxonomy)
         options = body.model_dump(include={"siblings", "words", "node"})
-        work = partial(model_explain, decoding=_decoding(service, body), **options)
-        found = await _run(service, request, service.batcher.predict([body.text], work, alone=True), [body.text])
+        work = partial(model_explain, decoding=_decodings(service, body)[0], **options)
+        found = await _run(service, request, service.batcher.predict([body.text], [work], alone=True), [body.text])
         return JSONResponse(found[0])
 
     @router.get("/v1/taxonomy", tags=["taxonomy"], **_document(schemas.TaxonomyPage | schemas.TaxonomyMatches))
@@ -147,11 +147,11 @@ async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -
         disconnect.cancel()
 
 
-def _decoding(service: Service, body: schemas.DecodingRequest, top_k: int = 0) -> Decoding:
-    """The decoder that the request selects."""
+def _decodings(service: Service, body: schemas.DecodingRequest, texts: int = 1, top_k: int = 0) -> list[Decoding]:
+    """The decoding of each text that the request selects."""
     try:
-        return service.decoding(body, top_k)
-    except OptionError as error:
+        return service.decodings(body, texts, top_k)
+    except (OptionError, LabelError, InputError) as error:
         raise argument_problem(error) from None
 
 

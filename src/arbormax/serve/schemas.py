@@ -7,7 +7,7 @@ created.
 from __future__ import annotations
 
 import inspect
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
@@ -18,6 +18,7 @@ from arbormax.serve.settings import Settings
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Node = Annotated[int, Field(ge=0, description="number of a node of the taxonomy; 0 is the root")]
+Nodes = list[str | int]  # labels, '/'-paths or numbers of nodes
 REQUIRED = inspect.Parameter.empty
 _PLAIN_TYPES = (bool, int, float, str)
 _DEFAULT_TOP_K, _MAX_TOP_K = 5, 100
@@ -27,19 +28,26 @@ TEXT = "Which city has the oldest railroad in the world ?"
 def decoder_options() -> dict[str, dict[str, inspect.Parameter]]:
     """The decoders of the service with their options: parameters after the log-probabilities and the taxonomy.
 
-    Only options that are plain values can be sent as JSON; a decoder that requires another one is not available.
+    Only options that are plain values, or None, can be sent as JSON; a decoder that requires another one is not
+    available.
     """
     decoders = {}
     for name in DECODERS:
         types = get_type_hints(DECODERS[name])
         options = [
-            option.replace(annotation=types.get(option.name))
+            option.replace(annotation=_plain_type(types.get(option.name)))
             for option in list(inspect.signature(DECODERS[name]).parameters.values())[2:]
         ]
         plain = {option.name: option for option in options if option.annotation in _PLAIN_TYPES}
         if all(option.name in plain or option.default is not REQUIRED for option in options):
             decoders[name] = plain
     return decoders
+
+
+def _plain_type(annotation: Any) -> Any:
+    """The type of an option, `float` for `float | None`."""
+    kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+    return kinds[0] if len(kinds) == 1 else annotation
 
 
 class DecodingRequest(BaseModel):
@@ -49,6 +57,17 @@ class DecodingRequest(BaseModel):
     option_names: ClassVar[tuple[str, ...]] = ()
 
     decoder: str | None = None
+    within: Nodes | None = Field(
+        None, description="only classes at or below these nodes: labels, '/'-paths or numbers of nodes"
+    )
+    without: Nodes | None = Field(None, description="no classes at or below these nodes")
+    coverage: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="instead of a decoder: the lowest node that contains the truth with this probability, of a model "
+        "that was calibrated with coverage",
+    )
 
     def options(self) -> dict[str, Any]:
         """The options that the request contains."""
@@ -64,6 +83,7 @@ class PredictRequest(DecodingRequest):
                 {"text": TEXT},
                 {"texts": [TEXT, "Who was Galileo ?"], "top_k": 3},
                 {"text": TEXT, "decoder": "threshold", "tau": 0.7},
+                {"texts": [TEXT, "Who was Galileo ?"], "within": [[1], None]},
             ]
         }
     )
@@ -71,6 +91,14 @@ class PredictRequest(DecodingRequest):
     text: str | None = None
     texts: list[str] | None = None
     top_k: int = Field(_DEFAULT_TOP_K, ge=0)
+    within: Nodes | list[Nodes | None] | None = Field(  # type: ignore[assignment]
+        None,
+        description="only classes at or below these nodes: labels, '/'-paths or numbers of nodes; or one list for "
+        "each text, where null allows all classes",
+    )
+    without: Nodes | list[Nodes | None] | None = Field(  # type: ignore[assignment]
+        None, description="no classes at or below these nodes, in the forms of within"
+    )
 
     @model_validator(mode="after")
     def _check_texts(self) -> Self:
@@ -175,6 +203,7 @@ class Prediction(Alternative):
     probabilities: list[Probability] = Field(description="probability of each node on the path")
     top: list[TopClass] = Field(default=[], description="the top_k most probable classes; absent if top_k is 0")
     steps: list[Step] = Field(description="the nodes from below the root to the prediction")
+    reason: str | None = Field(description="why the prediction stops above the classes; null for a class")
     alternatives: list[Alternative] = Field(description="the top_k most probable classes, most probable first")
 
 
@@ -219,6 +248,7 @@ class ExplainResponse(Alternative):
     nodes: list[ExplainedNode]
     steps: list[ExplainedStep] = Field(description="the nodes from below the root to the most probable class")
     stopped_at: int = Field(description="number of steps to the prediction")
+    reason: str | None = Field(description="why the prediction stops above the classes; null for a class")
     tokens: list[Token]
     words_method: str | None
 
@@ -260,6 +290,14 @@ class DecoderInfo(BaseModel):
     options: dict[str, Any] = Field(description="options with their default values; null: required")
 
 
+class CoverageInfo(BaseModel):
+    """What a model that was calibrated with coverage guarantees."""
+
+    items: int = Field(description="number of held-out texts that the guarantee rests on")
+    target: float | None = Field(description="the coverage that was asked for")
+    thresholds: list[tuple[float, float]] = Field(description="coverages, and the option `tau` of `climb` for each")
+
+
 class Limits(BaseModel):
     max_texts: int
     max_characters: int
@@ -277,6 +315,7 @@ class ModelResponse(BaseModel):
     arbormax: str
     decoders: list[DecoderInfo]
     limits: Limits
+    coverage: CoverageInfo | None = Field(default=None, description="null without guaranteed coverage")
     examples: list[str]
 
 

@@ -1,22 +1,90 @@
-"""A model with everything needed to serve it."""
+"""A model with everything needed to serve it, and its taxonomy to browse and search."""
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from arbormax._version import __version__
 from arbormax.decode import DECODERS
-from arbormax.errors import OptionError
+from arbormax.errors import LabelError, OptionError
 from arbormax.model.network import Model
 from arbormax.model.predict import Decoding, NodeNames, Prediction, decode_batches, render
 from arbormax.serve.batching import Batcher
 from arbormax.serve.metrics import Metrics
 from arbormax.serve.schemas import REQUIRED, DecodingRequest, Limits, decoder_options
 from arbormax.serve.settings import Settings
-from arbormax.serve.taxonomy import TreeIndex
+from arbormax.taxonomy import Taxonomy
+from arbormax.uncertainty.conformal import climbing_threshold, coverage_table
 
 Explain = Callable[[Model, str], dict[str, Any]]  # explains the prediction for one text
+
+
+class TreeIndex:
+    """A taxonomy with its names in the form in which a search compares them."""
+
+    def __init__(self, taxonomy: Taxonomy, names: NodeNames, title: str) -> None:
+        self.taxonomy, self.names = taxonomy, names
+        self._summary = {
+            "name": title,
+            "classes": taxonomy.num_leaves,
+            "nodes": taxonomy.num_nodes,
+            "depth": taxonomy.depth,
+            "fingerprint": taxonomy.fingerprint,
+        }
+        self._folded = [_fold(name) for name in taxonomy.names]
+
+    def node(self, node: int) -> dict[str, Any]:
+        """A short description of a node."""
+        tax = self.taxonomy
+        return {
+            "node": node,
+            "name": tax.names[node],
+            "label": self.names.label(node),
+            "classes": int(tax.leaf_counts[node]),
+            "children": int(tax.num_children[node]),
+        }
+
+    def page(self, node: int, offset: int, limit: int) -> dict[str, Any]:
+        """A node, its ancestors, and some of its children."""
+        children = self.taxonomy.children(node)
+        return {
+            **self._summary,
+            "node": self.node(node),
+            "ancestors": [self.node(ancestor) for ancestor in self.taxonomy.ancestors(node).tolist()],
+            "children": [self.node(child) for child in children[offset : offset + limit].tolist()],
+            "total": len(children),
+            "offset": offset,
+        }
+
+    def search(self, words: str, offset: int, limit: int) -> dict[str, Any]:
+        """The nodes whose names contain all the words, best matches first."""
+        parts = _fold(words).split()
+        phrase = " ".join(parts)
+        starts_word = re.compile(rf"(?<![^\W_]){re.escape(phrase)}")
+        found = list(range(1, len(self._folded))) if parts else []
+        for part in parts:
+            found = [node for node in found if part in self._folded[node]]
+
+        def rank(node: int) -> tuple[bool, bool, bool, bool, int]:
+            """Equal names first, then prefixes, starts of words, other positions, and words that stand apart."""
+            name = self._folded[node]
+            is_start, is_word = name.startswith(phrase), starts_word.search(name) is not None
+            return name != phrase, not is_start, not is_word, phrase not in name, len(name)
+
+        found.sort(key=rank)
+        page = found[offset : offset + limit]
+        matches = [{**self.node(node), "path": list(self.names.path(node))} for node in page]
+        return {"matches": matches, "total": len(found)}
+
+
+def _fold(name: str) -> str:
+    """A name without case, accents and repeated whitespace."""
+    plain = "".join(c for c in unicodedata.normalize("NFKD", name.casefold()) if not unicodedata.combining(c))
+    return " ".join(re.split(r"\s+", plain))
 
 
 class Service:
@@ -38,9 +106,25 @@ class Service:
         taxonomy = model.taxonomy
         self._class_nodes = dict(zip(taxonomy.classes, taxonomy.leaves.tolist(), strict=True))
 
-    def decoding(self, request: DecodingRequest, top_k: int = 0) -> Decoding:
-        """A decoder with valid options; without a name, the first decoder that accepts the options."""
+    def decodings(self, request: DecodingRequest, texts: int, top_k: int = 0) -> list[Decoding]:
+        """The decoding of each text of a request, which may restrict each of them in another way."""
+        taxonomy = self.model.taxonomy
+        common, sides = self._decoding(request, top_k), [("within", request.within), ("without", request.without)]
+        given = {name: _node_ids(nodes, taxonomy, name, texts) for name, nodes in sides if nodes is not None}
+        each: list[dict[str, Any]] = [{name: rows[place] for name, rows in given.items()} for place in range(texts)]
+        found = [replace(common, **restriction) for restriction in each]
+        for decoding in dict.fromkeys(found):
+            decoding.check(taxonomy)
+        return found
+
+    def _decoding(self, request: DecodingRequest, top_k: int) -> Decoding:
+        """A decoder with its options; without a name, the first decoder that accepts the options."""
         options = request.options()
+        if request.coverage is not None:
+            if request.decoder is not None or options or request.within or request.without:
+                message = "cannot be combined with a decoder, its options and a restriction of the classes"
+                raise OptionError(message, argument="coverage")
+            return Decoding("climb", {"tau": climbing_threshold(self.model, request.coverage)}, top_k)
         accepting = (name for name, known in self._decoders.items() if options.keys() <= known.keys())
         name = request.decoder or next(accepting, None)
         if name is None:
@@ -48,9 +132,7 @@ class Service:
         for option, parameter in self._decoders[name].items():
             if parameter.default is REQUIRED and option not in options:
                 raise OptionError(f"the decoder {name} requires a value", argument=option)
-        decoding = Decoding(name, options, top_k)
-        decoding.check(self.model.taxonomy)
-        return decoding
+        return Decoding(name, options, top_k)
 
     def answer(self, texts: Sequence[str], requests: Sequence[Decoding | Explain]) -> list[dict[str, Any]]:
         """One result per text; texts with equal decodings are predicted together."""
@@ -75,6 +157,7 @@ class Service:
             **prediction.to_dict(),
             "node": prediction.node,
             "probability": prediction.probability,
+            "reason": prediction.reason,
             "steps": [
                 {
                     "node": node,
@@ -114,6 +197,23 @@ class Service:
                 }
                 for decoder, options in self._decoders.items()
             ],
+            "coverage": coverage_table(self.model),
             "limits": self.settings.model_dump(include={*Limits.model_fields}),
             "examples": list(self.settings.examples),
         }
+
+
+def _node_ids(nodes: Sequence[Any], tax: Taxonomy, argument: str, texts: int) -> list[tuple[int, ...] | None]:
+    """The node ids that restrict each text, from those of all texts or one list for each text."""
+    each: Sequence[Any] = nodes
+    if not any(part is None or isinstance(part, list) for part in nodes):
+        each = [nodes] * texts
+    elif not all(part is None or isinstance(part, list) for part in nodes) or len(nodes) != texts:
+        raise OptionError(f"expected one list, or a list of {texts} lists, one for each text", argument=argument)
+    try:
+        return [
+            None if part is None else tuple(tax.find(node) if isinstance(node, str) else node for node in part)
+            for part in each
+        ]
+    except LabelError as error:
+        raise LabelError(error.message, error.problems, argument=argument) from None

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -19,39 +19,77 @@ import torch
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from arbormax._files import read_json, write_file
 from arbormax.data.examples import Examples
-from arbormax.errors import OptionError
+from arbormax.decode import Restriction
+from arbormax.errors import LabelError, OptionError
 from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, save_model
 from arbormax.model.network import evaluating
 from arbormax.model.predict import Decoder, Decoding, Prediction, bounded_batch, decode_batches, predict
 from arbormax.model.run import Run
-from arbormax.sklearn.inputs import as_taxonomy, to_python
-from arbormax.sklearn.labels import LabelFormat, Labels
+from arbormax.sklearn.inputs import LabelFormat, Labels, as_taxonomy, node_labels, to_python
 from arbormax.taxonomy import Taxonomy
 
 if TYPE_CHECKING:
     from arbormax.studies.record import Record
+    from arbormax.uncertainty import CalibrationReport
 
 RECORD = "classifier.json"
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A classifier over a taxonomy with scikit-learn's conventions; subclasses define the kind of input.
 
-    Fitting sets `model_`, `taxonomy_`, `classes_`, `run_` and `n_iter_`.
+    Most parameters are fields of `arbormax.model.TrainConfig`; None selects a suitable value. Fitting sets `model_`,
+    `taxonomy_`, `classes_`, `run_` and `n_iter_`.
     """
 
-    model_: Model
-    taxonomy_: Taxonomy
-    classes_: np.ndarray
-    run_: Run | None
-    n_iter_: int
+    solver: str = "auto"
+    strength: float | str | None = None
+    convex_loss: str | None = None
+    prune: float | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    head_learning_rate: float | None = None
+    schedule: str | None = None
+    warmup: float | None = None
+    adam_epsilon: float | None = None
+    weight_decay: float = 0.0
+    clip: float | None = 5.0
+    validation: float = 0.1
+    monitor: str = "both"
+    patience: int | None = 3
+    refit: bool = True
+    calibration: str | None = None
+    precision: str = "32-true"
+    class_weight: str | Mapping[Any, float] | None = None
+    label_smoothing: float = 0.0
+    gamma: float = 0.0
+    tau: float = 0.0
+    hxe_alpha: float | None = None
+    path_weight: float | Sequence[float] = 0.0
+    adapter: int = 0
+    sparse_head: bool = False
+    seed: int = 0
+    accelerator: str = "auto"
+    devices: int | str = 1
+    verbose: bool = False
+
+    if TYPE_CHECKING:  # attributes that are no parameters
+        model_: Model
+        taxonomy_: Taxonomy
+        classes_: np.ndarray
+        run_: Run | None
+        n_iter_: int
+        _format: LabelFormat
+        _evaluated: Record | None  # the last evaluation
+        calibration_: CalibrationReport | None  # of the last call of `calibrate`
     _takes_texts: ClassVar[bool]  # whether the inputs are texts, or the rows of a feature matrix
-    _format: LabelFormat
-    _evaluated: Record | None = None  # the last evaluation
+    _evaluated = None
+    calibration_ = None
 
     @abstractmethod
     def _check_inputs(self, X: Any) -> Any:
@@ -117,65 +155,99 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.model_, self.taxonomy_, self.classes_ = model, model.taxonomy, classes
         self._format, self.run_ = label_format, run
         self._evaluated = None
+        self.calibration_ = None
         if run is not None:
             self.n_iter_ = run.epochs
 
-    def predict(self, X: Any) -> np.ndarray:
-        """The label of the most probable class of each item, one of `classes_`."""
-        nodes = self._nodes(self._ready(X), Decoding())
-        labels: np.ndarray = self.classes_[self.taxonomy_.class_of[nodes]]
-        return labels
+    def predict(
+        self, X: Any, decoder: str | Decoder = "leaf", *, within: Any = None, without: Any = None, **options: Any
+    ) -> np.ndarray:
+        """The label of the predicted node of each item: by default of the most probable class, one of `classes_`.
+
+        `decoder` is a name from `arbormax.decode.NAMES` or a function, and `options` are its options, such as `metric`
+        of "optimal". A decoder may predict an inner node, whose label has the form of the training labels.
+
+        `within` and `without` restrict the classes to those at or below some nodes, or exclude them: labels, paths,
+        node ids of `taxonomy_` or a Boolean mask; for a restriction of each item, a list of such lists.
+        """
+        nodes = self._nodes(self._ready(X), Decoding(decoder, options, within=within, without=without))
+        return node_labels(nodes, self.taxonomy_, self._format, self.classes_)
 
     def predict_details(
-        self, X: Any, decoder: str | Decoder = "leaf", *, top_k: int = 0, **options: Any
+        self,
+        X: Any,
+        decoder: str | Decoder = "leaf",
+        *,
+        top_k: int = 0,
+        within: Any = None,
+        without: Any = None,
+        **options: Any,
     ) -> list[Prediction]:
         """The predicted node of each item with its path, probabilities and `top_k` alternatives.
 
         These are the results of `arbormax predict` and of the service. `options` are those of the decoder, such as
-        `tau` of "threshold".
+        `tau` of "threshold"; `within` and `without` are those of `predict`.
         """
-        return list(predict(self.model_, self._ready(X), decoder=decoder, options=options, top_k=top_k))
+        decoding = Decoding(decoder, options, top_k, within, without)
+        return list(predict(self.model_, self._ready(X), **vars(decoding)))
 
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """(n, C) float32 probabilities of the classes, in the order of `classes_`."""
-        return _exp(self.predict_log_proba(X))
+    def predict_proba(self, X: Any, *, within: Any = None, without: Any = None) -> np.ndarray:
+        """(n, C) float32 probabilities of the classes, in the order of `classes_`.
 
-    def predict_log_proba(self, X: Any) -> np.ndarray:
+        `within` and `without` are those of `predict`; the classes that they leave have a sum of one.
+        """
+        return _exp(self.predict_log_proba(X, within=within, without=without))
+
+    def predict_log_proba(self, X: Any, *, within: Any = None, without: Any = None) -> np.ndarray:
         """(n, C) float32 log-probabilities of the classes, in the order of `classes_`."""
-        return self._score_all(self._ready(X), self.model_.head, self.taxonomy_.num_leaves)
+        return self._score_all(self._ready(X), self.taxonomy_.leaves, within, without)
 
-    def node_proba(self, X: Any) -> np.ndarray:
+    def node_proba(self, X: Any, *, within: Any = None, without: Any = None) -> np.ndarray:
         """(n, N) float32 probabilities of all nodes of `taxonomy_`; the probability of the root is one."""
-        return _exp(self._score_all(self._ready(X), self.model_.head.node_log_probs, self.taxonomy_.num_nodes))
+        return _exp(self._score_all(self._ready(X), None, within, without))
 
     def predict_nodes(
-        self, X: Any, tau: float = 0.5, decoder: str | Decoder = "threshold", **options: Any
+        self,
+        X: Any,
+        tau: float = 0.5,
+        decoder: str | Decoder = "threshold",
+        *,
+        within: Any = None,
+        without: Any = None,
+        **options: Any,
     ) -> np.ndarray:
         """(n,) int64 node ids of `taxonomy_`: by default the deepest node with a probability above `tau`.
 
         `decoder` is a name from `arbormax.decode.NAMES`, or a function that maps node log-probabilities (B, N) and the
-        taxonomy to nodes (B,). `tau` and `options` are passed to decoders that have these options.
+        taxonomy to nodes (B,). `tau` and `options` are passed to decoders that have these options. `within` and
+        `without` are those of `predict`.
         """
-        inputs, decoding = self._ready(X), Decoding(decoder, options)
+        inputs, decoding = self._ready(X), Decoding(decoder, options, within=within, without=without)
         if "tau" in decoding.option_names:
-            decoding = Decoding(decoder, {"tau": tau, **options})
+            decoding = replace(decoding, options={"tau": tau, **options})
         return self._nodes(inputs, decoding)
 
-    def predict_paths(self, X: Any, tau: float | None = None) -> list[tuple[str, ...]]:
+    def predict_paths(
+        self, X: Any, tau: float | None = None, *, within: Any = None, without: Any = None
+    ) -> list[tuple[str, ...]]:
         """The path of names to the most probable class of each item, or with `tau` to the node of `predict_nodes`.
 
-        The empty path is the root: no node below it has a probability above `tau`.
+        The empty path is the root: no node below it has a probability above `tau`. `within` and `without` are those of
+        `predict`.
         """
-        nodes = self._nodes(self._ready(X), Decoding.choose(tau=tau))
+        nodes = self._nodes(self._ready(X), Decoding.choose(tau=tau, within=within, without=without))
         paths = {node: self.taxonomy_.path(node) for node in np.unique(nodes).tolist()}
         return [paths[node] for node in nodes.tolist()]
 
-    def topk(self, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """(n, k) descending probabilities of the k most probable classes of each item, and (n, k) their labels."""
+    def topk(self, X: Any, k: int, *, within: Any = None, without: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """(n, k) descending probabilities of the k most probable classes of each item, and (n, k) their labels.
+
+        Classes that `within` and `without` exclude follow the others, with probability 0.
+        """
         inputs, k, most = self._ready(X), index(k), self.taxonomy_.num_leaves
         if not 1 <= k <= most:
             raise OptionError(f"expected a number from 1 to {most:,}, the number of classes, found {k}", argument="k")
-        found = list(decode_batches(self.model_, inputs, Decoding(top_k=k)))
+        found = list(decode_batches(self.model_, inputs, Decoding(top_k=k, within=within, without=without)))
         logp = torch.cat([torch.zeros(0, k), *(batch.top_logp for batch in found)])
         classes = torch.cat([torch.zeros(0, k, dtype=torch.int64), *(batch.top_classes for batch in found)])
         return _exp(logp.double().numpy()), self.classes_[classes.numpy()]
@@ -189,15 +261,23 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         nodes: np.ndarray = torch.cat([torch.zeros(0, dtype=torch.int64), *found]).numpy()
         return nodes
 
-    def _score_all(self, inputs: Any, score: Callable[[Tensor], Tensor], width: int) -> np.ndarray:
-        """(n, width) scores, with a bounded number of scores in memory beside the result."""
-        result = np.empty((inputs.shape[0] if hasattr(inputs, "shape") else len(inputs), width), np.float32)
-        start = 0
-        for features_BD in self.model_.features(inputs, bounded_batch(self.taxonomy_)):
+    def _score_all(self, inputs: Any, nodes: np.ndarray | None, within: Any, without: Any) -> np.ndarray:
+        """(n, C) log-probabilities of the classes, or (n, N) of all nodes; few are in memory beside the result."""
+        items, tax = inputs.shape[0] if hasattr(inputs, "shape") else len(inputs), self.taxonomy_
+        restriction = Restriction(tax, within, without)
+        is_restricted = within is not None or without is not None
+        result = np.empty((items, tax.num_nodes if nodes is None else len(nodes)), np.float32)
+        head, start = self.model_.head, 0
+        for features_BD in self.model_.features(inputs, bounded_batch(tax)):
             with evaluating(self.model_):
-                rows = score(features_BD).cpu().numpy()
+                if nodes is not None and not is_restricted:
+                    rows = head(features_BD).cpu().numpy()
+                else:
+                    logp_BN = restriction.apply(head.node_log_probs(features_BD).cpu(), start)
+                    rows = logp_BN.numpy() if nodes is None else logp_BN.numpy()[:, nodes]
             result[start : start + len(rows)] = rows
             start += len(rows)
+        restriction.finish(items)
         return result
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
@@ -211,18 +291,98 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         right = nodes == self._nodes(inputs, Decoding())
         return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)))
 
-    def evaluate(self, X: Any, y: Any) -> dict[str, Any]:
-        """All measures by name: of the most probable classes, of the likelihood and of the calibration.
+    def evaluate(
+        self,
+        X: Any,
+        y: Any,
+        decoder: str | Decoder = "leaf",
+        *,
+        within: Any = None,
+        without: Any = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """All measures by name: of the predictions, of the likelihood and of the calibration.
 
-        `save` writes the measures of the last evaluation, so that `arbormax report` can show them.
+        The predictions are the most probable classes, unless `decoder` and `options` choose others; these arguments,
+        `within` and `without` are those of `predict`. `save` writes the measures of the last evaluation, so that
+        `arbormax report` can show them.
         """
         check_is_fitted(self)
         inputs, raw = self._check_pairs(X, y, reset=False)
         examples = Examples(inputs, self._find_nodes(raw, self._fitted_labels))
         from arbormax.studies.record import evaluation
 
-        self._evaluated, found = evaluation(self.model_, examples, batch_size=bounded_batch(self.taxonomy_))
+        self._evaluated, found = evaluation(
+            self.model_,
+            examples,
+            batch_size=bounded_batch(self.taxonomy_),
+            decoding=Decoding(decoder, options, within=within, without=without),
+        )
         return found.metrics
+
+    def calibrate(
+        self,
+        X: Any,
+        y: Any,
+        method: str | None = "parent",
+        *,
+        coverage: bool | float = False,
+        seed: int = 0,
+    ) -> Self:
+        """Calibrate the probabilities on data that the classifier was not trained on; sets `calibration_`.
+
+        `method` is a name from `arbormax.uncertainty.CALIBRATIONS`: `"temperature"` (one for the tree), `"level"`,
+        `"parent"` or `"vector"`; None keeps the probabilities. `coverage=True` also stores what `predict_sets` needs,
+        from a random half of the data; a number such as 0.9 is the coverage that commands and the service use. An
+        earlier calibration is replaced.
+        """
+        check_is_fitted(self)
+        inputs, raw = self._check_pairs(X, y, reset=False)
+        try:
+            examples = Examples(inputs, self._find_nodes(raw, self._fitted_labels))
+        except LabelError as error:
+            advice = "remove these items, or add their classes to the classifier with am.edit"
+            problems = error.problems if len(error.problems) > 1 else ()
+            first = error.message.partition("\n")[0]
+            raise LabelError(f"{first}; {advice}", problems, argument="y") from None
+        from arbormax.uncertainty.calibration import calibrate
+
+        self.calibration_ = calibrate(self.model_, examples, method, coverage=coverage, seed=seed)
+        self._evaluated = None
+        return self
+
+    def predict_sets(
+        self,
+        X: Any,
+        alpha: float = 0.1,
+        max_nodes: int = 1,
+        *,
+        groups: str | Mapping[Any, Any] | None = None,
+        confidence: float | None = None,
+    ) -> list[list[tuple[str, ...]]]:
+        """For each item the paths of at most `max_nodes` nodes that contain the truth with probability 1 - alpha.
+
+        The guarantee needs `calibrate(X, y, coverage=True)`, and items like those of the calibration. `groups` makes it
+        hold within `"branch"`, the branches below the root, or within groups of classes, a mapping from labels to
+        groups. With `confidence`, the coverage holds with this probability over the draw of the calibration data,
+        otherwise on average. The path of the root is empty.
+        """
+        from arbormax.uncertainty.conformal import predict_sets
+
+        inputs, most = self._ready(X), to_python(max_nodes)
+        found = predict_sets(self.model_, inputs, alpha, most, groups=groups, confidence=confidence)
+        return [[self.taxonomy_.path(node) for node in nodes] for nodes in found]
+
+    def predict_selective(self, X: Any, accuracy: float = 0.95, *, confidence: float | None = None) -> np.ndarray:
+        """(n,) int64 node ids: the most probable class, or the lowest node above it that is sure enough.
+
+        The truth is at or below the node for a share `accuracy` of items like those of `calibrate(X, y,
+        coverage=True)`: on average over the draw of these, or with the probability `confidence`.
+        """
+        from arbormax.uncertainty.conformal import climbing_threshold
+
+        inputs = self._ready(X)
+        return self._nodes(inputs, Decoding("climb", {"tau": climbing_threshold(self.model_, accuracy, confidence)}))
 
     @property
     def _fitted_labels(self) -> Labels:
@@ -242,6 +402,8 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         from arbormax.studies.record import of_classifier
 
         content = of_classifier(self.run_, self._evaluated, metrics, texts=texts)
+        if self.calibration_ is not None:
+            content.calibration = self.calibration_.to_dict()
         path = save_model(self.model_, Path(folder), content.to_dict())
         names = getattr(self, "feature_names_in_", None)
         record = {

@@ -15,11 +15,9 @@ from sklearn.utils.validation import check_consistent_length, validate_data
 from arbormax.data.examples import Matrix
 from arbormax.heads import HEADS
 from arbormax.model import Model, TrainConfig
-from arbormax.model.settings import MOST_CLASSES, unsupported_options
+from arbormax.model.settings import MOST_CLASSES, supports_settings
 from arbormax.sklearn.base import TreeClassifier
-from arbormax.sklearn.inputs import to_python
-from arbormax.sklearn.labels import Labels, find_nodes, path_rows, read_labels
-from arbormax.sklearn.parameters import TrainingParameters
+from arbormax.sklearn.inputs import Labels, find_nodes, path_rows, read_labels, to_python
 from arbormax.taxonomy import Taxonomy
 
 __all__ = ["HierarchicalClassifier"]
@@ -39,7 +37,7 @@ _MAX_STEPS = 100  # beyond this the default batch size grows: the cost of a step
 
 
 @dataclass(eq=False, repr=False)
-class HierarchicalClassifier(TrainingParameters, TreeClassifier):
+class HierarchicalClassifier(TreeClassifier):
     """A classifier of feature matrices over a taxonomy, with scikit-learn's conventions.
 
     The matrix is dense or sparse; a sparse matrix is never converted to a dense one. `hidden` are the widths of layers
@@ -107,8 +105,10 @@ class HierarchicalClassifier(TrainingParameters, TreeClassifier):
         settings["weight_decay"] = 0.0 if is_decay_open else settings["weight_decay"]
         if settings["head"] is None:
             is_dense = isinstance(inputs, np.ndarray) and not hidden and settings["solver"] != "convex"
-            if is_dense and classes <= MOST_CLASSES and _suits_dense_head(TrainConfig.make(**settings)):
-                settings["head"] = _DENSE_HEAD
+            if is_dense and classes <= MOST_CLASSES:
+                found = TrainConfig.make(**settings)
+                if supports_settings(HEADS[_DENSE_HEAD], found) and not found.convex_settings:
+                    settings["head"] = _DENSE_HEAD
         config = TrainConfig.make(**settings)
         if config.resolved().solver == "convex":
             return config
@@ -139,16 +139,6 @@ def _dense_rate(rows: np.ndarray, is_scaled: bool) -> float:
     """
     size = 0.8 * rows.shape[1] if is_scaled else float(np.abs(rows).sum(1, dtype=np.float64).mean())
     return 0.8 / size if size else math.inf
-
-
-def _suits_dense_head(config: TrainConfig) -> bool:
-    """Whether no setting needs another head."""
-    return not (
-        config.convex_settings
-        or config.adapter
-        or config.sparse_head
-        or unsupported_options(config, HEADS[_DENSE_HEAD])
-    )
 
 
 def _canonical(rows: Matrix) -> Matrix:

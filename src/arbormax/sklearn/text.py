@@ -20,16 +20,23 @@ from arbormax.model.folder import remove_state
 from arbormax.model.node_texts import build_from_texts
 from arbormax.model.predict import Decoding
 from arbormax.sklearn.base import TreeClassifier
-from arbormax.sklearn.inputs import as_taxonomy, check_labels, check_text_pairs, check_texts, to_python
-from arbormax.sklearn.labels import LabelFormat, Labels, read_text_labels
-from arbormax.sklearn.parameters import TrainingParameters
+from arbormax.sklearn.inputs import (
+    LabelFormat,
+    Labels,
+    as_taxonomy,
+    check_labels,
+    check_text_pairs,
+    check_texts,
+    read_text_labels,
+    to_python,
+)
 from arbormax.taxonomy import Taxonomy
 
 __all__ = ["TextClassifier"]
 
 
 @dataclass(eq=False, repr=False)
-class TextClassifier(TrainingParameters, TreeClassifier):
+class TextClassifier(TreeClassifier):
     """A classifier of texts over a taxonomy, with scikit-learn's conventions.
 
     `taxonomy` is a `Taxonomy`, the path of a taxonomy file, nested mappings, or None to infer it from the labels.
@@ -95,20 +102,25 @@ class TextClassifier(TrainingParameters, TreeClassifier):
         text: str,
         tau: float | None = None,
         *,
+        decoder: str | None = None,
+        within: Any = None,
+        without: Any = None,
         siblings: int = 5,
         words: bool = True,
         node: int | str | tuple[str, ...] | None = None,
+        **options: Any,
     ) -> dict[str, Any]:
         """The reasons for the prediction of one text: see `arbormax.model.explain.explain`.
 
-        The explained node is the most probable class, with `tau` the deepest node with P > tau, or `node`: a node id or
-        a label.
+        The explained node is the most probable class, with `tau` the deepest node with P > tau, or that of another
+        `decoder` with its `options`, or `node`: a node id or a label. `within` and `without` are those of `predict`.
         """
         check_is_fitted(self)
         (text,) = check_texts([text])
         if isinstance(node, (str, tuple)):
             node = int(label_nodes([node], self.taxonomy_)[0])
-        return explain(self.model_, text, decoding=Decoding.choose(tau=tau), siblings=siblings, words=words, node=node)
+        decoding = Decoding.choose(decoder, tau, options=options, within=within, without=without)
+        return explain(self.model_, text, decoding=decoding, siblings=siblings, words=words, node=node)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> Self:

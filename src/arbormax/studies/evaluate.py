@@ -60,7 +60,9 @@ def evaluate_log_probs(
     decoding.check(tax)
     sums = Sums(tax, {})
     predicted, confidence, start = [], [], 0
-    for batch_BN in batches:
+    restriction = decoding.restriction(tax)
+    for scored_BN in batches:
+        batch_BN = restriction.apply(scored_BN, start)
         logp_BN, true_B = scored_nodes(batch_BN.cpu(), examples.nodes[start : start + len(batch_BN)], tax)
         nodes_B = decoding.nodes(logp_BN, tax)
         items = Items(true_B, nodes_B.numpy(), tax)
@@ -71,6 +73,7 @@ def evaluate_log_probs(
         start += len(logp_BN)
         if progress is not None:
             progress(len(logp_BN))
+    restriction.finish(start)
     sums["thresholds"] = np.array(DEFAULT_THRESHOLDS)
     metrics = {"items": len(examples), **measure_values(sums, KS)}
     return Evaluation(metrics, torch.cat(predicted).numpy(), torch.cat(confidence).numpy(), sums)

@@ -61,6 +61,7 @@ class Record(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
+    calibration: dict[str, Any] | None = None  # what the calibration on held-out examples changed
     test: dict[str, Any] | None = None  # every measure by name
     training: Training | None = None
     data: dict[str, Any] | None = None  # name, source, licence and size of the data
@@ -105,7 +106,7 @@ def of_classifier(
     if record.details is not None and not texts:
         record.details["confusions"].pop("examples", None)
     if run is not None:
-        record.training = Training.of(run)
+        record.training, record.calibration = Training.of(run), run.calibration
     return Record.model_validate({**record.to_dict(), **own})
 
 
@@ -131,6 +132,7 @@ def build(
         validation=run.model.config.validation if valid is None else None,
         command=command,
     )
+    record.calibration = run.calibration
     record.data = None if data is None else dict(data)
     return record
 

@@ -14,10 +14,10 @@ import numpy as np
 from arbormax.errors import LabelError, TaxonomyError
 from arbormax.taxonomy import _build, _interop, formats
 from arbormax.taxonomy._draft import Draft, InnerClasses, assemble
+from arbormax.taxonomy.formats._texts import NodeTexts, resolve_texts
 from arbormax.taxonomy.labels import Label, LabelIndex
 from arbormax.taxonomy.queries import TreeQueries
 from arbormax.taxonomy.render import draw, outline
-from arbormax.taxonomy.texts import NodeTexts, resolve_texts
 
 if TYPE_CHECKING:
     import anytree

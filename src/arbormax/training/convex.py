@@ -7,7 +7,7 @@ scores of each become probabilities by a scale that is fitted on held-out exampl
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -52,11 +52,13 @@ def fit_convex(
     valid: Examples | None = None,
     *,
     progress: bool = False,
+    on_selected: Callable[[Model, Examples], None] | None = None,
 ) -> Run:
     """Train a model whose features are fixed; `config` is resolved.
 
     The held-out examples select the strength of the regularisation, the scales of the softmaxes and the blend of a
-    blended head. With `config.refit`, the weights are then solved for again on all examples.
+    blended head. With `config.refit`, the weights are then solved for again on all examples. `on_selected` is called
+    before that with the model and the held-out examples.
     """
     start = time.perf_counter()
     assert config.convex_loss is not None
@@ -85,6 +87,8 @@ def fit_convex(
         strength = solver.choose_strength(part)
         solver.set_head(part)
         curve = () if valid is None else (_measure(model, valid_X, valid.nodes),)
+        if valid is not None and on_selected is not None:
+            on_selected(model, valid)
         if is_refit:
             solver.solve(strength, every)
             solver.set_head(every)

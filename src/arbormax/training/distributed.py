@@ -20,9 +20,8 @@ from torch import Tensor, distributed, nn
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 from torch.nn.parallel import DistributedDataParallel
 
-from arbormax.training.errors import WorkerLostError
+from arbormax.training.errors import WorkerLostError, silence_lightning
 from arbormax.training.hardware import Hardware
-from arbormax.training.messages import silence_lightning
 
 _LOST_CONNECTION = (  # parts of the errors that the end of another process causes
     "ProcessExitedException",

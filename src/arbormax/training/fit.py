@@ -14,6 +14,7 @@ from arbormax.errors import InputError, OptionError
 from arbormax.model.run import Run
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
+from arbormax.training.calibrator import Calibrator
 from arbormax.training.callbacks import CURVE, CURVE_COLUMNS, EPOCHS, SECONDS, best_epoch
 from arbormax.training.convex import fit_convex
 from arbormax.training.distributed import is_first_process
@@ -45,6 +46,9 @@ def fit(
     With `config.refit`, a second training on all examples follows, for the number of epochs that the held-out examples
     select. Examples given as `valid` are never trained on: with them, there is no second training.
 
+    The probabilities are calibrated as `config.calibration` says, on the held-out examples and the model that was
+    trained without them, if this improves the likelihood of the held-out examples.
+
     With `folder`, logs and checkpoints are written there, and `resume=True` continues from a checkpoint to the same
     weights as a run that was never interrupted. `every_steps` saves a checkpoint after this many steps instead of
     once a minute. Callbacks are called in both trainings; the trainer that they receive is not usable afterwards.
@@ -56,8 +60,10 @@ def fit(
         check_examples(valid, taxonomy, "validate")
     if config.names == "only":
         raise OptionError("'only' uses no training data; build the model from the texts of the nodes", argument="names")
+    calibrator = Calibrator(config.calibration)
     if config.solver == "convex":
-        return fit_convex(config, taxonomy, train, valid, progress=progress)
+        run = fit_convex(config, taxonomy, train, valid, progress=progress, on_selected=calibrator.fit)
+        return calibrator.apply(run)
     assert config.batch_size is not None
     part, held_out = hold_out(train, config.validation, config.seed) if valid is None else (train, valid)
     if folder is not None:
@@ -74,6 +80,8 @@ def fit(
     model, metrics = loop.run(_FIRST if is_refit else _ONLY, part, held_out, config.epochs)
     epochs, rows, seconds = int(metrics[EPOCHS]), metrics[CURVE].tolist(), float(metrics[SECONDS])
     best = best_epoch(rows, config.monitor) if rows else epochs
+    if held_out is not None:
+        calibrator.fit(model, held_out)
     epochs_again = None
     if is_refit:
         del model  # its memory is needed for the next one
@@ -82,7 +90,8 @@ def fit(
         seconds += float(metrics[SECONDS])
     curve = tuple(dict(zip(CURVE_COLUMNS, row, strict=True)) for row in rows)
     score = curve[best - 1]["macro_f1"] if curve else None
-    return Run(model, epochs, best, valid_macro_f1=score, seconds=seconds, curve=curve, refit_epochs=epochs_again)
+    run = Run(model, epochs, best, valid_macro_f1=score, seconds=seconds, curve=curve, refit_epochs=epochs_again)
+    return calibrator.apply(run)
 
 
 def check_examples(examples: Examples, taxonomy: Taxonomy, purpose: str) -> None:

@@ -25,12 +25,10 @@ from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.callbacks import BestWeights, ProgressBar, ResumableCheckpoint
 from arbormax.training.class_weights import class_counts, class_weights
-from arbormax.training.datamodule import EncodedExamples
 from arbormax.training.distributed import is_first_process, make_strategy, report_lost_workers
-from arbormax.training.errors import TrainingError, TrainingInterrupted
+from arbormax.training.errors import TrainingError, TrainingInterrupted, quiet_lightning
 from arbormax.training.hardware import Hardware
-from arbormax.training.messages import quiet_lightning
-from arbormax.training.module import TrainingModule
+from arbormax.training.module import EncodedExamples, TrainingModule
 from arbormax.training.state import check_checkpoint
 
 _LOG_EVERY = 50  # steps; logging takes longer than a step of a small network

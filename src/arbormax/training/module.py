@@ -1,4 +1,4 @@
-"""A model as a Lightning module: loss, measures, optimisers."""
+"""A model as a Lightning module, with loss, measures and optimisers, and its encoded examples as a data module."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from torchmetrics.aggregation import MeanMetric
 from torchmetrics.classification import MulticlassF1Score
 
-from arbormax.data.batching import Inputs
+from arbormax.data.batching import Batches, Inputs, Shares
+from arbormax.data.examples import Examples
+from arbormax.errors import InputError
 from arbormax.functional import hxe_weights
 from arbormax.functional.checks import Reduction, TargetKind
 from arbormax.metrics import NodeMetrics
@@ -22,6 +24,8 @@ from arbormax.model.network import Model
 from arbormax.model.node_texts import is_tied, refresh_ties
 from arbormax.training.distributed import average_rows
 from arbormax.training.optim import JointOptimizer, clip_gradients, rate_factor
+
+_VALIDATION_BATCH = 256  # a larger batch is faster without gradients
 
 
 class TrainingModule(pl.LightningModule):
@@ -161,3 +165,44 @@ class TrainingModule(pl.LightningModule):
         if sparse_groups:
             parts.append(torch.optim.SparseAdam(sparse_groups, eps=config.adam_epsilon))
         return parts[0] if len(parts) == 1 else JointOptimizer(*parts)
+
+
+class EncodedExamples(pl.LightningDataModule):
+    """Training and validation examples, encoded once; each device reads its share of them."""
+
+    def __init__(self, model: Model, kind: TargetKind, train: Examples, valid: Examples | None) -> None:
+        super().__init__()
+        self.encoder, self.config = model.encoder, model.config
+        class_of = model.taxonomy.class_of
+        self.parts = {
+            name: (self.encoder.encode(part.inputs), class_of[part.nodes] if kind == "class" else part.nodes)
+            for name, part in (("train", train), ("valid", valid))
+            if part is not None
+        }
+
+    def train_dataloader(self) -> Batches:
+        return self._batches("train", shuffle=True)
+
+    def val_dataloader(self) -> Batches:
+        return self._batches("valid", shuffle=False)
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, _: int) -> tuple[Any, ...]:
+        # Lightning's own method searches every object for tensors, which takes longer than a step of a small network.
+        inputs, target, *weight = batch
+        return tuple(tensor.to(device) for tensor in inputs), target.to(device), *weight
+
+    def _batches(self, part: str, shuffle: bool) -> Batches:
+        assert self.trainer is not None
+        assert self.config.batch_size is not None
+        rows, targets = self.parts[part]
+        size, rank, ranks = self.config.batch_size, self.trainer.global_rank, self.trainer.world_size
+        options: dict[str, Any] = {"sort": self.encoder.sorts_by_length, "seed": self.config.seed}
+        if shuffle and ranks > 1:  # each batch has the examples of all devices, of which this one takes its share
+            options |= {"shuffle": True, "share": rank, "shares": ranks}
+            return Shares(rows, targets, self.encoder.collate, size * ranks, **options)
+        if not shuffle:  # every device needs a batch: they wait for one another when they sum their measures
+            if len(rows) < ranks:
+                raise InputError(f"validation needs one example for each of {ranks} devices, found {len(rows)}")
+            size = min(max(size, _VALIDATION_BATCH), len(rows) // ranks)
+            options |= {"rank": rank, "ranks": ranks}
+        return Batches(rows, targets, self.encoder.collate, size, shuffle=shuffle, **options)

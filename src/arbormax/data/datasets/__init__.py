@@ -1,12 +1,14 @@
 """Datasets by name: a taxonomy with training and test texts, read from files or an installed package.
 
-Nothing here uses the network; `arbormax.data.fetch` downloads.
+Nothing here uses the network; `arbormax.data.fetch` downloads. A new dataset is a `DatasetSource` in one file and one
+line here.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from arbormax._registry import Registry
 from arbormax.data.datasets.base import (
     SPLITS,
     Dataset,
@@ -18,7 +20,6 @@ from arbormax.data.datasets.base import (
     data_root,
     resolve_root,
 )
-from arbormax.data.datasets.registry import DATASETS
 from arbormax.data.examples import Examples
 from arbormax.errors import check_choice
 from arbormax.taxonomy import Taxonomy
@@ -36,6 +37,14 @@ __all__ = [
     "load_split",
     "load_taxonomy",
 ]
+
+DATASETS: Registry[DatasetSource] = Registry("dataset")
+DATASETS.add("icd10cm", "arbormax.data.datasets.icd10cm:ICD10CM", "diagnosis texts and their ICD-10-CM category")
+DATASETS.add("trec", "arbormax.data.datasets.paper:TREC", "questions and the kind of answer they ask for")
+DATASETS.add("20ng", "arbormax.data.datasets.paper:NEWSGROUPS", "Usenet posts and their newsgroup")
+DATASETS.add("r8", "arbormax.data.datasets.paper:R8", "Reuters news of 1987 and their topic, 8 topics")
+DATASETS.add("r52", "arbormax.data.datasets.paper:R52", "Reuters news of 1987 and their topic, 52 topics")
+DATASETS.add("soc2020", "arbormax.data.datasets.soc2020:SOC2020", "job titles and their group in the UK's SOC 2020")
 
 
 def load(name: str, root: Path | str | None = None) -> Dataset:

@@ -83,6 +83,23 @@ function fitMatrix(matrix, most = narrow() ? 7 : Infinity) {
   return { ...matrix, names: kept.map((at) => names[at]), cells: part, outside: matrix.outside + sum(cells) - sum(part) };
 }
 
+// accuracy against predicted probability, one line for each level
+function reliability(levels) {
+  const c = colours(), most = Math.max(1, ...levels.flatMap((level) => level.n));
+  const lines = levels.map((level, at) => ({
+    type: "scatter", mode: "lines+markers", name: `level ${at + 1}`, x: level.x, y: level.y,
+    line: { color: c[at % c.length], dash: DASHES[at % DASHES.length], width: 2 },
+    marker: { symbol: SYMBOLS[at % SYMBOLS.length], size: level.n.map((n) => 6 + 10 * Math.sqrt(n / most)), color: c[at % c.length], line: { color: css("--card"), width: 1 } },
+    customdata: level.n.map((n) => plural(n, "text")), hovertemplate: `level ${at + 1}: %{customdata}<br>probability %{x:.1%}, accuracy %{y:.1%}<extra></extra>`,
+  }));
+  const diagonal = { type: "scatter", mode: "lines", x: [0, 1], y: [0, 1], line: { color: css("--muted"), width: 1, dash: "dot" }, hoverinfo: "skip", showlegend: false };
+  const axis = { range: [-0.02, 1.04], tickformat: ".0%" };
+  return {
+    data: [diagonal, ...lines],
+    layout: layout({ xaxis: { ...axis, title: { text: "predicted probability" } }, yaxis: { ...axis, title: { text: "accuracy" } } }),
+  };
+}
+
 const figures = {
   icicle(run, state) {
     const t = run.tree, many = t.name.length > 400, wordy = t.name.some((name) => name.length > 16);
@@ -152,21 +169,9 @@ const figures = {
     };
   },
 
-  calibration(run) {
-    const c = colours(), most = Math.max(1, ...run.calibration.flatMap((level) => level.n));
-    const lines = run.calibration.map((level, at) => ({
-      type: "scatter", mode: "lines+markers", name: `level ${at + 1}`, x: level.x, y: level.y,
-      line: { color: c[at % c.length], dash: DASHES[at % DASHES.length], width: 2 },
-      marker: { symbol: SYMBOLS[at % SYMBOLS.length], size: level.n.map((n) => 6 + 10 * Math.sqrt(n / most)), color: c[at % c.length], line: { color: css("--card"), width: 1 } },
-      customdata: level.n.map((n) => plural(n, "text")), hovertemplate: `level ${at + 1}: %{customdata}<br>probability %{x:.1%}, accuracy %{y:.1%}<extra></extra>`,
-    }));
-    const diagonal = { type: "scatter", mode: "lines", x: [0, 1], y: [0, 1], line: { color: css("--muted"), width: 1, dash: "dot" }, hoverinfo: "skip", showlegend: false };
-    const axis = { range: [-0.02, 1.04], tickformat: ".0%" };
-    return {
-      data: [diagonal, ...lines],
-      layout: layout({ xaxis: { ...axis, title: { text: "predicted probability" } }, yaxis: { ...axis, title: { text: "accuracy" } } }),
-    };
-  },
+  calibration: (run) => reliability(run.calibration),
+  before: (run) => reliability(run.calibrated.before),
+  after: (run) => reliability(run.calibrated.after),
 
   risk(run, state) {
     const c = colours(), a = run.answers, depth = a.answered[0].length;

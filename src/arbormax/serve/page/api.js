@@ -33,6 +33,16 @@ export function get(path, query = {}, signal) {
 }
 
 /**
+ * The names of nodes in a text, or null if there are none.
+ * @param {string} text
+ * @param {string} separator
+ */
+export function parseNodes(text, separator) {
+  const names = text.split(separator).map((name) => name.trim()).filter(Boolean);
+  return names.length ? names : null;
+}
+
+/**
  * @param {string} path
  * @param {object} body
  * @param {AbortSignal} [signal]

@@ -1,11 +1,11 @@
 /** One text: its prediction, the tree with probabilities, the minimum probability, and word contributions. */
 
-import { post } from "./api.js";
+import { parseNodes, post } from "./api.js";
 import { byId, debounce, el, isolate, percent } from "./dom.js";
 import { highlightWords, summarizeWords } from "./highlights.js";
 import { describeConfidence, describeStep, describeStop } from "./sentences.js";
 import { TAU } from "./state.js";
-import { deepestAbove } from "./threshold.js";
+import { deepestAbove, lowestAbove, thresholdOf } from "./threshold.js";
 import { createTree } from "./tree.js";
 
 const SIBLINGS = 6;
@@ -16,17 +16,21 @@ const SIBLINGS = 6;
  */
 export function createExplain({ changed, browse }) {
   const [text, slider, steps, words] = ["text", "tau", "steps", "words"].map(byId);
+  const sides = ["within", "without"].map(byId);
   const tree = createTree(byId("tree"), { onSelect: select, onMore: (parent) => browse(parent.node) });
-  const state = { view: "text", text: "", tau: TAU, step: 0, node: null };
+  const state = { view: "text", text: "", tau: TAU, step: 0, node: null, within: "", without: "" };
   let predicted = null; // the explanation of the prediction
   let shown = null; // the same explanation, or that of another branch
   let explainedText = ""; // the text of both explanations
+  let explained = {}; // the restriction of both explanations
   let stop = null;
+  let calibrated = null; // the coverage that a calibrated model guarantees; the slider then sets it
   let pending = new AbortController();
 
   async function update() {
     const request = cancelPending();
-    const body = { text: state.text, siblings: SIBLINGS, decoder: "leaf" };
+    const given = restriction();
+    const body = { text: state.text, siblings: SIBLINGS, decoder: "leaf", ...given };
     if (!body.text.trim()) return clear();
     byId("answer").setAttribute("aria-busy", "true");
     try {
@@ -35,6 +39,7 @@ export function createExplain({ changed, browse }) {
       const previous = shown?.node;
       [predicted, shown = predicted] = await Promise.all(responses);
       explainedText = body.text;
+      explained = given;
       show(shown.node !== previous);
     } catch (error) {
       if (request.signal.aborted) return;
@@ -43,6 +48,12 @@ export function createExplain({ changed, browse }) {
     } finally {
       if (!request.signal.aborted) byId("answer").setAttribute("aria-busy", "false");
     }
+  }
+
+  /** The fields of a request that restrict the classes. */
+  function restriction() {
+    const fields = sides.map(({ id }) => [id, parseNodes(state[id], "\n")]);
+    return Object.fromEntries(fields.filter(([, names]) => names));
   }
 
   /** Cancels pending requests, whose responses would be outdated. */
@@ -57,7 +68,8 @@ export function createExplain({ changed, browse }) {
     const { signal } = pending;
     const tau = state.tau;
     try {
-      const found = await post("explain", { text: explainedText, decoder: "threshold", tau, words: false }, signal);
+      const body = { text: explainedText, decoder: "threshold", tau, words: false, ...explained };
+      const found = await post("explain", body, signal);
       if (signal.aborted || tau !== state.tau) return;
       const listed = found.nodes.find((node) => node.node === found.node);
       stop = { ...found, classes: listed?.classes };
@@ -92,9 +104,15 @@ export function createExplain({ changed, browse }) {
 
   function findStop() {
     requestStop.cancel();
+    if (coverage()) {
+      const node = lowestAbove(predicted.nodes, thresholdOf(calibrated, minimum()));
+      stop = { ...node, path: pathTo(node) };
+      showStop();
+      return;
+    }
     const { node, isExact } = deepestAbove(predicted.nodes, state.tau);
     stop = { ...node, path: pathTo(node) };
-    if (!isExact) requestStop();
+    if (!isExact || node.children) requestStop(); // the service knows why the prediction stops at a group
     showStop();
   }
 
@@ -107,13 +125,26 @@ export function createExplain({ changed, browse }) {
 
   function showStop() {
     showTau();
-    byId("stop").textContent = predicted ? describeStop(stop, predicted, state.tau) : "";
+    byId("stop").textContent = predicted ? describeStop(stop, predicted, minimum(), coverage() !== null) : "";
+    byId("reason").textContent = stop?.reason ?? "";
     if (predicted) tree.mark(marks());
   }
 
+  /** The guaranteed coverage; restricted predictions have none. */
+  function coverage() {
+    return Object.keys(restriction()).length ? null : calibrated;
+  }
+
+  /** The number that the slider sets: a probability, or a coverage. */
+  function minimum() {
+    return coverage()?.target && state.tau === TAU ? calibrated.target : state.tau;
+  }
+
   function showTau() {
-    byId("tau-value").textContent = percent(state.tau);
-    slider.setAttribute("aria-valuetext", percent(state.tau));
+    slider.value = String(Math.round(minimum() * 100));
+    byId("tau-name").textContent = coverage() ? "Guaranteed coverage: " : "Minimum probability: above ";
+    byId("tau-value").textContent = percent(minimum());
+    slider.setAttribute("aria-valuetext", percent(minimum()));
   }
 
   const marks = () => ({ selected: shown.steps[stepIndex()]?.node ?? 0, stop: stop.node });
@@ -201,6 +232,13 @@ export function createExplain({ changed, browse }) {
     changed({ ...state }, false);
   }
 
+  for (const side of sides) {
+    side.addEventListener("input", () => {
+      Object.assign(state, { [side.id]: side.value, step: 0, node: null });
+      changed({ ...state }, false);
+      updateSoon();
+    });
+  }
   text.addEventListener("input", () => {
     setText(text.value);
     updateSoon();
@@ -227,10 +265,12 @@ export function createExplain({ changed, browse }) {
   return {
     /** Shows a state, for example of a link. */
     open(newState) {
-      const isSame = predicted && newState.text === explainedText && newState.node === state.node;
+      const same = ["node", "within", "without"].every((name) => newState[name] === state[name]);
+      const isSame = predicted && newState.text === explainedText && same;
       Object.assign(state, newState);
       text.value = state.text;
-      slider.value = String(Math.round(state.tau * 100));
+      for (const side of sides) side.value = state[side.id];
+      if (state.within || state.without) byId("restriction").open = true;
       showTau();
       updateSoon.cancel();
       if (!isSame) update();
@@ -244,7 +284,15 @@ export function createExplain({ changed, browse }) {
       update();
     },
     /** Sets the maximum length of a text and the examples. */
-    setModel({ limits, examples }) {
+    setModel({ limits, examples, coverage: given }) {
+      calibrated = given?.thresholds.length ? given : null;
+      if (calibrated) {
+        const possible = calibrated.thresholds.map(([each]) => Math.round(each * 100));
+        slider.min = String(possible[0] + 1); // the default of a link, one half, selects the default coverage
+        slider.max = String(possible.at(-1));
+        if (predicted) findStop();
+      }
+      showTau();
       text.maxLength = limits.max_characters;
       byId("examples").hidden = !examples.length;
       const attributes = { type: "button", class: "chip" };

@@ -13,14 +13,16 @@ const encoder = new TextEncoder();
  * @param {object} how
  * @param {{max_texts: number, max_characters: number, max_body_bytes: number}} how.limits
  * @param {object} how.options  further fields of every request
+ * @param {(string[]|null)[]|null} how.within  the groups that restrict each text, or null
  * @param {(done: number, isWaiting: boolean) => void} how.onProgress
  * @param {AbortSignal} how.signal
  */
-export async function predictAll(texts, predictions, { limits, options, onProgress, signal }) {
+export async function predictAll(texts, predictions, { limits, options, within, onProgress, signal }) {
   let done = 0;
   for (const chunk of chunks(texts, predictions, limits)) {
     if (chunk.length) {
       const body = { ...options, texts: chunk.map((index) => truncate(texts[index], limits.max_characters)) };
+      if (within) body.within = chunk.map((index) => within[index]);
       const response = await predictWithRetries(body, signal, () => onProgress(done, true));
       chunk.forEach((index, position) => (predictions[index] = response.predictions[position]));
       done = chunk.at(-1) + 1;

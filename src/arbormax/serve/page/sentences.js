@@ -15,17 +15,20 @@ export function describeConfidence(probability) {
 }
 
 /**
- * The prediction for a minimum probability.
+ * The prediction for a minimum probability, or for a guaranteed coverage.
  * @param {{node: number, path: string[], probability: number, classes?: number}} stop  node 0 is the root
  * @param {{node: number}} leaf  the most probable class
  * @param {number} tau
+ * @param {boolean} isCoverage
  */
-export function describeStop(stop, leaf, tau) {
+export function describeStop(stop, leaf, tau, isCoverage = false) {
+  const minimum = isCoverage ? "coverage" : "minimum";
+  if (stop.node === 0 && isCoverage) return `No prediction: only all classes together have a coverage of ${percent(tau)}.`;
   if (stop.node === 0) return `No prediction: no node has a probability above ${percent(tau)}.`;
   const name = isolate(stop.path.at(-1));
-  if (stop.node === leaf.node) return `With this minimum, the prediction is still the class ${name}.`;
+  if (stop.node === leaf.node) return `With this ${minimum}, the prediction is still the class ${name}.`;
   const classes = stop.classes > 1 ? `, a group of ${plural(stop.classes, "class", "classes")}` : "";
-  return `With this minimum, the prediction is ${name} (${percent(stop.probability)})${classes}.`;
+  return `With this ${minimum}, the prediction is ${name} (${percent(stop.probability)})${classes}.`;
 }
 
 /**

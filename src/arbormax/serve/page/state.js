@@ -6,6 +6,8 @@
  * @property {string} text
  * @property {number} tau    minimum probability, within the range of the slider
  * @property {number} step   number of the step whose words are shown, from 1; 0 selects the default
+ * @property {string} within   groups that the classes are restricted to, one on each line
+ * @property {string} without  groups that are excluded, one on each line
  * @property {number|null} node  the node of another branch, or the node in the view of classes
  */
 
@@ -28,6 +30,8 @@ export function read(fragment) {
     tau: tau >= MIN_TAU && tau <= MAX_TAU ? tau : TAU,
     step: parseInteger(parameters.get("step")) ?? 0,
     node: parseInteger(parameters.get("node")),
+    within: parameters.get("within") ?? "",
+    without: parameters.get("without") ?? "",
   };
 }
 
@@ -35,13 +39,15 @@ export function read(fragment) {
  * The fragment of a state, without default values.
  * @param {Partial<State>} state
  */
-export function write({ view = "text", text = "", tau = TAU, step = 0, node = null }) {
+export function write({ view = "text", text = "", tau = TAU, step = 0, node = null, within = "", without = "" }) {
   const parts = new URLSearchParams();
   if (view !== "text") parts.set("view", view);
   if (view === "text" && text) {
     parts.set("text", text);
     if (tau !== TAU) parts.set("tau", String(tau));
     if (step) parts.set("step", String(step));
+    if (within.trim()) parts.set("within", within);
+    if (without.trim()) parts.set("without", without);
   }
   if (node !== null && (view === "classes" || text)) parts.set("node", String(node));
   return `#${parts}`;

@@ -1,5 +1,6 @@
 /** A table: reads a CSV file, predicts one column, and offers the file with the predictions. */
 
+import { parseNodes } from "./api.js";
 import { byId, count, el, plural } from "./dom.js";
 import { decodeText, format, hasHeader, parse, textColumn, withPredictions } from "./csv.js";
 import { predictAll } from "./predict.js";
@@ -11,6 +12,7 @@ const PREVIEW_CHARACTERS = 120;
 export function createTable() {
   const [drop, file, paste, save] = ["drop", "file", "paste", "save"].map(byId);
   const [column, header, separator, decoder] = ["column", "header", "separator", "decoder"].map(byId);
+  const within = byId("within-column");
   const [start, cancel, progress, status] = ["start", "cancel", "progress", "status"].map((id) => byId(`predict-${id}`));
   let limits = { max_texts: 1, max_characters: 1000, max_body_bytes: 10_000 };
   let source = "";
@@ -47,11 +49,20 @@ export function createTable() {
     const name = (index) => (header.checked && table.rows[0][index]) || `column ${index + 1}`;
     column.replaceChildren(...Array.from({ length: width }, (_, index) => el("option", { value: index }, name(index))));
     column.value = String(Math.min(selected, width - 1));
+    const choices = [...column.options].map(({ value, text }) => el("option", { value }, text));
+    within.replaceChildren(el("option", { value: "" }, "no column"), ...choices);
     reset();
   }
 
   /** The texts of the selected column, without the header. */
   const texts = () => table.rows.slice(header.checked ? 1 : 0).map((row) => row[Number(column.value)] ?? "");
+
+  /** The groups in the selected column, with ; between them: one list for each text, or null without a restriction. */
+  function restrictions() {
+    if (!within.value) return null;
+    const rows = table.rows.slice(header.checked ? 1 : 0);
+    return rows.map((row) => parseNodes(row[Number(within.value)] ?? "", ";"));
+  }
 
   /** Discards the predictions of another file, column or decoder. */
   function reset() {
@@ -107,7 +118,7 @@ export function createTable() {
         const note = isWaiting ? ": the service is busy, waiting…" : "";
         status.textContent = `${count(done)} of ${count(inputs.length)}${note}`;
       };
-      await predictAll(inputs, predictions, { limits, options, onProgress, signal });
+      await predictAll(inputs, predictions, { limits, options, within: restrictions(), onProgress, signal });
       if (signal !== running?.signal) return;
       const blank = inputs.filter((text) => !text.trim()).length;
       const notes = [
@@ -131,7 +142,7 @@ export function createTable() {
     start.hidden = isRunning;
     cancel.hidden = !isRunning;
     if (isRunning) progress.hidden = false;
-    for (const control of [column, header, separator, decoder, ...optionInputs()]) control.disabled = isRunning;
+    for (const control of [column, header, separator, decoder, within, ...optionInputs()]) control.disabled = isRunning;
     if (isRunning) cancel.focus();
   }
 
@@ -170,6 +181,7 @@ export function createTable() {
   separator.addEventListener("change", () => read(separator.value));
   header.addEventListener("change", () => columns(Number(column.value)));
   column.addEventListener("change", reset);
+  within.addEventListener("change", reset);
   decoder.addEventListener("change", () => {
     showOptions();
     if (table) reset();

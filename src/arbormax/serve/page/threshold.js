@@ -1,4 +1,4 @@
-/** The rule of the threshold decoder, applied to the nodes of one explanation. */
+/** The rules of the decoders threshold and climb, applied to the nodes of one explanation. */
 
 /**
  * The deepest node with a probability above tau (the most probable one of several, the root if there is none).
@@ -16,4 +16,24 @@ export function deepestAbove(nodes, tau) {
   }
   // for tau >= 0.5 at most one node of a level passes, and the explanation lists the best children along the path
   return { node: best, isExact: tau >= 0.5 && (best.on_path || best.children === 0) };
+}
+
+/**
+ * The lowest node with a probability above tau on the path of the most probable class, or the root.
+ * @param {any[]} nodes  of the explanation of the most probable class, root first
+ * @param {number} tau
+ * @returns {any}
+ */
+export function lowestAbove(nodes, tau) {
+  return nodes.filter((node) => node.on_path && node.probability > tau).at(-1) ?? nodes[0];
+}
+
+/**
+ * The threshold of the coverage nearest to a number.
+ * @param {{thresholds: [number, number][]}} coverage  as the service describes it
+ * @param {number} wanted
+ */
+export function thresholdOf({ thresholds }, wanted) {
+  const distance = ([possible]) => Math.abs(possible - wanted);
+  return thresholds.reduce((best, each) => (distance(each) < distance(best) ? each : best))[1];
 }

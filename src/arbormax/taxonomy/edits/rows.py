@@ -150,7 +150,12 @@ class HeadRows(EditListener):
             self.start(node, levels, share)
             self.follow_text(tree, node, levels[0][0])
         else:
-            self.start_at_zero(node)
+            self.start_alone(node, parent)
+
+    def start_alone(self, node: int, parent: int) -> None:
+        """Give a node the row of an only child."""
+        del parent
+        self.start_at_zero(node)
 
     def follow_text(self, tree: WorkingTree, node: int, rivals: np.ndarray) -> None:
         """Turn the row of an added node towards rows with similar texts; it keeps its share at the point."""
@@ -270,13 +275,8 @@ class ClassRows(HeadRows):
         nodes = tree.leaves_below(parent)
         return _one_level(nodes[nodes != skip])
 
-    def added(self, tree: WorkingTree, node: int, parent: int, share: float | None) -> None:
-        if tree.num_children(parent):
-            levels = self.levels_below(tree, parent)
-            self.start(node, levels, share)
-            self.follow_text(tree, node, levels[0][0])
-        else:  # the parent was added as a class, and its only child takes over its row
-            self.fresh[node] = self.row(parent)
+    def start_alone(self, node: int, parent: int) -> None:
+        self.fresh[node] = self.row(parent)  # the parent was added as a class, and its only child takes over its row
 
     def split(self, _tree: WorkingTree, node: int, children: list[int], shares: tuple[float, ...] | None) -> None:
         weight, bias = self.row(node)

@@ -1,22 +1,34 @@
-"""Files with the texts of nodes: tables of code, title and description, or a JSON mapping from labels to texts."""
+"""The texts of nodes, and files with them: tables of code, title and description, or a JSON mapping from labels.
+
+A text is a longer name or a description, beside the names that identify the nodes.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from reprlib import repr as short_repr
+from typing import TYPE_CHECKING, Any
 
+from arbormax.errors import LabelError, TaxonomyError
 from arbormax.taxonomy._build import Pairs
 from arbormax.taxonomy._draft import Draft
 from arbormax.taxonomy.formats._format import decode
 from arbormax.taxonomy.formats._json import parse
 from arbormax.taxonomy.formats._table import table_rows
+from arbormax.taxonomy.labels import Label, join_path
+
+if TYPE_CHECKING:
+    from arbormax.taxonomy.tree import Taxonomy
+
 
 Entry = tuple[Any, Any, str]  # label, text, place in the file
 
 _DELIMITERS = {".tsv": "\t", ".txt": "\t", ".csv": ","}
 _CODES = ("code", "label", "path", "node", "class", "id", "name")
 _TEXTS = ("title", "name", "text", "description")
+NodeTexts = tuple[str | None, ...]  # (N,) the text of each node, None for nodes without one
 
 
 def read_texts(path: str | os.PathLike[str]) -> list[Entry]:
@@ -86,3 +98,34 @@ def _read_table(text: str, delimiter: str, draft: Draft) -> list[Entry]:
             joined = join_texts(joined, part)
         entries.append((found[0], joined, f"line {line}"))
     return entries
+
+
+def resolve_texts(tax: Taxonomy, entries: Iterable[tuple[Label, Any, str]], source: str | None) -> NodeTexts:
+    """Return the texts of all nodes after (label, text, place) entries are added; `source` is the name of a file."""
+    given = list(tax.given_texts or (None,) * tax.num_nodes)
+    problems: list[str] = []
+    first: dict[int, tuple[Label, str]] = {}
+    for label, text, place in entries:
+        at = f" ({place})" if place else ""
+        if not isinstance(text, str) or not text.strip():
+            what = "empty" if isinstance(text, str) else f"{short_repr(text)} of type {type(text).__name__}"
+            problems.append(f"the text of {label!r} is a string that is not empty, found {what}{at}")
+            continue
+        try:
+            node = tax.find(label)
+        except LabelError as error:
+            problems.append(f"{error.message}{at}")
+            continue
+        if node in first:
+            other, before = first[node]
+            both = f" ({before} and {place})" if place else f" ({other!r} and {label!r})"
+            path = repr(join_path(tax.path(node))) if node else "the root"
+            problems.append(f"two texts for {path}{both}")
+            continue
+        first[node] = label, place
+        given[node] = text.strip()
+    if problems:
+        prefix = f"{source}: " if source else ""
+        message = problems[0] if len(problems) == 1 else f"{len(problems)} node texts cannot be used:"
+        raise TaxonomyError(prefix + message, problems, argument=None if source else "texts")
+    return tuple(given)

@@ -1,0 +1,105 @@
+"""The prediction with the smallest expected cost.
+
+B items, N nodes, M = N - 1 nodes below the root, C classes, P possible predictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from arbormax.decode._hf import node_probabilities
+from arbormax.errors import InputError
+from arbormax.functional.index import TreeIndex, tree_index
+from arbormax.functional.probabilities import path_sums
+from arbormax.functional.threshold import check_node_log_probs
+from arbormax.taxonomy import Taxonomy
+
+Costs = Any  # an array, a tensor, nested lists, or a function (predicted nodes, true leaves) -> costs
+_CELLS = 1 << 22  # costs of a function that are in memory together
+_MOST_CELLS = 1 << 30  # costs of a function at most: each batch computes all of them
+
+
+def risk(logp: Tensor, tax: Taxonomy, costs: Costs = None) -> Tensor:
+    """Return the prediction with the smallest expected cost; ties go to the first class, or to the lower node id.
+
+    Without costs, it is the leaf with the smallest expected tree distance.
+    """
+    check_node_log_probs(logp, tax)
+    index = tree_index(tax, logp.device)
+    p_NB = node_probabilities(logp, tax)
+    if costs is None:
+        # The distance to a leaf y is d(n) + d(y) - 2·|A(n) ∩ A(y)|, of which d(y) is the same for all predictions.
+        best_B = index.leaves[path_sums(1 - 2 * p_NB[1:], index)[index.leaves - 1].argmin(0)]
+    elif callable(costs):
+        best_B = _least_of_function(p_NB, tax, costs, index)
+    else:
+        best_B = _least_of_matrix(p_NB, tax, costs, index)
+    return best_B.view(logp.shape[:-1])
+
+
+def _least_of_matrix(p_NB: Tensor, tax: Taxonomy, costs: Costs, index: TreeIndex) -> Tensor:
+    costs_PC = check_costs(costs, tax).to(p_NB)
+    best_B = (costs_PC @ p_NB[index.leaves]).argmin(0)
+    return index.leaves[best_B] if len(costs_PC) == tax.num_leaves else best_B
+
+
+def _least_of_function(p_NB: Tensor, tax: Taxonomy, costs: Callable[..., Any], index: TreeIndex) -> Tensor:
+    if tax.num_nodes * tax.num_leaves > _MOST_CELLS:
+        raise InputError(
+            f"a function would be called for {tax.num_nodes:,} nodes × {tax.num_leaves:,} classes; without costs, the "
+            "tree distance takes little time on a tree of any size",
+            argument="costs",
+        )
+    nodes, size = np.arange(tax.num_nodes), max(1, _CELLS // tax.num_leaves)
+    p_CB = p_NB[index.leaves]
+    least_B, best_B = p_CB.new_full(p_CB.shape[1:], torch.inf), index.leaves.new_zeros(p_CB.shape[1])
+    for start in range(0, len(nodes), size):
+        predicted = nodes[start : start + size]
+        found = np.asarray(costs(predicted[:, None], tax.leaves[None, :]))
+        expected = (len(predicted), tax.num_leaves)
+        if found.shape != expected or found.dtype.kind not in "biuf":
+            raise InputError(
+                f"the function takes arrays of node ids, predicted ({len(predicted)}, 1) and true "
+                f"(1, {tax.num_leaves}), and returns numbers of shape {expected}; found {found.dtype} of shape "
+                f"{found.shape}: np.vectorize makes such a function of one for single nodes",
+                argument="costs",
+            )
+        costs_PC = _check_finite(torch.from_numpy(found.astype(np.float64)).to(p_CB))
+        values_B, places_B = (costs_PC @ p_CB).min(0)
+        is_less_B = values_B < least_B
+        least_B = torch.where(is_less_B, values_B, least_B)
+        best_B = torch.where(is_less_B, places_B + start, best_B)
+    return best_B
+
+
+def check_costs(costs: Costs, tax: Taxonomy) -> Tensor:
+    """Return the (P, C) costs of predicted classes or nodes against true classes, or raise for another shape."""
+    n, c = tax.num_nodes, tax.num_leaves
+    expected = (
+        f"expected numbers in one row for each prediction and one column for each truth: ({c}, {c}) for classes, "
+        f"({n}, {c}) for nodes and classes, or ({n}, {n}) for nodes"
+    )
+    try:
+        matrix = costs.detach() if isinstance(costs, Tensor) else torch.from_numpy(np.asarray(costs, np.float64))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{expected}, found {type(costs).__name__}", argument="costs") from error
+    if matrix.ndim != 2 or tuple(matrix.shape) not in ((c, c), (n, c), (n, n)):
+        raise InputError(f"{expected}, found the shape {tuple(matrix.shape)}", argument="costs")
+    if matrix.shape[1] == n:
+        matrix = matrix[:, torch.tensor(tax.leaves, device=matrix.device)]
+    return _check_finite(matrix)
+
+
+def _check_finite(matrix: Tensor) -> Tensor:
+    if not bool(matrix.isfinite().all()):
+        raise InputError(
+            "expected finite costs, found NaN or infinity; write a large number for a prediction that must not happen, "
+            "or restrict the predictions with within",
+            argument="costs",
+        )
+    return matrix

@@ -1,0 +1,86 @@
+"""Decoders and restrictions on the command line."""
+
+import json
+
+import numpy as np
+import pytest
+
+
+def labels(result):
+    assert result.code == 0, (result.err, result.exception)
+    return [json.loads(line)["label"] for line in result.out.splitlines()]
+
+
+def test_within_and_without_restrict_every_row(run, model, texts):
+    assert set(labels(run("predict", model, texts / "test.csv", "--within", "shop"))) == {"shoes", "hats"}
+    words = ["--within", "shop", "--within", "news > sport", "--without", "shop/hats"]
+    assert set(labels(run("predict", model, texts / "test.csv", *words))) == {"shoes", "sport"}
+    result = run("explain", model, "goal match", "--within", "shop", "--json")
+    assert json.loads(result.out)["path"][0] == "shop"
+    found = json.loads(run("evaluate", model, texts / "test.csv", "--without", "news", "--json").out)
+    assert 0 < found["accuracy"] < 1
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_a_column_restricts_each_row(run, model, tmp_path, suffix):
+    cells = ["shop", "", "news > weather; hats", "weather"]
+    path = tmp_path / f"asked.{suffix}"
+    if suffix == "csv":
+        path.write_text("text,here\n" + "".join(f"goal match team,{cell}\n" for cell in cells))
+    else:
+        values = [["shop"], None, ["news > weather", "hats"], "weather"]
+        path.write_text("".join(json.dumps({"text": "goal match team", "here": v}) + "\n" for v in values))
+    first, free, third, fourth = labels(run("predict", model, path, "--within-column", "here"))
+    assert first in {"shoes", "hats"}
+    assert free == "sport"
+    assert third in {"weather", "hats"}
+    assert fourth == "weather"
+    assert labels(run("predict", model, path, "--without-column", "here"))[0] in {"sport", "weather"}
+
+
+def test_a_wrong_restriction_names_the_option_and_the_line(refused, model, texts, tmp_path):
+    assert "--within: " in refused("predict", model, "-m", "goal", "--within", "shops")
+    assert "leaves no class" in refused("predict", model, "-m", "goal", "--without", "shop", "--without", "news")
+    (tmp_path / "a.csv").write_text("text,here\ngoal,shop\ngoal,hat\n")
+    message = refused("predict", model, tmp_path / "a.csv", "--within-column", "here")
+    assert "--within-column: line 3: " in message
+    assert "did you mean 'hats'" in message
+    assert "did you mean 'here'" in refused("predict", model, tmp_path / "a.csv", "--within-column", "her")
+    assert "--message" in refused("predict", model, "-m", "goal", "--within-column", "here")
+    words = ["--within", "shop", "--within-column", "here"]
+    assert "cannot be combined" in refused("predict", model, tmp_path / "a.csv", *words)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "npy"])
+def test_costs_are_read_from_a_file(run, model, tmp_path, suffix):
+    costs = np.ones((4, 4))
+    costs[2] = 0.0  # nothing is cheaper than the third class, whatever is true
+    path = tmp_path / f"costs.{suffix}"
+    if suffix == "npy":
+        np.save(path, costs)
+    else:
+        np.savetxt(path, costs, delimiter="," if suffix == "csv" else "\t")
+    words = ["--decoder", "optimal", "--decoder-option", "metric=risk", "--costs", path, "--json"]
+    result = run("predict", model, "-m", "rain sun", *words)
+    from arbormax import Taxonomy
+
+    assert json.loads(result.out)["label"] == Taxonomy.load(model / "taxonomy.json").classes[2]
+
+
+def test_wrong_costs_and_metrics_are_refused(refused, model, tmp_path):
+    (tmp_path / "costs.csv").write_text("0,1\n1,0\n")
+    words = ["predict", model, "-m", "rain", "--decoder", "optimal"]
+    message = refused(*words, "--decoder-option", "metric=risk", "--costs", tmp_path / "costs.csv")
+    assert "(4, 4) for classes" in message
+    assert message.startswith("arbormax: --costs: ")
+    (tmp_path / "words.csv").write_text("a,b\n")
+    assert "without a header" in refused(*words, "--costs", tmp_path / "words.csv")
+    assert "did you mean 'hf'" in refused(*words, "--decoder-option", "metric=hff")
+
+
+def test_a_prediction_that_stops_says_why(run, model):
+    for words in (["predict", model, "-m", "goal rain"], ["explain", model, "goal rain"]):
+        result = run(*words, "--tau", "0.999")
+        assert "The prediction stops at " in result.out
+        assert ", because " in result.out
+    assert "stops at" not in run("predict", model, "-m", "goal rain").out

@@ -1,0 +1,66 @@
+"""The service and the page of a model that was calibrated with coverage."""
+
+from urllib.parse import quote
+
+import httpx
+import pytest
+from page_tools import ENDINGS, WORDS, Visit, serving, tiny_model
+from serve_tools import problem, served
+
+import arbormax as am
+from arbormax.data.examples import Examples
+from arbormax.uncertainty import calibrate
+from arbormax.uncertainty.conformal import climbing_threshold
+
+
+@pytest.fixture(scope="module")
+def covered():
+    """A model with guaranteed coverage, whose held-out texts are hard."""
+    model = tiny_model()
+    texts = [f"{word} {end}" for words in WORDS.values() for word in words.split() for end in ENDINGS]
+    labels = [label for label, words in WORDS.items() for _ in words.split() for _ in ENDINGS]
+    hard = [text.split()[-1] if place % 4 == 0 else text for place, text in enumerate(texts)]
+    calibrate(model, Examples(hard, model.taxonomy.find_many(labels)), "temperature", coverage=0.8)
+    return model
+
+
+def test_a_request_with_a_coverage_is_answered_by_the_lowest_node_that_has_it(covered):
+    tau = climbing_threshold(covered, 0.9)
+    with served(covered) as client:
+        for text in ("a river", "what is it", "song of a mountain"):
+            body = {"text": text, "coverage": 0.9}
+            [found] = client.post("/v1/predict", json=body).json()["predictions"]
+            [expected] = am.decode.climb(next(iter(covered.node_log_probs([text]))), covered.taxonomy, tau).tolist()
+            assert found["node"] == expected
+            assert client.post("/v1/explain", json=body).json()["node"] == expected
+        info = client.get("/v1/model").json()["coverage"]
+        assert (info["items"], info["target"]) == (len(covered.coverage.nodes), 0.8)
+        assert dict(map(tuple, info["thresholds"]))[0.9] == pytest.approx(tau)
+        for more in ({"tau": 0.5}, {"decoder": "leaf"}, {"within": ["place"]}):
+            problem(client.post("/v1/predict", json={"text": "a river", "coverage": 0.9, **more}), 422)
+        content = problem(client.post("/v1/predict", json={"text": "a river", "coverage": 0.999}), 422)
+        assert "at least 999 items" in str(content)
+
+
+def test_a_model_without_held_out_scores_says_how_to_get_them(model):
+    with served(model) as client:
+        assert client.get("/v1/model").json()["coverage"] is None
+        content = problem(client.post("/v1/predict", json={"text": "a", "coverage": 0.9}), 422)
+    assert "calibrate it with coverage" in str(content)
+
+
+def test_the_slider_of_a_covered_model_sets_the_coverage(covered, browser):
+    with serving(covered) as address:
+        visit = Visit(browser, address)
+        page = visit.open(f"text={quote('song of a mountain')}")
+        page.wait_for_function("document.querySelector('#tau-name').textContent.includes('coverage')")
+        page.wait_for_selector("#tree [role=treeitem]")
+        assert page.inner_text("#tau-value") == "80%"  # the default coverage
+        for coverage in (0.6, 0.7, 0.9):
+            body = {"text": "song of a mountain", "coverage": coverage}
+            [found] = httpx.post(f"{address}v1/predict", json=body).json()["predictions"]
+            page.locator("#tau").fill(str(round(100 * coverage)))
+            expected = found["path"][-1] if found["path"] else "No prediction"
+            page.wait_for_function("name => document.querySelector('#stop').textContent.includes(name)", arg=expected)
+            assert page.inner_text("#tau-value") == f"{round(100 * coverage)}%"
+        assert not visit.errors

@@ -1,0 +1,69 @@
+"""Decoders by name, restrictions and reasons in the service."""
+
+import pytest
+from serve_tools import TEXTS, problem
+
+import arbormax as am
+
+
+def predict(client, **body):
+    response = client.post("/v1/predict", json=body)
+    assert response.status_code == 200, response.text
+    return response.json()["predictions"]
+
+
+@pytest.mark.parametrize("decoder", am.decode.NAMES)
+def test_every_decoder_answers_by_name(client, clf, decoder):
+    found = predict(client, texts=TEXTS, decoder=decoder)
+    assert [row["node"] for row in found] == clf.predict_nodes(TEXTS, decoder=decoder).tolist()
+
+
+@pytest.mark.parametrize(("metric", "options"), [("hf", {"beta": 0.5}), ("information", {"lam": 2.0}), ("risk", {})])
+def test_the_optimal_decoder_takes_a_metric(client, clf, metric, options):
+    found = predict(client, texts=TEXTS, decoder="optimal", metric=metric, **options)
+    nodes = clf.predict_nodes(TEXTS, decoder="optimal", metric=metric, **options)
+    assert [row["node"] for row in found] == nodes.tolist()
+    assert problem(client.post("/v1/predict", json={"text": "a", "metric": "hff"}), 422)["errors"][0]["pointer"] == (
+        "#/metric"
+    )
+
+
+def test_texts_are_restricted_together_or_each(client, clf):
+    labels = {row["label"] for row in predict(client, texts=TEXTS, within=["animal/bird", "oak"], without=["hen"])}
+    assert labels == {"owl", "oak"}
+    each = [["fish"], None, [2]]
+    found = [row["label"] for row in predict(client, texts=TEXTS[:3], within=each)]
+    assert found == clf.predict(TEXTS[:3], within=each).tolist()
+    assert {row["label"] for row in predict(client, text=TEXTS[0], top_k=2, within=["fish"])[0]["top"]} == {
+        "cod",
+        "eel",
+    }
+    body = {"text": "an owlish text", "within": ["fish"]}
+    assert client.post("/v1/explain", json=body).json()["path"][:2] == ["animal", "fish"]
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer", "detail"),
+    [
+        ({"within": ["fishes"]}, "#/within", "did you mean 'fish'"),
+        ({"within": [99]}, "#/within", "from 0 to 10"),
+        ({"within": []}, "#/within", "at least one node"),
+        ({"without": ["animal", "plant"]}, "#/without", "leaves no class"),
+        ({"within": [["fish"], None]}, "#/within", "one for each text"),
+    ],
+)
+@pytest.mark.parametrize("path", ["predict", "explain"])
+def test_an_impossible_restriction_is_a_problem_with_its_place(client, path, body, pointer, detail):
+    response = client.post(f"/v1/{path}", json={"text": "an owl", **body})
+    content = problem(response, 422)
+    if path == "predict" or "each text" not in detail:
+        assert content["errors"][0]["pointer"] == pointer
+        assert detail in content["errors"][0]["detail"]
+
+
+def test_a_prediction_above_the_classes_has_a_reason(client):
+    (row,) = predict(client, text="zzz", tau=0.9999)
+    assert row["reason"].startswith("The prediction stops at the root, because ")
+    found = client.post("/v1/explain", json={"text": "zzz", "tau": 0.9999}).json()
+    assert found["reason"] == row["reason"]
+    assert predict(client, text=TEXTS[0])[0]["reason"] is None

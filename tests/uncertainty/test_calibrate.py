@@ -1,0 +1,191 @@
+"""Calibrated models: saved, edited, restored, and used by everything that predicts."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import arbormax as am
+from arbormax.errors import InputError, LabelError, OptionError
+from arbormax.heads import HEADS
+from arbormax.heads.calibrated import CalibratedHead
+from arbormax.model import Model, load_model, save_model
+from arbormax.model.calibration import apply_calibration, remove_calibration
+from arbormax.model.predict import predict
+from arbormax.studies import evaluate
+from arbormax.uncertainty import CALIBRATIONS
+from arbormax.uncertainty.calibration import calibrate, fit_calibration
+from toy import TREE, examples, settings
+
+
+def log_probs(model, inputs):
+    return torch.cat(list(model.node_log_probs(inputs))).double()
+
+
+def overconfident(head: str = "hierarchical", seed: int = 0) -> Model:
+    """A model whose rows are random and large, so that its probabilities are wrong and extreme."""
+    model = Model.new(examples(60).inputs, TREE, settings(head=head, seed=seed))
+    with torch.no_grad():
+        for parameter in model.head.parameters():
+            parameter.mul_(2000)
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def held_out():
+    return examples(300, seed=7, inner=0.1)
+
+
+@pytest.mark.parametrize("head", HEADS.names)
+@pytest.mark.parametrize("method", CALIBRATIONS.names)
+def test_calibration_lowers_the_loss_and_is_saved(head, method, held_out, tmp_path):
+    model = overconfident(head)
+    before = evaluate(model, held_out).metrics["nll"]
+    report = calibrate(model, held_out, method)
+    after = evaluate(model, held_out).metrics["nll"]
+    assert after < before - 0.01
+    assert report.before["nll"] == pytest.approx(before, abs=1e-4)
+    assert report.after["nll"] < before
+    loaded = load_model(save_model(model, tmp_path / "model"))
+    torch.testing.assert_close(log_probs(loaded, held_out.inputs), log_probs(model, held_out.inputs))
+    assert loaded.calibration.method == method
+    version = json.loads((tmp_path / "model" / "config.json").read_text())["format_version"]
+    assert version == (2 if isinstance(model.head, CalibratedHead) else 1)
+
+
+def test_temperatures_are_written_into_the_rows_of_a_hierarchical_head(held_out):
+    model, other = overconfident(), overconfident()
+    calibration, _ = fit_calibration(model, held_out, "parent")
+    apply_calibration(model, calibration)
+    assert not isinstance(model.head, CalibratedHead)
+    other.head = CalibratedHead(
+        other.head, torch.from_numpy(calibration.scaling.scale), torch.from_numpy(calibration.scaling.shift)
+    )
+    torch.testing.assert_close(
+        log_probs(model, held_out.inputs), log_probs(other, held_out.inputs), atol=1e-4, rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("head", ["hierarchical", "blended"])
+def test_a_second_calibration_replaces_the_first_and_removing_it_restores_the_model(head, held_out):
+    model = overconfident(head)
+    raw = log_probs(model, held_out.inputs)
+    calibrate(model, held_out, "vector")
+    calibrate(model, held_out, "parent")
+    once = overconfident(head)
+    calibrate(once, held_out, "parent")
+    torch.testing.assert_close(
+        log_probs(model, held_out.inputs), log_probs(once, held_out.inputs), atol=1e-4, rtol=1e-4
+    )
+    remove_calibration(model)
+    torch.testing.assert_close(log_probs(model, held_out.inputs), raw, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("head", HEADS.names)
+def test_a_calibrated_head_is_consistent(head, held_out):
+    model = overconfident(head)
+    calibrate(model, held_out, "vector")
+    (features,) = (part.clone().requires_grad_(False) for part in model.features(held_out.inputs[:5]))
+    model.requires_grad_(False)
+    logp = model.head.node_log_probs(features)
+    leaves = logp[:, TREE.leaves.copy()]
+    torch.testing.assert_close(model.head(features), leaves)
+    torch.testing.assert_close(leaves.exp().sum(-1), torch.ones(5))
+    classes = torch.tensor([0, 1, 2, 3, -100])
+    expected = torch.nn.functional.nll_loss(leaves, classes)
+    torch.testing.assert_close(model.head.loss(features, classes), expected)
+    values, ranked = model.head.topk(features, 2)
+    torch.testing.assert_close(values, leaves.gather(1, ranked))
+    found = list(predict(model, held_out.inputs[:5], top_k=2))
+    assert [row.node for row in found] == TREE.leaves[ranked[:, 0].numpy()].tolist()
+
+
+@pytest.mark.parametrize("method", ["parent", "vector"])
+@pytest.mark.parametrize("head", ["hierarchical", "flat", "blended"])
+def test_a_calibrated_model_is_edited_and_saved(head, method, held_out, tmp_path):
+    model = overconfident(head)
+    calibrate(model, held_out, method, coverage=True)
+    before = log_probs(model, held_out.inputs).exp()
+    edited = am.edit(model).rename("owl", "eagle").add("bee", under="animal").done()
+    assert edited.head is model.head
+    assert model.coverage is None
+    after = log_probs(model, held_out.inputs).exp()
+    cod, eel, fish = (model.taxonomy.find(name) for name in ("cod", "eel", "fish"))
+    was = before[:, TREE.find("cod")] / before[:, TREE.find("fish")]
+    torch.testing.assert_close(after[:, cod] / after[:, fish], was, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(after[:, cod] + after[:, eel], after[:, fish])
+    loaded = load_model(save_model(model, tmp_path / "model"))
+    torch.testing.assert_close(log_probs(loaded, held_out.inputs).exp(), after)
+
+
+def test_coverage_is_saved_and_needs_other_items_than_the_calibration(held_out, tmp_path):
+    model = overconfident()
+    report = calibrate(model, held_out, "level", coverage=0.9)
+    assert (report.items, report.coverage_items) == (150, 150)
+    loaded = load_model(save_model(model, tmp_path / "model"))
+    assert loaded.coverage.target == 0.9
+    np.testing.assert_array_equal(loaded.coverage.scores, model.coverage.scores)
+    whole = calibrate(loaded, held_out, None, coverage=True)
+    assert (whole.method, whole.coverage_items) == (None, 300)
+    assert loaded.calibration.method == "level"
+    calibrate(loaded, held_out, "level")
+    assert loaded.coverage is None  # the scores were those of other probabilities
+
+
+def test_what_cannot_be_calibrated_is_an_error(held_out):
+    model = overconfident()
+    with pytest.raises(OptionError, match="did you mean 'parent'") as raised:
+        calibrate(model, held_out, "parents")
+    assert raised.value.argument == "method"
+    with pytest.raises(InputError, match="no examples") as raised:
+        calibrate(model, held_out.take([]))
+    assert raised.value.argument == "X"
+    with pytest.raises(InputError, match="needs the scores of at least 199 items, found 150") as raised:
+        calibrate(model, held_out, coverage=0.995)
+    assert raised.value.argument == "coverage"
+    assert model.calibration is None
+    for value in (0.0, 1.0, "much"):
+        with pytest.raises(OptionError, match="between 0 and 1"):
+            calibrate(model, held_out, coverage=value)
+
+
+def test_a_classifier_of_texts_predicts_sets(tmp_path):
+    train, rest = examples(120), examples(400, seed=3)
+    label = [TREE.label(node) for node in train.nodes.tolist()]
+    clf = am.TextClassifier(TREE, encoder="bag", encoder_options={"dim": 8}, epochs=2, refit=False)
+    clf.fit(train.inputs, label)
+    half, other = rest.take(np.arange(200)), rest.take(np.arange(200, 400))
+    with pytest.raises(InputError, match="calibrate it with coverage"):
+        clf.predict_sets(other.inputs)
+    assert clf.calibrate(half.inputs, [TREE.label(node) for node in half.nodes.tolist()], coverage=True) is clf
+    sets = clf.predict_sets(other.inputs, alpha=0.1, max_nodes=2)
+    assert {len(found) for found in sets} <= {1, 2}
+    covered = [
+        any(TREE.path(node)[: len(path)] == path for path in found)
+        for found, node in zip(sets, other.nodes.tolist(), strict=True)
+    ]
+    assert np.mean(covered) > 0.8
+    single = [TREE.find(path) for (path,) in clf.predict_sets(other.inputs, alpha=0.1)]
+    assert clf.predict_selective(other.inputs, 0.9).tolist() == single
+    in_branches = clf.predict_sets(other.inputs, alpha=0.2, groups="branch")
+    assert len(in_branches) == 200
+    with pytest.raises(LabelError, match="add their classes") as raised:
+        clf.calibrate(["an owlish text"], ["unicorn"])
+    assert raised.value.argument == "y"
+    with pytest.raises(InputError, match="at least 999 items") as raised:
+        clf.predict_sets(other.inputs, alpha=0.001)
+    assert raised.value.argument == "alpha"
+    with pytest.raises(OptionError, match="from 1 to 5"):
+        clf.predict_sets(other.inputs, max_nodes=6)
+    again = am.TextClassifier.load(clf.save(tmp_path / "model"))
+    assert again.predict_sets(other.inputs, alpha=0.1, max_nodes=2) == sets
+
+
+def test_a_classifier_of_features_is_calibrated():
+    draw = np.random.default_rng(0)
+    y = np.array(["a/x", "a/y", "b/z"])[draw.integers(0, 3, 400)]
+    X = draw.normal(size=(400, 3)) + 2 * np.stack([y == name for name in ("a/x", "a/y", "b/z")], 1)
+    clf = am.HierarchicalClassifier({"a": ["x", "y"], "b": ["z"]}).fit(X[:200], y[:200])
+    clf.calibrate(X[200:], y[200:], "temperature", coverage=0.8)
+    assert {len(paths) for paths in clf.predict_sets(X[:20], alpha=0.2)} == {1}
