@@ -3,10 +3,10 @@
     python experiments/probabilities/decoders.py --datasets trec r52 soc2020 icd10cm
     python experiments/probabilities/decoders.py --check    # is the table of docs/choosing.md up to date?
 
-One training for each dataset and seed, on a random 85 % of the training texts. The temperature of the probabilities
-and the thresholds that serve as rivals are chosen on the other 15 %. Everything is measured on the test texts.
+One training for each dataset and seed, on a random 85 % of the training texts. One temperature for each
+level, and the thresholds that serve as rivals, are chosen on the other 15 %. Everything is measured on the test texts.
 `results/decoders/<dataset>.json` has the means of each seed, and intervals of the differences over seeds and test
-texts; `--work` keeps the values of single texts, so that the command can be run again.
+texts; `--work` keeps the probabilities, so that the command can be run again.
 
 n items, S seeds, C classes, N nodes.
 """
@@ -28,16 +28,14 @@ import torch
 
 import arbormax as am
 from arbormax.data import load
-from arbormax.data.datasets import load_taxonomy
-from arbormax.functional import flat_node_log_probs
+from arbormax.functional import node_log_probs
 
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results" / "decoders", HERE.parents[1] / "docs" / "choosing.md"
 DATASETS = {"trec": "TREC", "r52": "R52", "soc2020": "SOC 2020", "icd10cm": "ICD-10-CM"}
-SEEDS, HELD_OUT, RESAMPLES = 5, 0.15, 1000
-TEMPERATURES = np.round(np.geomspace(0.4, 2.5, 41), 4)
+SEEDS, HELD_OUT, RESAMPLES, BATCH = 5, 0.15, 1000, 1024
+TEMPERATURES = np.round(np.geomspace(0.5, 2.0, 21), 4)
 TAUS = np.round(np.arange(0.05, 1.0, 0.05), 2)
-START, END = "<!-- table of the best decoders -->", "<!-- end of table -->"
 BRANCH_COST, CLASS_COST = 1.0, 0.25
 
 Nodes = np.ndarray
@@ -135,105 +133,128 @@ RIVALS = {
 }
 
 
-def run(dataset: str, seed: int, work: Path) -> Path:
-    """Train one model and write the values of each measure for each decoder and test text."""
+def train(dataset: str, seed: int, work: Path) -> Path:
+    """Train one model, and keep the log-probabilities of all nodes for the held-out texts and the test texts."""
     path = work / f"{dataset}-{seed}.npz"
     if path.exists():
         return path
+    work.mkdir(parents=True, exist_ok=True)
     data, begin = load(dataset), time.perf_counter()
-    tax, train = data.taxonomy, data.train
-    order = np.random.default_rng(seed).permutation(len(train))
-    held, kept = np.split(order, [int(HELD_OUT * len(train))])
-    texts = np.array(train.inputs, dtype=object)
+    tax, texts = data.taxonomy, np.array(data.train.inputs, dtype=object)
+    order = np.random.default_rng(seed).permutation(len(texts))
+    held, kept = np.split(order, [int(HELD_OUT * len(texts))])
     clf = am.TextClassifier(tax, seed=seed)
-    clf.fit(texts[kept].tolist(), [tax.path(node) for node in train.nodes[kept].tolist()])
+    clf.fit(texts[kept].tolist(), [tax.path(node) for node in data.train.nodes[kept].tolist()])
     seconds = time.perf_counter() - begin
-    true = {"valid": train.nodes[held], "test": data.test.nodes}
-    valid_texts, test_texts = texts[held].tolist(), list(data.test.inputs)
-    losses = temperature_losses(clf, valid_texts, true["valid"])
-    temperature = float(TEMPERATURES[losses.argmin()])
-    pred = {
-        "valid": decode_all(clf, valid_texts, temperature),
-        "test": decode_all(clf, test_texts, temperature),
+    logp = {
+        part: torch.cat(list(clf.model_.node_log_probs(inputs))).numpy()
+        for part, inputs in (("valid", texts[held].tolist()), ("test", list(data.test.inputs)))
     }
-    plain = decode_all(clf, test_texts, 1.0)
-    assert (pred["test"]["tree_distance"] == pred["test"]["threshold"]).all()
-    values: dict[str, np.ndarray] = {}
-    for name, measure in MEASURES.items():
-        rivals = {rival: rival for rival in (["leaf", "greedy"] if measure.only_classes else RIVALS)}
-        if not measure.only_classes:
-            held_out = [measure.value(tax, true["valid"], pred["valid"][f"tau{tau}"]).mean() for tau in TAUS]
-            tau = TAUS[int(np.argmax(measure.sign * np.array(held_out)))]
-            values[f"{name}/tau"], rivals["tuned"] = np.array(tau), f"tau{tau}"
-        for label, decoder in {**rivals, "optimal": name}.items():
-            values[f"{name}/{label}"] = measure.value(tax, true["test"], pred["test"][decoder])
-        values[f"{name}/uncalibrated"] = measure.value(tax, true["test"], plain[name])
-    items = [len(kept), len(held), len(data.test)]
-    np.savez_compressed(path, seconds=seconds, items=items, temperature=temperature, **values)
+    np.savez(path, seconds=seconds, held=held, kept=len(kept), **logp)
     print(f"{dataset} {seed}: {seconds:.0f} s", flush=True)
     return path
 
 
-def temperature_losses(clf: am.TextClassifier, inputs: list[str], true: Nodes) -> np.ndarray:
-    """The mean loss of the classes of held-out texts at each of TEMPERATURES."""
-    tax, start, total = clf.taxonomy_, 0, np.zeros(len(TEMPERATURES))
-    for logp_BN in clf.model_.node_log_probs(inputs):
-        classes = torch.from_numpy(tax.class_of[true[start : start + len(logp_BN)]].copy())
-        start += len(logp_BN)
-        logp_BC = logp_BN[:, torch.tensor(tax.leaves)]
-        for place, temperature in enumerate(TEMPERATURES.tolist()):
-            loss = torch.nn.functional.cross_entropy(logp_BC / temperature, classes, ignore_index=-1, reduction="sum")
-            total[place] += float(loss)
-    return total / max(1, start)
+def measure(dataset: str, path: Path) -> dict[str, np.ndarray]:
+    """The value of each measure for each decoder and test text, and the choices on held-out texts."""
+    data, saved = load(dataset), np.load(path)
+    tax = data.taxonomy
+    true = {"valid": data.train.nodes[saved["held"]], "test": data.test.nodes}
+    logp = {part: torch.from_numpy(saved[part]) for part in true}
+    temperatures = level_temperatures(logp["valid"], true["valid"], tax)
+    pred = {part: decode_all(rows, tax, temperatures) for part, rows in logp.items()}
+    plain = decode_all(logp["test"], tax, [1.0] * tax.depth)
+    assert (pred["test"]["tree_distance"] == pred["test"]["threshold"]).all()
+    values: dict[str, np.ndarray] = {"temperatures": np.array(temperatures), "seconds": saved["seconds"]}
+    values["items"] = np.array([int(saved["kept"]), len(true["valid"]), len(true["test"])])
+    for name, each in MEASURES.items():
+        rivals = {rival: rival for rival in (["leaf", "greedy"] if each.only_classes else RIVALS)}
+        if not each.only_classes:
+            held_out = [each.value(tax, true["valid"], pred["valid"][f"tau{tau}"]).mean() for tau in TAUS]
+            tau = TAUS[int(np.argmax(each.sign * np.array(held_out)))]
+            values[f"{name}/tau"], rivals["tuned"] = np.array(tau), f"tau{tau}"
+        for label, decoder in {**rivals, "optimal": name}.items():
+            values[f"{name}/{label}"] = each.value(tax, true["test"], pred["test"][decoder])
+        values[f"{name}/uncalibrated"] = each.value(tax, true["test"], plain[name])
+    return values
 
 
-def decode_all(clf: am.TextClassifier, inputs: list[str], temperature: float) -> dict[str, np.ndarray]:
+def level_temperatures(logp_BN: torch.Tensor, true: Nodes, tax: am.Taxonomy) -> list[float]:
+    """For each level, the temperature of P(node | parent) with the lowest loss of the true nodes on this level."""
+    temperatures = []
+    for level in range(1, tax.depth + 1):
+        reach = tax.node_depth[true] >= level
+        nodes = torch.from_numpy(tax.ancestor_at(true[reach], level))
+        parents = torch.tensor(tax.parent)[nodes]
+        losses = []
+        for temperature in TEMPERATURES.tolist():
+            total = 0.0
+            for part in np.array_split(np.flatnonzero(reach), max(1, int(reach.sum()) // BATCH)):
+                place = torch.from_numpy(np.searchsorted(np.flatnonzero(reach), part))
+                scaled_BN = rescale(logp_BN[torch.from_numpy(part)], tax, [temperature] * tax.depth)
+                rows = torch.arange(len(part))
+                total -= float((scaled_BN[rows, nodes[place]] - scaled_BN[rows, parents[place]]).sum())
+            losses.append(total)
+        temperatures.append(float(TEMPERATURES[int(np.argmin(losses))]))
+    return temperatures
+
+
+def rescale(logp_BN: torch.Tensor, tax: am.Taxonomy, temperatures: list[float]) -> torch.Tensor:
+    """The log-probabilities with the conditional ones of each level divided by its temperature, and normalised."""
+    of_node = torch.tensor([1.0, *temperatures])[torch.tensor(tax.node_depth[1:])]
+    conditional_BM = logp_BN[:, 1:] - logp_BN[:, torch.tensor(tax.parent[1:])]
+    return node_log_probs(conditional_BM / of_node, tax)
+
+
+def decode_all(logp_BN: torch.Tensor, tax: am.Taxonomy, temperatures: list[float]) -> dict[str, np.ndarray]:
     """(n,) the predictions of each decoder, and of each threshold."""
-    tax = clf.taxonomy_
     decoders = {**RIVALS, **{name: measure.decode for name, measure in MEASURES.items()}}
     decoders |= {f"tau{tau}": partial(am.decode.threshold, tau=float(tau)) for tau in TAUS}
     found: dict[str, list[torch.Tensor]] = {name: [] for name in decoders}
-    for raw_BN in clf.model_.node_log_probs(inputs):
-        logp_BN = raw_BN
-        if temperature != 1:
-            logp_BN = flat_node_log_probs(raw_BN[:, torch.tensor(tax.leaves)] / temperature, tax)
+    for part_BN in logp_BN.split(BATCH):
+        scaled_BN = rescale(part_BN, tax, temperatures)
         for name, decoder in decoders.items():
-            found[name].append(decoder(logp_BN, tax))
+            found[name].append(decoder(scaled_BN, tax))
     return {name: torch.cat(parts).numpy() for name, parts in found.items()}
 
 
-def summarise(dataset: str, paths: list[Path]) -> dict:
+def summarise(dataset: str, seeds: list[dict[str, np.ndarray]]) -> dict:
     """Means of the seeds, and intervals of the differences between the optimal decoder and each rival."""
-    seeds = [dict(np.load(path)) for path in paths]
-    rng = np.random.default_rng(0)
     result: dict = {
-        "dataset": dataset,
-        "seeds": len(seeds),
-        "items": seeds[0]["items"].tolist(),
-        "temperatures": [float(seed["temperature"]) for seed in seeds],
+        **describe(dataset, len(seeds), int(seeds[0]["items"][2]), __file__),
+        "texts": dict(zip(("train", "held out", "test"), seeds[0]["items"].tolist(), strict=True)),
+        "temperatures": [seed["temperatures"].tolist() for seed in seeds],
         "seconds": [round(float(seed["seconds"]), 1) for seed in seeds],
-        "command": f"python experiments/probabilities/decoders.py --datasets {dataset}",
-        "versions": {"arbormax": am.__version__, "torch": torch.__version__, "python": platform.python_version()},
         "measures": {},
     }
-    n = int(seeds[0]["items"][2])
-    draws = [(rng.integers(len(seeds), size=len(seeds)), rng.integers(n, size=n)) for _ in range(RESAMPLES)]
     for name in MEASURES:
         keys = [key.split("/")[1] for key in seeds[0] if key.startswith(f"{name}/") and not key.endswith("/tau")]
         rows = {key: np.stack([seed[f"{name}/{key}"] for seed in seeds]) for key in keys}
         found: dict = {"means": {key: [float(v) for v in row.mean(1)] for key, row in rows.items()}}
         if f"{name}/tau" in seeds[0]:
             found["taus"] = [float(seed[f"{name}/tau"]) for seed in seeds]
-        found["differences"] = {}
-        for key in keys:
-            if key == "optimal":
-                continue
-            gaps_Sn = rows["optimal"] - rows[key]
-            drawn = [gaps_Sn[own][:, items].mean() for own, items in draws] if gaps_Sn.any() else [0.0]
-            low, high = np.percentile(drawn, [2.5, 97.5])
-            found["differences"][key] = {"mean": float(gaps_Sn.mean()), "low": float(low), "high": float(high)}
+        found["differences"] = {key: interval(rows["optimal"] - rows[key]) for key in keys if key != "optimal"}
         result["measures"][name] = found
     return result
+
+
+def describe(dataset: str, seeds: int, items: int, script: str) -> dict:
+    """What a record begins with."""
+    return {
+        "dataset": dataset,
+        "seeds": seeds,
+        "items": items,
+        "command": f"python experiments/probabilities/{Path(script).name} --datasets {dataset}",
+        "versions": {"arbormax": am.__version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
+
+
+def interval(gaps_Sn: np.ndarray) -> dict[str, float]:
+    """The mean, and the bounds of the 95 % bootstrap interval over seeds and items."""
+    rng, (seeds, n) = np.random.default_rng(0), gaps_Sn.shape
+    drawn = [gaps_Sn[rng.integers(seeds, size=seeds)].mean(0)[rng.integers(n, size=n)].mean() for _ in range(RESAMPLES)]
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return {"mean": float(gaps_Sn.mean()), "low": float(low), "high": float(high)}
 
 
 def table() -> str:
@@ -273,16 +294,17 @@ def cell(found: dict, measure: Measure) -> str:
     return f"{value}; {mean:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f}), {titles.get(best, best)}"
 
 
-def update_page(check: bool) -> int:
-    """Write the table into the page; with `check`, only say whether it is up to date."""
-    text = PAGE.read_text()
-    head, _, rest = text.partition(START)
-    _, _, tail = rest.partition(END)
-    new = f"{head}{START}\n\n{table()}\n\n{END}{tail}"
+def rewrite_table(page: Path, name: str, content: str, check: bool) -> int:
+    """Write a table into a page; with `check`, only say whether it is up to date. Returns the exit status."""
+    text = page.read_text()
+    start, end = f"<!-- table: {name} -->", "<!-- end of table -->"
+    head, _, rest = text.partition(start)
+    _, _, tail = rest.partition(end)
+    new = f"{head}{start}\n\n{content}\n\n{end}{tail}"
     if check:
-        print(f"{PAGE.name}: {'up to date' if new == text else 'out of date'}")
+        print(f"{page.name}: {'up to date' if new == text else 'out of date'}")
         return int(new != text)
-    PAGE.write_text(new)
+    page.write_text(new)
     return 0
 
 
@@ -290,18 +312,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--datasets", nargs="*", choices=tuple(DATASETS), default=[])
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--work", type=Path, default=HERE / "results" / "unfinished", help="values of single texts")
+    parser.add_argument(
+        "--work", type=Path, default=HERE / "results" / "unfinished", help="the folder of the probabilities"
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the table is out of date")
     args = parser.parse_args()
-    if args.check:
-        return update_page(check=True)
-    args.work.mkdir(parents=True, exist_ok=True)
     for dataset in args.datasets:
-        load_taxonomy(dataset)
-        record = summarise(dataset, [run(dataset, seed, args.work) for seed in range(args.seeds)])
+        paths = [train(dataset, seed, args.work) for seed in range(args.seeds)]
+        record = summarise(dataset, [measure(dataset, path) for path in paths])
         RESULTS.mkdir(parents=True, exist_ok=True)
         (RESULTS / f"{dataset}.json").write_text(json.dumps(record, indent=1) + "\n")
-    return update_page(check=False)
+    return rewrite_table(PAGE, "decoders", table(), args.check)
 
 
 if __name__ == "__main__":

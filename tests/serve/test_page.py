@@ -45,7 +45,9 @@ def test_typing_highlights_the_path_with_a_probability_at_every_step(visit, addr
     for step in explanation["steps"]:
         box = page.locator(item(step["name"]))
         assert "on the path" in box.get_attribute("aria-label")
-        assert box.locator(".number").text_content() == f"{round(100 * step['probability'])}%"
+        probability = step["probability"]
+        shown = ">99%" if 0.995 <= probability < 1 else f"{round(100 * probability)}%"
+        assert box.locator(".number").text_content() == shown
     assert page.locator("#tree .link.lit").count() == len(explanation["steps"])
     assert "on the path" not in page.get_attribute(item("person"), "aria-label")
     assert page.inner_text("#path") == "in place › built"

@@ -11,6 +11,7 @@ import torch
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
+from torch.nn.functional import cross_entropy
 
 import arbormax as am
 from arbormax.data.examples import Examples
@@ -161,10 +162,25 @@ def test_a_blended_head_knows_branches_that_single_rows_cannot_separate(
     assert blended.curve[0]["accuracy"] == 1.0
 
 
-def test_the_blend_is_fitted_to_held_out_examples() -> None:
+def test_the_blend_is_fitted_to_held_out_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("convex", "rivals"):
+        monkeypatch.setattr(f"arbormax.training.{module}.FEW_CLASSES", 0)
     run, plain = train(validation=0.2), train(validation=0)
     assert float(plain.model.head.path_share) == pytest.approx(0.75)
     assert float(run.model.head.path_share) != pytest.approx(0.75)
+
+
+def test_few_classes_have_a_small_share_of_the_path_and_a_fitted_factor() -> None:
+    model = train(validation=0.2, refit=False).model
+    assert torch.equal(model.head.path_share, torch.tensor([0.25]))
+    _, held_out = am.data.folds.hold_out(texts(), 0.2, 0)
+    assert held_out is not None
+    targets = torch.from_numpy(TREE.class_of[held_out.nodes])
+    (features,) = model.features(held_out.inputs, 10_000)
+    with torch.inference_mode():
+        on_path, own = model.head.parts(features)
+        losses = [float(cross_entropy(0.25 * on_path + factor * own, targets)) for factor in (0.5, 1.0, 2.0)]
+    assert losses[1] == min(losses)
 
 
 def test_rivals_are_not_examples_that_may_belong_to_the_class() -> None:

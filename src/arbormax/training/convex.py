@@ -37,7 +37,7 @@ from arbormax.training.problems import (
     make_problems,
     solve,
 )
-from arbormax.training.rivals import DEFAULT_BLEND, FEW_CLASSES, find_rivals, fit_blend, solve_class, tensors
+from arbormax.training.rivals import FEW_CLASSES, default_blend, find_rivals, fit_blend, solve_class, tensors
 
 _STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # tried with strength="auto", from the strongest regularisation
 _DEFAULT_SCALE = {"squared_hinge": 3.0, "log": 1.0}  # used if nothing is held out
@@ -184,7 +184,7 @@ class _Solver:
             return
         classes = self._solve_classes(head, items)
         if self.blend is None:
-            self.blend = DEFAULT_BLEND[loss]
+            self.blend = default_blend(head, loss)
             if self.valid is not None:
                 self._set_rows([*rows, *((each, 1.0) for each in classes)])
                 self.blend = fit_blend(head, self.valid_X, self.valid.nodes, self.blend)

@@ -173,8 +173,8 @@ def _fit(rows: Any, targets: np.ndarray, weights: np.ndarray | None, strength: f
 
 def _mean_square(rows: Any) -> float:
     """The mean squared length of the rows, so that the strength has the same meaning for features of any length."""
-    values = rows if isinstance(rows, np.ndarray) else rows.data
-    total = float(np.square(values, dtype=np.float64).sum())
+    values = rows.ravel() if isinstance(rows, np.ndarray) else rows.data
+    total = float(np.einsum("i,i->", values, values, dtype=np.float64))  # without a copy in double precision
     return max(total / int(rows.shape[0]), 1e-30)
 
 

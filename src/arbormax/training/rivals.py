@@ -18,11 +18,12 @@ from arbormax.functional.linear import sparse_rows
 from arbormax.heads.base import TreeHead
 from arbormax.heads.blended import BlendedSoftmax
 from arbormax.taxonomy import Taxonomy
-from arbormax.training.problems import Solution, SolverOptions, compact, solve_rows
+from arbormax.training.problems import ConvexLoss, Solution, SolverOptions, compact, solve_rows
 
 NUM_RIVALS = 10  # classes for which an example can be a rival: the most probable ones
 FEW_CLASSES = 64  # so few classes are separated from all others
-DEFAULT_BLEND = {"squared_hinge": (0.75, 2.0), "log": (0.75, 1.0)}  # path share and factor of the scores
+_SHARE, _FEW_SHARE = 0.75, 0.25  # of the path: rows that know all other classes need less of it, and it is not fitted
+_FACTOR = {"squared_hinge": 2.0, "log": 1.0}  # of the scores
 _PULL = 4.0  # how strongly the blend is drawn towards the default, in units of the held-out loss
 _BLEND_EXAMPLES, _BLEND_CELLS = 1000, 1 << 22  # enough for two numbers
 _CELLS = 1 << 25  # numbers of a (examples, rows) matrix in memory at one time
@@ -76,8 +77,17 @@ def solve_class(
     return Solution(np.array([row]), columns, weight, bias, np.zeros(0), 0)
 
 
+def default_blend(head: BlendedSoftmax, loss: ConvexLoss) -> tuple[float, float]:
+    """The share of the path, and the factor of the scores of the classes, without held-out examples."""
+    return _SHARE if head.taxonomy.num_leaves > FEW_CLASSES else _FEW_SHARE, _FACTOR[loss]
+
+
 def fit_blend(head: BlendedSoftmax, X: Any, nodes: np.ndarray, default: tuple[float, float]) -> tuple[float, float]:
-    """The share of the path, and the factor of the scores of the classes, with the lowest loss on held-out examples."""
+    """The share of the path, and the factor of the scores of the classes, with the lowest loss on held-out examples.
+
+    With few classes, only the factor is fitted.
+    """
+    is_fitted = torch.tensor([head.taxonomy.num_leaves > FEW_CLASSES, True])
     is_class = head.taxonomy.class_of[nodes] >= 0
     X, nodes = X[is_class], nodes[is_class]
     most = max(_BLEND_EXAMPLES, _BLEND_CELLS // head.out_features)
@@ -98,6 +108,8 @@ def fit_blend(head: BlendedSoftmax, X: Any, nodes: np.ndarray, default: tuple[fl
         total = cross_entropy(share * on_path + factor * own, targets, reduction="sum")
         total = (total + _PULL * (logs - start).square().sum()) / len(targets)
         total.backward()  # type: ignore[no-untyped-call]
+        assert logs.grad is not None
+        logs.grad *= is_fitted
         return total
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
