@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
+from arbormax.functional import flat_node_log_probs
 from arbormax.heads.base import SoftmaxGroup, SoftmaxOverLeaves
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import ClassRows
@@ -24,6 +25,7 @@ class FlatSoftmax(SoftmaxOverLeaves):
     """
 
     supports_convex: ClassVar[bool] = True
+    has_logits: ClassVar[bool] = True
     edit_rows = ClassRows
 
     @staticmethod
@@ -43,3 +45,9 @@ class FlatSoftmax(SoftmaxOverLeaves):
 
     def leaf_logits(self, h: Tensor) -> Tensor:
         return self._linear(h)
+
+    def logits(self, h: Tensor) -> Tensor:
+        return self._linear(h)
+
+    def from_logits(self, logits: Tensor) -> Tensor:
+        return flat_node_log_probs(logits, self.taxonomy)

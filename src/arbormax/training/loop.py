@@ -57,9 +57,18 @@ class TrainingLoop:
     every_steps: int | None
 
     def run(
-        self, phase: Phase, train: Examples, valid: Examples | None, epochs: int | None
+        self,
+        phase: Phase,
+        train: Examples,
+        valid: Examples | None,
+        epochs: int | None,
+        *,
+        start: Model | None = None,
     ) -> tuple[Model, dict[str, Tensor]]:
-        """A model trained for at most this many epochs, and the metrics that `BestWeights` wrote."""
+        """A model trained for at most this many epochs, and the metrics that `BestWeights` wrote.
+
+        With `start`, it has the weights of this model at the beginning.
+        """
         config, hardware = self.config, self.hardware
         assert config.batch_size is not None
         checkpoints = None if self.folder is None else self.folder / "checkpoints"
@@ -67,13 +76,15 @@ class TrainingLoop:
         model = Model.new(train.inputs, self.taxonomy, config)
         labels = train.nodes if valid is None else np.concatenate([train.nodes, valid.nodes])
         kind: TargetKind = "class" if (self.taxonomy.class_of[labels] >= 0).all() else "node"
-        if config.names is not None:
+        if start is not None:
+            model.load_state_dict(start.state_dict())
+        elif config.names is not None:
             model.to(hardware.first_device)  # a transformer is slow on a CPU; Lightning moves it to its own device
-        if config.names == "init":
+        if config.names == "init" and start is None:
             start_rows(model, train)
             if model.encoder.starts_random:
                 train = add_class_texts(train, self.taxonomy)
-        elif config.names == "tied":
+        elif config.names == "tied" and start is None:
             tie_rows(model, train)
         if config.tau:
             model.head.set_priors(class_counts(train.nodes, self.taxonomy), smoothing=1.0)
