@@ -28,7 +28,8 @@ def texts(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("method", "option"), [("laplace", "draws=5"), ("dropout", "draws=5"), ("ensemble", "members=2")]
+    ("method", "option"),
+    [("laplace", "draws=5"), ("dropout", "draws=5"), ("bbb", "draws=5"), ("ensemble", "members=2")],
 )
 def test_a_model_is_trained_with_uncertainty(method, option, texts, tmp_path):
     run("train", texts, "--out", tmp_path / "model", "--uncertainty", method, "--uncertainty-option", option, *FAST)

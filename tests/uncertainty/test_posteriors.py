@@ -104,6 +104,11 @@ def test_a_classifier_with_a_linear_model_knows_what_it_has_not_seen(tmp_path):
     assert unseen["total"][0, 1] > seen["total"][0, 1]
 
 
+def test_an_ensemble_of_linear_models_is_trained_with_adam():
+    config = TrainConfig.make(uncertainty="ensemble").resolved()
+    assert config.solver == "adam"
+
+
 def test_an_edited_model_has_no_uncertainty():
     model = train("laplace")
     am.edit(model).add("bee", under="animal").done()
@@ -122,10 +127,21 @@ def test_a_training_with_uncertainty_is_calibrated_only_on_request():
     ("given", "argument", "message"),
     [
         ({"uncertainty": "laplas"}, "uncertainty", "did you mean 'laplace'"),
-        ({"uncertainty": "ensemble"}, "uncertainty", "same weights"),
+        ({"uncertainty": "ensemble", "solver": "convex"}, "solver", "cannot train for the uncertainty 'ensemble'"),
+        (
+            {"uncertainty": "bbb", "encoder": "transformer", "encoder_options": {"model": "any"}},
+            "uncertainty",
+            "not possible with encoder 'transformer'",
+        ),
+        ({"uncertainty": "dropout"}, "uncertainty", "has no dropout"),
+        ({"uncertainty": "bbb", "encoder": "bag", "head": "blended"}, "uncertainty", "head 'blended'"),
         ({"uncertainty": "laplace", "encoder": "bag", "head": "shared"}, "uncertainty", "head 'shared'"),
         ({"uncertainty": "laplace", "encoder": "bag", "adapter": 2}, "uncertainty", "adapters"),
-        ({"uncertainty": "dropout", "uncertainty_options": {"draw": 3}}, "uncertainty_options", "did you mean 'draws'"),
+        (
+            {"uncertainty": "dropout", "encoder": "bag", "uncertainty_options": {"draw": 3}},
+            "uncertainty_options",
+            "did you mean 'draws'",
+        ),
         ({"uncertainty_options": {"draws": 3}}, "uncertainty_options", "none is chosen"),
         (
             {"uncertainty": "laplace", "uncertainty_options": {"precision": 0}},
@@ -142,7 +158,7 @@ def test_wrong_settings_are_errors(given, argument, message):
 
 
 def test_what_a_model_cannot_do_is_an_error():
-    with pytest.raises(InputError, match="has no dropout"):
+    with pytest.raises(OptionError, match="has no dropout"):
         train("dropout", encoder_options={"dropout": 0.0})
     with pytest.raises(OptionError, match="needs dense features"):
         small(encoder=None, encoder_options=None, epochs=None, batch_size=None, learning_rate=None,

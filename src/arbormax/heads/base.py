@@ -138,6 +138,10 @@ class TreeHead(nn.Module, ABC):
         """Return the (..., N) log-probabilities of all nodes, from (..., M) products with the rows."""
         raise NotImplementedError
 
+    def loss_from_logits(self, logits: Tensor, target: Tensor, **options: Any) -> Tensor:
+        """Return `loss` of products with the rows; `options` are those of `loss` that the head supports."""
+        raise NotImplementedError
+
     def scale_rows(self, scale: Tensor, shift: Tensor) -> bool:
         """Scale the probabilities within sibling groups by changing the rows, if the head's form allows it.
 

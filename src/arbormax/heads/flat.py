@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from arbormax.functional import flat_node_log_probs
+from arbormax.functional import flat_cross_entropy, flat_node_log_probs
 from arbormax.heads.base import SoftmaxGroup, SoftmaxOverLeaves
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import ClassRows
@@ -51,3 +51,6 @@ class FlatSoftmax(SoftmaxOverLeaves):
 
     def from_logits(self, logits: Tensor) -> Tensor:
         return flat_node_log_probs(logits, self.taxonomy)
+
+    def loss_from_logits(self, logits: Tensor, target: Tensor, **options: Any) -> Tensor:
+        return flat_cross_entropy(logits, target, self.taxonomy, **options)

@@ -163,6 +163,12 @@ class HierarchicalSoftmax(TreeHead):
     def from_logits(self, logits: Tensor) -> Tensor:
         return node_log_probs(logits, self.taxonomy)
 
+    def loss_from_logits(self, logits: Tensor, target: Tensor, **options: Any) -> Tensor:
+        if options.get("tau"):
+            self._check_priors()
+            options["log_priors"] = self.log_priors
+        return hierarchical_cross_entropy(logits, target, self.taxonomy, **options)
+
     def compute_loss(self, h: Tensor, target: Tensor, **options: Any) -> Tensor:
         self._check_features(h)
         if options["tau"]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from arbormax.functional import flat_node_log_probs, shared_leaf_logits
+from arbormax.functional import flat_cross_entropy, flat_node_log_probs, shared_leaf_logits
 from arbormax.heads.base import SoftmaxOverLeaves
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import PathRows
@@ -45,3 +45,6 @@ class SharedSoftmax(SoftmaxOverLeaves):
 
     def from_logits(self, logits: Tensor) -> Tensor:
         return flat_node_log_probs(shared_leaf_logits(logits, self.taxonomy), self.taxonomy)
+
+    def loss_from_logits(self, logits: Tensor, target: Tensor, **options: Any) -> Tensor:
+        return flat_cross_entropy(shared_leaf_logits(logits, self.taxonomy), target, self.taxonomy, **options)

@@ -27,6 +27,9 @@ UNCERTAINTIES: Registry[type[Posterior]] = Registry("uncertainty")
 UNCERTAINTIES.add(
     "laplace", "arbormax.uncertainty.laplace:Laplace", "a Gaussian over the rows of the head, after the training"
 )
+UNCERTAINTIES.add(
+    "bbb", "arbormax.uncertainty.bbb:BayesByBackprop", "a Gaussian over the weights of head and LSTM, which is trained"
+)
 UNCERTAINTIES.add("dropout", "arbormax.uncertainty.dropout:Dropout", "dropout also when predicting (Monte Carlo)")
 UNCERTAINTIES.add("ensemble", "arbormax.uncertainty.ensemble:Ensemble", "several trained networks, or snapshots of one")
 
@@ -47,9 +50,8 @@ class Trained:
 
     model: Model
     examples: Examples  # that the model was trained on
-    again: (
-        Callable[..., Model] | None
-    )  # (seed, *, start=model, epochs=n): another training with the same settings; not after a convex solver
+    again: Callable[..., Model] | None = None  # (seed, *, start=model, epochs=n); not after a convex solver
+    prepared: Any = None  # what `Posterior.prepare` returned
 
 
 class Posterior(ABC):
@@ -59,6 +61,7 @@ class Posterior(ABC):
     """
 
     Options: ClassVar[type[PosteriorOptions]] = DrawsOptions
+    trains: ClassVar[bool] = False  # whether the network must be trained with Adam
     needs_logits: ClassVar[bool] = False  # whether the head must have `from_logits`
 
     def __init__(self, options: PosteriorOptions) -> None:
@@ -74,6 +77,11 @@ class Posterior(ABC):
     def supports_head(cls, head: type[TreeHead]) -> bool:
         """Whether the method is possible with this head."""
         return head.has_logits or not cls.needs_logits
+
+    @classmethod
+    def prepare(cls, model: Model, options: Any, items: int) -> Any:
+        """What takes part in the training of a new model on this number of items: see `bbb.Variational`; or None."""
+        del model, options, items
 
     @classmethod
     @abstractmethod

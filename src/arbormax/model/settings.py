@@ -358,6 +358,9 @@ class TrainConfig(BaseModel):
         if not HEADS[self.head].supports_convex:
             message = f"cannot train the head {self.head!r}"
             problems.append(OptionError(message, argument="solver", fix=_heads_with("supports_convex")))
+        if self.uncertainty is not None and UNCERTAINTIES[self.uncertainty].trains:
+            message = f"cannot train for the uncertainty {self.uncertainty!r}"
+            problems.append(OptionError(message, argument="solver", fix={"solver": "adam"}))
         message = "not a setting of the convex solver"
         names = [*_changed(self, _ADAM_SETTINGS), *_loss_options(self)]
         if self.names not in (None, "init"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,7 +77,7 @@ def fit(
     seen = train if is_refit else part  # what the final weights are trained on
     if config.solver == "convex":
         run = fit_convex(config, taxonomy, train, valid, progress=progress, on_selected=calibrator.fit)
-        add_posterior(run.model, seen)
+        add_posterior(run.model, Trained(run.model, seen))
         return calibrator.apply(run)
     assert config.batch_size is not None
     if folder is not None:
@@ -90,7 +90,7 @@ def fit(
             identity["node_texts"] = hashlib.sha256(repr(taxonomy.texts).encode()).hexdigest()
         open_run(folder / "checkpoints", identity, resume, write=not hardware.several or is_first_process())
     loop = TrainingLoop(config, taxonomy, hardware, folder, resume, progress, callbacks, every_steps)
-    model, metrics = loop.run(_FIRST if is_refit else _ONLY, part, held_out, config.epochs)
+    model, metrics, prepared = loop.run(_FIRST if is_refit else _ONLY, part, held_out, config.epochs)
     epochs, rows, seconds = int(metrics[EPOCHS]), metrics[CURVE].tolist(), float(metrics[SECONDS])
     best = best_epoch(rows, config.monitor) if rows else epochs
     if held_out is not None:
@@ -99,7 +99,7 @@ def fit(
     if is_refit:
         del model  # its memory is needed for the next one
         epochs_again = refit_epochs(best, config)
-        model, metrics = loop.run(_SECOND, train, None, epochs_again)
+        model, metrics, prepared = loop.run(_SECOND, train, None, epochs_again)
         seconds += float(metrics[SECONDS])
 
     def train_again(seed: int, *, start: Model | None = None, epochs: int | None = None) -> Model:
@@ -112,7 +112,7 @@ def fit(
         return other.run(_ONLY, part, held_out, config.epochs)[0]
 
     started = time.perf_counter()
-    add_posterior(model, seen, train_again)
+    add_posterior(model, Trained(model, seen, train_again, prepared))
     seconds += time.perf_counter() - started
     curve = tuple(dict(zip(CURVE_COLUMNS, row, strict=True)) for row in rows)
     score = curve[best - 1]["macro_f1"] if curve else None
@@ -120,12 +120,10 @@ def fit(
     return calibrator.apply(run)
 
 
-def add_posterior(model: Model, examples: Examples, again: Callable[..., Model] | None = None) -> None:
-    """Give a trained model the posterior that its settings ask for; `examples` are those that it was trained on."""
-    if model.config.uncertainty is None:
-        return
-    kind = UNCERTAINTIES[model.config.uncertainty]
-    model.posterior = kind.fit(Trained(model, examples, again), model.config.posterior_options)
+def add_posterior(model: Model, trained: Trained) -> None:
+    """Give a trained model the posterior that its settings ask for."""
+    if model.config.uncertainty is not None:
+        model.posterior = UNCERTAINTIES[model.config.uncertainty].fit(trained, model.config.posterior_options)
 
 
 def check_examples(examples: Examples, taxonomy: Taxonomy, purpose: str) -> None:

@@ -12,10 +12,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from arbormax.errors import InputError
+from arbormax.encoders import ENCODERS
+from arbormax.errors import OptionError
 from arbormax.model.draws import raw_head
 from arbormax.model.network import Model, evaluating
 from arbormax.model.posterior import DrawsOptions, Posterior, Trained
+from arbormax.model.settings import TrainConfig
+from arbormax.uncertainty.copies import copy_model
 
 
 class Dropout(Posterior):
@@ -25,13 +28,15 @@ class Dropout(Posterior):
     options: DrawsOptions
 
     @classmethod
+    def problems(cls, config: TrainConfig) -> list[OptionError]:
+        if getattr(config.options, "dropout", 0.0) and not ENCODERS[config.encoder].has_fixed_features(config.options):
+            return []
+        message = f"the encoder {config.encoder!r} has no dropout; use its option dropout, or another method"
+        return [OptionError(message, argument="uncertainty")]
+
+    @classmethod
     def fit(cls, trained: Trained, options: Any) -> Self:
-        if not _dropouts(trained.model):
-            raise InputError(
-                f"the encoder {trained.model.config.encoder!r} has no dropout; train with its option dropout above 0, "
-                "or use another method",
-                argument="uncertainty",
-            )
+        del trained
         return cls(options)
 
     @property
@@ -39,6 +44,7 @@ class Dropout(Posterior):
         return self.options.draws
 
     def draw(self, model: Model, rows: Any, batch_size: int) -> Iterator[Tensor]:
+        model = copy_model(model, ())  # because hooks on the model would also act on other predictions
         head = raw_head(model)
         generator = torch.Generator(model.device).manual_seed(model.config.seed)
         with _active(model, generator):

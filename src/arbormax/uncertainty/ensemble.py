@@ -5,7 +5,6 @@ S members, B batch, D features, N nodes.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -13,11 +12,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from arbormax.errors import OptionError
 from arbormax.model.draws import raw_head
 from arbormax.model.network import Model, evaluating
 from arbormax.model.posterior import Posterior, PosteriorOptions, Trained
-from arbormax.model.settings import TrainConfig
+from arbormax.uncertainty.copies import copy_model
 
 
 class EnsembleOptions(PosteriorOptions):
@@ -34,18 +32,12 @@ class Ensemble(Posterior):
     """The model and further ones, which were trained with other seeds or are snapshots of a longer training."""
 
     Options = EnsembleOptions
+    trains = True  # the convex solver finds the same weights with every seed
     options: EnsembleOptions
 
     def __init__(self, options: EnsembleOptions, others: Sequence[Model]) -> None:
         super().__init__(options)
         self.others = tuple(others)
-
-    @classmethod
-    def problems(cls, config: TrainConfig) -> list[OptionError]:
-        if config.solver_in_use != "convex":
-            return []
-        message = "the convex solver finds the same weights with every seed, so that an ensemble has no spread"
-        return [OptionError(message, argument="uncertainty", fix={"solver": "adam"})]
 
     @classmethod
     def fit(cls, trained: Trained, options: Any) -> Self:
@@ -90,8 +82,7 @@ class Ensemble(Posterior):
         for number in range(1, options.members):
             prefix = f"{number}."
             own = {name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)}
-            # the taxonomy is immutable, and the index of its nodes is cached for the object
-            member = copy.deepcopy(model, {id(model.taxonomy): model.taxonomy})
+            member = copy_model(model)
             member.load_state_dict(own)
             others.append(member.eval())
         return cls(options, others)
