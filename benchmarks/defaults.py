@@ -104,6 +104,11 @@ TEXT: dict[str, Contender] = {
         lambda tax: am.TextClassifier(without_texts(tax)),
         only=("soc2020",),
     ),
+    "default-all-ngrams": Contender(
+        "the same with the n-grams of characters of most texts",
+        lambda tax: am.TextClassifier(tax, encoder_options={"max_char_share": 1.0}),
+        only=("trec", "r52", "20ng"),
+    ),
     "default-hierarchical": Contender(
         'the same with `head="hierarchical"`', lambda tax: am.TextClassifier(tax, head="hierarchical")
     ),

@@ -181,22 +181,17 @@ def measure(dataset: str, path: Path) -> dict[str, np.ndarray]:
 
 def level_temperatures(logp_BN: torch.Tensor, true: Nodes, tax: am.Taxonomy) -> list[float]:
     """For each level, the temperature of P(node | parent) with the lowest loss of the true nodes on this level."""
-    temperatures = []
-    for level in range(1, tax.depth + 1):
-        reach = tax.node_depth[true] >= level
-        nodes = torch.from_numpy(tax.ancestor_at(true[reach], level))
-        parents = torch.tensor(tax.parent)[nodes]
-        losses = []
-        for temperature in TEMPERATURES.tolist():
-            total = 0.0
-            for part in np.array_split(np.flatnonzero(reach), max(1, int(reach.sum()) // BATCH)):
-                place = torch.from_numpy(np.searchsorted(np.flatnonzero(reach), part))
-                scaled_BN = rescale(logp_BN[torch.from_numpy(part)], tax, [temperature] * tax.depth)
-                rows = torch.arange(len(part))
-                total -= float((scaled_BN[rows, nodes[place]] - scaled_BN[rows, parents[place]]).sum())
-            losses.append(total)
-        temperatures.append(float(TEMPERATURES[int(np.argmin(losses))]))
-    return temperatures
+    parent = torch.tensor(tax.parent)
+    losses = np.zeros((len(TEMPERATURES), tax.depth))
+    for start in range(0, len(true), BATCH):
+        part_BN, true_B = logp_BN[start : start + BATCH], true[start : start + BATCH]
+        for place, temperature in enumerate(TEMPERATURES.tolist()):
+            scaled_BN = rescale(part_BN, tax, [temperature] * tax.depth)
+            for level in range(1, tax.depth + 1):
+                rows = np.flatnonzero(tax.node_depth[true_B] >= level)
+                nodes = torch.from_numpy(tax.ancestor_at(true_B[rows], level))
+                losses[place, level - 1] -= float((scaled_BN[rows, nodes] - scaled_BN[rows, parent[nodes]]).sum())
+    return [float(TEMPERATURES[best]) for best in losses.argmin(0).tolist()]
 
 
 def rescale(logp_BN: torch.Tensor, tax: am.Taxonomy, temperatures: list[float]) -> torch.Tensor:

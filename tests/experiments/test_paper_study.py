@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from small_study import BAG, LSTM, ONE_BAG, outcomes, put_split, put_vectors, records, run, study
 from study import Machine, StudyError, files, jobs
-from study.summary import read_results, rows
+from study.summary import headline, read_results, rows
+from study.texts import add_texts
 
 from arbormax import metrics
 from arbormax.data.datasets import load_split
@@ -324,3 +325,29 @@ def test_a_killed_worker_is_reported_with_a_hint(parent):
     _, errors = process.communicate(timeout=60)
     assert "StudyError: r8/folds/bag-flat-fold" in errors
     assert "run the same command again to continue" in errors
+
+
+def test_the_test_texts_select_an_epoch_only_as_a_labelled_upper_bound(data, tmp_path):
+    put_split(data, "test", seed=1)
+    arm = {**ONE_BAG, "name": "bag-script", "best_on_test": True, "settings": {**BAG["settings"], "epochs": 3}}
+    assert run(study(ONE_BAG, arm), tmp_path / "out")
+    found = records(tmp_path / "out")
+    record = found["runs/bag-script-flat-seed0.json"]
+    assert record["selected_on"] == "test"
+    assert len(record["curve"]) == 3
+    best = max(record["curve"], key=lambda epoch: epoch["macro_f1"])
+    assert record["macro_f1"] == pytest.approx(best["macro_f1"], abs=1e-5)
+    assert not any(name.startswith(("folds/bag-script", "choices/bag-script")) for name in found)
+    assert headline(read_results(tmp_path / "out"), "r8")["arm"] == "bag"  # never the upper bound
+    with pytest.raises(ValueError, match="one point"):
+        study({**BAG, "best_on_test": True})
+
+
+def test_nodes_have_the_texts_of_the_study(data, tmp_path):
+    put_split(data, "test", seed=1)
+    arm = {**ONE_BAG, "name": "bag-names", "texts": True, "settings": {**BAG["settings"], "names": "init"}}
+    assert run(study(arm), tmp_path / "out")
+    [record] = records(tmp_path / "out", "runs").values()
+    assert record["config"]["names"] == "init"
+    tax = add_texts("r8", tree("r8"))
+    assert tax.texts[tax.find("acq")] == "mergers and acquisitions of companies"

@@ -1,5 +1,6 @@
 """The service and the page of a model that was calibrated with coverage."""
 
+from copy import deepcopy
 from urllib.parse import quote
 
 import httpx
@@ -16,7 +17,7 @@ from arbormax.uncertainty.conformal import climbing_threshold
 @pytest.fixture(scope="module")
 def covered():
     """A model with guaranteed coverage, whose held-out texts are hard."""
-    model = tiny_model()
+    model = deepcopy(tiny_model())  # others use it, too
     texts = [f"{word} {end}" for words in WORDS.values() for word in words.split() for end in ENDINGS]
     labels = [label for label, words in WORDS.items() for _ in words.split() for _ in ENDINGS]
     hard = [text.split()[-1] if place % 4 == 0 else text for place, text in enumerate(texts)]

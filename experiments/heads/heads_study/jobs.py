@@ -9,7 +9,7 @@ import platform
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from study.texts import add_texts
 
 import arbormax
-from arbormax.data.datasets import load_split
+from arbormax.data.datasets import load_split, load_taxonomy
 from arbormax.data.examples import Examples
 from arbormax.data.folds import hold_out
 from arbormax.model import TrainConfig
@@ -28,7 +29,6 @@ from arbormax.taxonomy import Taxonomy
 from arbormax.training import Hardware, fit
 from heads_study.contenders import CONTENDERS, predict
 from heads_study.plan import HELD_OUT, Job, settings
-from heads_study.texts import taxonomy, without_texts
 
 _PACKAGES = ("torch", "transformers", "pytorch-lightning", "scikit-learn")
 
@@ -40,6 +40,12 @@ class Machine:
     models: Mapping[str, str]
     accelerator: str = "auto"
     probabilities: Path | None = None  # the folder of the log-probabilities of the classes, for blends
+
+
+@lru_cache
+def taxonomy(dataset: str) -> Taxonomy:
+    """The taxonomy of a dataset, with a text for each node."""
+    return add_texts(dataset, load_taxonomy(dataset))
 
 
 @lru_cache(maxsize=2)
@@ -84,7 +90,7 @@ def _train(job: Job, machine: Machine, tax: Taxonomy, train: Examples, test: Exa
     if job.arm.model in machine.models:
         chosen["encoder_options"] = {"model": machine.models[job.arm.model], **chosen["encoder_options"]}
     if job.arm.model == "tfidf":  # the convex solver uses the texts of a taxonomy that has some
-        tax = tax if job.arm.names else without_texts(tax)
+        tax = tax if job.arm.names else replace(tax, given_texts=None)
         chosen["names"] = "init" if job.arm.names else None
     result = fit(TrainConfig.make(**chosen), tax, train, hardware=Hardware(machine.accelerator, 1))
     batches = [batch.float().cpu() for batch in result.model.node_log_probs(test.inputs)]

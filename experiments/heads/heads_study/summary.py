@@ -18,9 +18,8 @@ from arbormax.data import datasets
 from arbormax.errors import InputError
 from arbormax.metrics.bootstrap import bootstrap
 from arbormax.taxonomy import Taxonomy
-from heads_study.jobs import unpack
+from heads_study.jobs import taxonomy, unpack
 from heads_study.plan import CONTENDERS, DATASETS
-from heads_study.texts import taxonomy
 
 DEFAULTS = {"tfidf": "blended", "bag": "shared", "minilm": "shared", "mpnet": "shared"}  # model → its default head
 MEASURES = ("accuracy", "macro_f1", "hf")

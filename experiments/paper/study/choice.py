@@ -18,8 +18,8 @@ class Choice:
 
     point: dict[str, Any]
     epochs: int
-    macro_f1: float  # mean over the folds after these epochs
-    accuracy: float
+    macro_f1: float | None  # mean over the folds after these epochs; None without cross-validation
+    accuracy: float | None
     scores: tuple[dict[str, Any], ...]  # of each point after its best number of epochs
 
     def to_dict(self) -> dict[str, Any]:

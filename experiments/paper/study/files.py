@@ -15,6 +15,7 @@ from arbormax.errors import OptionError
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
 from study.deep_tree import deep_r52
+from study.texts import add_texts
 
 if TYPE_CHECKING:
     from study.choice import Choice
@@ -26,7 +27,7 @@ _GLOVE_FILES = ("glove.6B.300d.txt", "glove.6B.zip", "glove.6B.100d.txt", "glove
 
 def load_training_texts(study: Study, arm: Arm) -> tuple[Taxonomy, Examples]:
     """The taxonomy and the training texts; the test split is not read."""
-    taxonomy, train = _part(study.dataset, "train", arm.tree, data_root())
+    taxonomy, train = _part(study.dataset, "train", arm.tree, arm.texts, data_root())
     if study.rows is not None and study.rows < len(train):
         train = hold_out(train, 1 - study.rows / len(train))[0]  # keeps every label
     return taxonomy, train
@@ -36,12 +37,13 @@ def load_test_texts(study: Study, arm: Arm, choice: Choice) -> Examples:
     """The test texts; requires the settings that cross-validation has selected."""
     if choice is None:
         raise OptionError("the test texts are only for selected settings; pass the choice")
-    return _part(study.dataset, "test", arm.tree, data_root())[1]
+    return _part(study.dataset, "test", arm.tree, arm.texts, data_root())[1]
 
 
 @lru_cache(maxsize=4)
-def _part(dataset: str, split: Any, kind: str, root: Path) -> tuple[Taxonomy, Examples]:
+def _part(dataset: str, split: Any, kind: str, texts: bool, root: Path) -> tuple[Taxonomy, Examples]:
     examples, taxonomy = load_split(dataset, split, root), find_tree(dataset, kind)
+    taxonomy = add_texts(dataset, taxonomy) if texts else taxonomy
     return taxonomy, Examples(examples.inputs, taxonomy.leaves[tree(dataset).class_of[examples.nodes]])
 
 
@@ -61,6 +63,8 @@ def resolve_paths(config: TrainConfig) -> TrainConfig:
         options["vectors"] = str(find_glove())
         if options["vectors"].endswith(".zip"):
             options["dim"] = 300
+    if (name := options.get("vectors")) and (folder := data_root() / "vectors" / name).is_dir():
+        options["vectors"] = str(folder)
     if (name := options.get("model")) and (folder := data_root() / "models" / name.rpartition("/")[2]).is_dir():
         options["model"] = str(folder)
     return config.model_copy(update={"encoder_options": options})

@@ -134,13 +134,23 @@ class Job:
             "vectors": self.settings.get("encoder_options", {}).get("vectors"),
         }
         test = load_test_texts(self.study, self.arm, choice)
-        values, predicted = self._train_and_evaluate(taxonomy, train, test, hardware, results)
+        selecting = test if self.arm.best_on_test else None
+        values, predicted = self._train_and_evaluate(taxonomy, train, test, hardware, results, selecting)
         return {**found, **_to_json(values), "predicted": taxonomy.class_of[predicted].tolist()}
 
     def _train_and_evaluate(
-        self, taxonomy: Taxonomy, train: Examples, test: Examples, hardware: Hardware, results: Path
+        self,
+        taxonomy: Taxonomy,
+        train: Examples,
+        test: Examples,
+        hardware: Hardware,
+        results: Path,
+        selecting: Examples | None = None,
     ) -> tuple[dict[str, Any], np.ndarray]:
-        """Train on one part; the measures on the other, and the predicted nodes."""
+        """Train on one part; the measures on the other, and the predicted nodes.
+
+        The examples `selecting` select the epoch; without them it is the last one.
+        """
         if self.arm.encoder == SVC:
             predicted = self._predict_svc(train, test)
             return {"items": len(test), **metrics.evaluate(test.nodes, predicted, taxonomy)}, predicted
@@ -151,7 +161,8 @@ class Job:
             found = evaluate_log_probs([logp], test, taxonomy)
             return found.metrics, found.predicted
         folder = self._training_folder(results)
-        run = fit(_training_config(self.config), taxonomy, train, hardware=hardware, folder=folder, resume=True)
+        config = _training_config(self.config)
+        run = fit(config, taxonomy, train, selecting, hardware=hardware, folder=folder, resume=True)
         cuda = hardware.accelerator != "cpu" and torch.cuda.is_available()
         batches = [logp_BN.cpu() for logp_BN in run.model.to("cuda" if cuda else "cpu").node_log_probs(test.inputs)]
         if self.arm.keep:
@@ -162,8 +173,10 @@ class Job:
                 np.save(file, leaves.half().numpy(), allow_pickle=False)
                 write_file(path, file.getvalue())
         found = evaluate_log_probs(batches, test, taxonomy)
-        costs = {"seconds": run.seconds, "parameters": run.model.num_parameters}
-        return {**found.metrics, **costs}, found.predicted
+        more: dict[str, Any] = {"seconds": run.seconds, "parameters": run.model.num_parameters}
+        if selecting is not None:
+            more |= {"selected_on": "test", "best_epoch": run.best_epoch, "curve": run.curve}
+        return {**found.metrics, **more}, found.predicted
 
     def probabilities(self, results: Path) -> np.ndarray:
         """(n, C) the saved probabilities of the classes."""

@@ -17,7 +17,7 @@ from arbormax.model.settings import TrainConfig, validate
 from study.files import find_tree
 
 # How every training of the study selects its epoch, whatever the defaults of the library.
-PROTOCOL: Mapping[str, Any] = {"monitor": "macro_f1", "refit": False}
+PROTOCOL: Mapping[str, Any] = {"monitor": "macro_f1", "refit": False, "calibration": "none"}
 
 Point = Mapping[str, Any]  # the varied settings of one training: dotted name → value
 SVC, BLEND = "svc", "blend"
@@ -31,6 +31,9 @@ class Arm(BaseModel):
 
     The encoder `blend` is not trained: its probabilities are a weighted mean of those of the arms `of`, with `weights`
     in its grid. These arms set `keep`, which saves their probabilities.
+
+    With `best_on_test` there is no cross-validation: the test texts select the epoch, as in the script of the paper's
+    authors. This is an upper bound of what the epoch can gain, and never a result.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,6 +49,8 @@ class Arm(BaseModel):
     early: bool = True
     seeds: int = Field(10, ge=0)  # 0: only cross-validation
     tree: Literal["paper", "deep"] = "paper"
+    texts: bool = False  # whether the nodes of the tree have texts
+    best_on_test: bool = False
     device: Literal["any", "cpu"] = "any"  # cpu: too small for a GPU
 
     @model_validator(mode="after")
@@ -59,6 +64,8 @@ class Arm(BaseModel):
             raise ValueError(f"the head svc belongs to the encoder svc and to no other; found {', '.join(self.heads)}")
         if self.encoder in (SVC, BLEND) and self.early:
             raise ValueError(f"{self.name} has no epochs to select from: set early to false")
+        if self.best_on_test and (len(self.points) > 1 or self.encoder in (SVC, BLEND)):
+            raise ValueError(f"{self.name}: best_on_test selects an epoch and nothing else; expected one point")
         if (self.encoder == BLEND) != bool(self.of):
             raise ValueError("the encoder blend needs the arms to combine (of), and no other encoder has them")
         if self.encoder == BLEND:

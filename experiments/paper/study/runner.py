@@ -143,7 +143,7 @@ class _Group:
     def __init__(self, study: Study, arm: Arm, head: str, results: Path) -> None:
         self.study, self.arm, self.head, self.results = study, arm, head, results
         self.parts = [_Group(study, study.arm(name), head, results) for name in arm.of]  # the arms of a blend
-        self.size = len(arm.points) * study.folds + arm.seeds
+        self.size = (0 if arm.best_on_test else len(arm.points) * study.folds) + arm.seeds
         self._submitted = False  # whether the runs on the test texts were submitted
 
     def check(self) -> None:
@@ -176,11 +176,15 @@ class _Group:
         path = self.results / self.study.dataset / "choices" / f"{self.arm.name}-{self.head}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         named = titles(self.study, self.arm, self.head)
-        write_file(path, (json.dumps({**named, **choice.to_dict()}, indent=1) + "\n").encode())
+        if not self.arm.best_on_test:
+            write_file(path, (json.dumps({**named, **choice.to_dict()}, indent=1) + "\n").encode())
         return self._unfinished(self._all_tests(choice))
 
     def choice(self) -> Choice | None:
         """The choice, if all folds are finished."""
+        if self.arm.best_on_test:
+            [point] = self.arm.points
+            return Choice(point, self.arm.config(self.head, point, 0).epochs, None, None, ())
         records = [job.record(self.results) for job in self._all_folds()]
         finished = [record for record in records if record is not None]
         is_complete = finished and len(finished) == len(records)
@@ -188,7 +192,7 @@ class _Group:
 
     def _all_folds(self) -> list[Job]:
         chosen = [part.choice() for part in self.parts]
-        if None in chosen:
+        if None in chosen or self.arm.best_on_test:
             return []  # after the choices of its parts
         return [
             Job(self.study, self.arm, self.head, point, fold=fold, members=self._members(chosen, fold=fold))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _FILE = "vocabulary.txt"
 _FEW_TEXTS = 100  # n-grams of characters in so few texts are used whatever their share is
+_LONG = 50  # words of a text on average; the features of shorter texts are few, and common n-grams help
 
 
 class TfidfOptions(CharacterOptions):
@@ -41,7 +42,7 @@ class TfidfOptions(CharacterOptions):
         200_000, ge=1, description="maximum number of words and n-grams of words; the most frequent are used"
     )
     max_char_share: float = Field(
-        0.2, gt=0, le=1, description="n-grams of characters in more than this share of the texts are not used"
+        0.2, gt=0, le=1, description="n-grams of characters in more than this share of long texts are not used"
     )
 
 
@@ -120,7 +121,8 @@ class TfidfEncoder(Encoder):
         characters = words[:, :0]
         if options.char_ngrams:
             lengths = options.min_char_ngrams, options.char_ngrams
-            most = max(int(options.max_char_share * len(texts)), _FEW_TEXTS)
+            is_long = len(numbered.rows.values) > _LONG * len(texts)
+            most = max(int(options.max_char_share * len(texts)), _FEW_TEXTS) if is_long else None
             grams, characters = CharacterNGrams.learn(
                 numbered, *lengths, options.min_char_count, options.max_char_terms, most
             )

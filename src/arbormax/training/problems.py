@@ -23,7 +23,8 @@ _PULL = 4.0  # how strongly the scale of a softmax is drawn towards the common o
 _MOST_TEXTS = 100  # of a softmax: with more, most of the time would be spent on similarities
 _TEXT_FACTOR = 2.0  # of the similarities to texts, whose weights are regularised less the larger it is
 _TOLERANCE = {"squared_hinge": 1e-2, "log": 1e-4}
-_LARGE, _LARGE_TOLERANCE = 2e7, 0.1  # values × outputs of a problem whose last iterations cost more than they gain
+_LARGE, _LONG = 2e7, 200  # values × outputs of a problem, and values of a row, from which late iterations gain nothing
+_LONG_TOLERANCE = 0.1  # the default of liblinear itself
 _MAX_ITERATIONS = {"squared_hinge": 1000, "log": 200}
 
 
@@ -157,8 +158,9 @@ def _fit(rows: Any, targets: np.ndarray, weights: np.ndarray | None, strength: f
     svm = import_extra("sklearn.svm", "a convex solver", "scikit-learn", "sklearn")
     linear = import_extra("sklearn.linear_model", "a convex solver", "scikit-learn", "sklearn")
     tolerance = _TOLERANCE[options.loss]
-    if options.loss == "squared_hinge" and rows.size * len(np.unique(targets)) > _LARGE:
-        tolerance = _LARGE_TOLERANCE  # the default of liblinear itself
+    is_large = rows.size > _LONG * rows.shape[0] and rows.size * len(np.unique(targets)) > _LARGE
+    if options.loss == "squared_hinge" and is_large:
+        tolerance = _LONG_TOLERANCE
     settings: dict[str, Any] = {
         "C": strength,
         "tol": tolerance,

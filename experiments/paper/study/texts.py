@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import lru_cache
-
-from arbormax.data.datasets import load_taxonomy
 from arbormax.taxonomy import Taxonomy
 
 _TREC = {
@@ -50,15 +46,8 @@ def _spell(dataset: str, name: str) -> str:
     return _REUTERS.get(name, name.replace("-", " "))
 
 
-@lru_cache
-def taxonomy(dataset: str) -> Taxonomy:
-    """The taxonomy of a dataset, with a text for each node; names that are words already are their own text."""
-    tax = load_taxonomy(dataset)
+def add_texts(dataset: str, tax: Taxonomy) -> Taxonomy:
+    """The taxonomy with a text for each node; names that are words already are their own text."""
     if tax.has_texts or dataset == "icd10cm":
         return tax
     return tax.with_texts({tax.path(node): _spell(dataset, tax.names[node]) for node in range(1, tax.num_nodes)})
-
-
-def without_texts(tax: Taxonomy) -> Taxonomy:
-    """The same taxonomy whose nodes have only their names."""
-    return replace(tax, given_texts=None)
