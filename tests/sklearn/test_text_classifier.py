@@ -32,7 +32,7 @@ def test_every_setting_of_training_is_a_parameter_with_the_same_default():
     params = am.TextClassifier().get_params()
     usual = TrainConfig.make()
     for name in TrainConfig.model_fields:
-        left_open = {"encoder": "tfidf", "encoder_options": {}, "head": "blended"}
+        left_open = {"encoder": "tfidf", "encoder_options": {}, "head": "blended", "uncertainty_options": {}}
         default = left_open[name] if name in left_open and params[name] is None else params[name]
         assert default == getattr(usual, name), name
 

@@ -56,6 +56,7 @@ Features = Annotated[
 _NAMES = {
     "encoder": ("arbormax.encoders:text_encoders", "Encoder of the texts"),
     "head": ("arbormax.heads:HEADS", "Classifier head"),
+    "uncertainty": ("arbormax.model.posterior:UNCERTAINTIES", "How the model estimates its own uncertainty"),
     "calibration": ("arbormax.uncertainty:calibration_choices", "Calibration on the held-out texts; by default parent"),
 }
 
@@ -209,6 +210,9 @@ class ModelOptions(OptionGroup):
     option: Annotated[
         list[str] | None, typer.Option("--option", "-o", metavar="KEY=VALUE", help="An option of the encoder.")
     ] = None
+    uncertainty_option: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of --uncertainty; repeatable.")
+    ] = None
     vectors: Annotated[Path | None, typer.Option(metavar="FILE", help="Pretrained word vectors.")] = None
     imports: Imports = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # the fields of TrainConfig that were given
@@ -232,6 +236,8 @@ class ModelOptions(OptionGroup):
         if self.vectors is not None:
             options["vectors"] = str(self.vectors)
         given = {**self.settings, **({"encoder_options": options} if options else {})}
+        if self.uncertainty_option:
+            given["uncertainty_options"] = parse_options(self.uncertainty_option, "uncertainty_option")
         disabled = {name: None for name in given if given[name] == 0 and _can_disable(TrainConfig.model_fields[name])}
         config = TrainConfig.make(self.preset, **{name: given[name] for name in given if name not in disabled})
         config = config.model_copy(update=disabled)
@@ -255,7 +261,7 @@ def setting_parameters(without: Sequence[str] = ()) -> list[inspect.Parameter]:
 
     parameters = []
     for name, setting in TrainConfig.model_fields.items():
-        if name in ("encoder_options", *without):  # --option sets the options of the encoder
+        if name in ("encoder_options", "uncertainty_options", *without):  # which have options of their own
             continue
         kind, choices = _option_type(setting.annotation)
         text = str(setting.description)
@@ -313,6 +319,7 @@ _OTHER_NAMES = {
     "output_format": "format",
     "sep": "separator",
     "encoder_options": "option",
+    "uncertainty_options": "uncertainty_option",
     "head": "heads",
     "seed": "seeds",
 }

@@ -57,6 +57,7 @@ class BagEncoder(Encoder):
     default_head: ClassVar[str] = "shared"
     Options: ClassVar[type[EncoderOptions]] = BagOptions
     sorts_by_length: ClassVar[bool] = False
+    bayesian_parts: ClassVar[tuple[str, ...] | None] = ()
     starts_random: ClassVar[bool] = True
     training_defaults: ClassVar[Mapping[str, object]] = {"learning_rate": 3e-2, "batch_size": 256, "epochs": 8}
     searched: ClassVar[bool] = True

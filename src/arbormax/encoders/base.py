@@ -45,6 +45,7 @@ class Encoder(nn.Module, ABC):
     default_head: ClassVar[str] = "hierarchical"  # the head of a training for which none is named
     searched: ClassVar[bool] = False  # whether a search for settings tries this encoder by default
     width_option: ClassVar[str | None] = None  # the option that a search varies to change the number of features
+    bayesian_parts: ClassVar[tuple[str, ...] | None] = None  # modules whose weights Bayes by Backprop draws, if it can
     starts_random: ClassVar[bool] = False  # whether its features mean nothing before training
 
     options: EncoderOptions

@@ -57,6 +57,7 @@ class FeaturesEncoder(Encoder):
     Options: ClassVar[type[EncoderOptions]] = FeaturesOptions
     sorts_by_length: ClassVar[bool] = False
     takes_texts: ClassVar[bool] = False
+    bayesian_parts: ClassVar[tuple[str, ...] | None] = ("layers",)
 
     mean: Tensor  # (D,) of the columns; zeros after fitting a sparse matrix
     factor: Tensor  # (D,) the scale of the columns

@@ -87,6 +87,7 @@ class LSTMEncoder(Encoder):
     Options: ClassVar[type[EncoderOptions]] = LSTMOptions
     training_defaults: ClassVar[Mapping[str, object]] = {"learning_rate": 3e-3}
     starts_random: ClassVar[bool] = True
+    bayesian_parts: ClassVar[tuple[str, ...] | None] = ("forwards", "backwards")
     width_option: ClassVar[str | None] = "hidden"
     bidirectional: ClassVar[bool] = False
 

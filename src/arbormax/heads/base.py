@@ -59,6 +59,7 @@ class TreeHead(nn.Module, ABC):
     supports_sparse: ClassVar[bool] = False  # whether the constructor takes sparse=True
     supports_adapter: ClassVar[bool] = False  # whether the constructor takes adapter=WIDTH
     supports_convex: ClassVar[bool] = False  # whether `softmax_groups` returns groups that can be trained alone
+    has_logits: ClassVar[bool] = False  # whether `logits` and `from_logits` are implemented
     edit_rows: ClassVar[type[HeadRows] | None] = None  # how `am.edit` computes its rows; None: it cannot be edited
 
     weight: nn.Parameter  # None with sparse_weight=True
@@ -127,6 +128,18 @@ class TreeHead(nn.Module, ABC):
     @classmethod
     def softmax_groups(cls, tax: Taxonomy) -> list[SoftmaxGroup]:
         """Return the nodes and rows of each softmax, of a head whose logits are products with single rows."""
+        raise NotImplementedError
+
+    def logits(self, h: Tensor) -> Tensor:
+        """Return the (..., M) products of the features with the rows, from which the probabilities follow."""
+        raise NotImplementedError
+
+    def from_logits(self, logits: Tensor) -> Tensor:
+        """Return the (..., N) log-probabilities of all nodes, from (..., M) products with the rows."""
+        raise NotImplementedError
+
+    def loss_from_logits(self, logits: Tensor, target: Tensor, **options: Any) -> Tensor:
+        """Return `loss` of products with the rows; `options` are those of `loss` that the head supports."""
         raise NotImplementedError
 
     def scale_rows(self, scale: Tensor, shift: Tensor) -> bool:

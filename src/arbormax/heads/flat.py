@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
+from arbormax.functional import flat_cross_entropy, flat_node_log_probs
 from arbormax.heads.base import SoftmaxGroup, SoftmaxOverLeaves
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import ClassRows
@@ -24,6 +25,7 @@ class FlatSoftmax(SoftmaxOverLeaves):
     """
 
     supports_convex: ClassVar[bool] = True
+    has_logits: ClassVar[bool] = True
     edit_rows = ClassRows
 
     @staticmethod
@@ -43,3 +45,12 @@ class FlatSoftmax(SoftmaxOverLeaves):
 
     def leaf_logits(self, h: Tensor) -> Tensor:
         return self._linear(h)
+
+    def logits(self, h: Tensor) -> Tensor:
+        return self._linear(h)
+
+    def from_logits(self, logits: Tensor) -> Tensor:
+        return flat_node_log_probs(logits, self.taxonomy)
+
+    def loss_from_logits(self, logits: Tensor, target: Tensor, **options: Any) -> Tensor:
+        return flat_cross_entropy(logits, target, self.taxonomy, **options)

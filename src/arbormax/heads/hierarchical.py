@@ -98,6 +98,7 @@ class HierarchicalSoftmax(TreeHead):
     supports_sparse: ClassVar[bool] = True
     supports_adapter: ClassVar[bool] = True
     supports_convex: ClassVar[bool] = True
+    has_logits: ClassVar[bool] = True
     edit_rows = SiblingRows
 
     log_priors: Tensor
@@ -155,6 +156,18 @@ class HierarchicalSoftmax(TreeHead):
 
     def node_log_probs(self, h: Tensor) -> Tensor:
         return node_log_probs(self._logits(h), self.taxonomy)
+
+    def logits(self, h: Tensor) -> Tensor:
+        return self._logits(h)
+
+    def from_logits(self, logits: Tensor) -> Tensor:
+        return node_log_probs(logits, self.taxonomy)
+
+    def loss_from_logits(self, logits: Tensor, target: Tensor, **options: Any) -> Tensor:
+        if options.get("tau"):
+            self._check_priors()
+            options["log_priors"] = self.log_priors
+        return hierarchical_cross_entropy(logits, target, self.taxonomy, **options)
 
     def compute_loss(self, h: Tensor, target: Tensor, **options: Any) -> Tensor:
         self._check_features(h)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor
 
-from arbormax.functional import shared_leaf_logits
+from arbormax.functional import flat_cross_entropy, flat_node_log_probs, shared_leaf_logits
 from arbormax.heads.base import SoftmaxOverLeaves
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import PathRows
@@ -17,6 +19,7 @@ class SharedSoftmax(SoftmaxOverLeaves):
     Row j of the weight belongs to node j + 1; (C + P - 1)(D + 1) parameters. The arguments are those of `TreeHead`.
     """
 
+    has_logits: ClassVar[bool] = True
     edit_rows = PathRows
 
     @staticmethod
@@ -36,3 +39,12 @@ class SharedSoftmax(SoftmaxOverLeaves):
 
     def leaf_logits(self, h: Tensor) -> Tensor:
         return shared_leaf_logits(self._linear(h), self.taxonomy)
+
+    def logits(self, h: Tensor) -> Tensor:
+        return self._linear(h)
+
+    def from_logits(self, logits: Tensor) -> Tensor:
+        return flat_node_log_probs(shared_leaf_logits(logits, self.taxonomy), self.taxonomy)
+
+    def loss_from_logits(self, logits: Tensor, target: Tensor, **options: Any) -> Tensor:
+        return flat_cross_entropy(shared_leaf_logits(logits, self.taxonomy), target, self.taxonomy, **options)

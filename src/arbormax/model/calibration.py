@@ -65,7 +65,8 @@ def apply_calibration(model: Model, calibration: Calibration) -> None:
     scale, shift = (torch.from_numpy(values) for values in (scaling.scale, scaling.shift))
     first = model.taxonomy.child_start[np.maximum(model.taxonomy.parent[1:], 0)] - 1
     is_shared = bool((scaling.scale == scaling.scale[first]).all())  # by siblings
-    in_rows = is_shared and model.head.scale_rows(scale, shift)
+    # a posterior belongs to the rows as they were trained
+    in_rows = is_shared and model.posterior is None and model.head.scale_rows(scale, shift)
     if not in_rows:
         if model.head.searches:
             message = f"{calibration.method!r} scores all nodes, which is too slow for a tree of this size"

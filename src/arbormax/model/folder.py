@@ -5,6 +5,7 @@ taxonomy.json       the tree
 model.safetensors   all weights
 vocabulary.txt …    files of the encoder
 calibration.…       how the probabilities are calibrated, and held-out scores; only of a calibrated model
+uncertainty.…       the posterior; only of a model with uncertainty
 metrics.json        measures and the course of training
 README.md           the model card
 """
@@ -31,6 +32,7 @@ from arbormax.encoders import ENCODERS, Encoder
 from arbormax.errors import ArbormaxError, OptionError
 from arbormax.model.calibration import raw_state, read_calibration, write_calibration
 from arbormax.model.card import model_card
+from arbormax.model.draws import read_posterior, write_posterior
 from arbormax.model.network import Model, seeded
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
@@ -80,6 +82,7 @@ def save_model(model: Model, folder: Path | str, metrics: dict[str, Any] | None 
         save_file({name: value.cpu().clone() for name, value in raw_state(model).items()}, new / _WEIGHTS)
         (new / _WEIGHTS).chmod((new / _TREE).stat().st_mode)  # safetensors makes it readable by the owner only
         needs_reader = write_calibration(model, new)
+        write_posterior(model, new)
         (new / _METRICS).write_text(format_metrics(metrics), "utf-8")
         (new / _CARD).write_text(model_card(model, metrics), "utf-8")
         names = sorted(str(p.relative_to(new).as_posix()) for p in new.rglob("*") if p.is_file())
@@ -116,6 +119,7 @@ def load_model(folder: Path | str, device: torch.device | str = "cpu") -> Model:
         with seeded(0):
             model = Model(kind.load(folder, options), taxonomy, config)
         model.load_state_dict(load_file(folder / _WEIGHTS))
+        read_posterior(model, folder, record["files"])
         read_calibration(model, folder, record["files"])
     except (ArbormaxError, SafetensorError, RuntimeError, OSError, ValueError, LookupError, MemoryError) as error:
         raise ModelFolderError(f"the files in {folder} do not match its {_CONFIG}: {error}") from error

@@ -24,10 +24,11 @@ from arbormax.taxonomy import Taxonomy
 
 if TYPE_CHECKING:
     from arbormax.model.calibration import Calibration, Coverage
+    from arbormax.model.posterior import Posterior
     from arbormax.taxonomy.edits import Edited
 
 ModelInputs = Any  # an iterable of texts, or a feature matrix: a float32 array or a scipy matrix in CSR form
-_CHUNK = 4096  # texts that are encoded together, which bounds the memory that a stream needs
+CHUNK = 4096  # texts that are encoded together, which bounds the memory that a stream needs
 
 
 class Model(nn.Module):
@@ -45,6 +46,7 @@ class Model(nn.Module):
         self.config = config
         self.calibration: Calibration | None = None  # set by `arbormax.model.calibration.apply_calibration`
         self.coverage: Coverage | None = None
+        self.posterior: Posterior | None = None  # of a model with uncertainty
 
     @classmethod
     def new(cls, inputs: ModelInputs, taxonomy: Taxonomy, config: TrainConfig) -> Model:
@@ -78,8 +80,8 @@ class Model(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters())
 
     def follow_edit(self, edited: Edited) -> None:
-        """Carry the calibration over to an edited taxonomy; held-out scores belong to the old one and are removed."""
-        self.coverage = None
+        """Carry the calibration over to an edited taxonomy; what belongs to the old one is removed."""
+        self.coverage = self.posterior = None
         if self.calibration is not None:
             self.calibration = self.calibration.carry_to(edited.node_map, edited.taxonomy)
 
@@ -96,17 +98,21 @@ class Model(nn.Module):
             raise OptionError(f"expected at least 1, found {batch_size}", argument="batch_size")
         if isinstance(inputs, str):
             raise InputError("expected a list of texts, found a single string")
-        for chunk in _chunks(inputs, max(batch_size, _CHUNK)):
+        for chunk in input_chunks(inputs, max(batch_size, CHUNK)):
             with evaluating(self.encoder):
                 rows = self.encoder.encode(chunk)
-            if self.encoder.sorts_by_length:
-                yield from self._sorted_features(rows, batch_size)
-                continue
-            for start in range(0, len(rows), batch_size):
-                items = np.arange(start, min(start + batch_size, len(rows)))
-                with evaluating(self.encoder):
-                    features = self._features(self.encoder.collate(rows.take(items)))
-                yield features
+            yield from self.row_features(rows, batch_size)
+
+    def row_features(self, rows: Any, batch_size: int = 256) -> Iterator[Tensor]:
+        """(B, D) features of rows that the encoder has made, in their order, a batch at a time."""
+        if self.encoder.sorts_by_length:
+            yield from self._sorted_features(rows, batch_size)
+            return
+        for start in range(0, len(rows), batch_size):
+            items = np.arange(start, min(start + batch_size, len(rows)))
+            with evaluating(self.encoder):
+                features = self._features(self.encoder.collate(rows.take(items)))
+            yield features
 
     def _sorted_features(self, rows: Ragged, batch_size: int) -> Sequence[Tensor]:
         """The features in the order of the rows, computed in batches of rows of similar length."""
@@ -128,7 +134,7 @@ class Model(nn.Module):
             yield logp_BN
 
 
-def _chunks(inputs: ModelInputs, size: int) -> Iterator[Any]:
+def input_chunks(inputs: ModelInputs, size: int) -> Iterator[Any]:
     """The inputs, some at a time."""
     if hasattr(inputs, "shape") and len(inputs.shape) == 2:
         yield from (inputs[start : start + size] for start in range(0, inputs.shape[0], size))

@@ -16,12 +16,14 @@ from arbormax._registry import Registry
 from arbormax.encoders import ENCODERS, check_encoder
 from arbormax.errors import ArbormaxError, OptionError, did_you_mean
 from arbormax.heads import HEADS
+from arbormax.model.posterior import UNCERTAINTIES
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
     from arbormax.encoders import EncoderOptions
     from arbormax.heads import TreeHead
+    from arbormax.model.posterior import PosteriorOptions
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -102,6 +104,7 @@ def _read_strength(value: Any) -> Any:
 
 
 HeadName = Annotated[str, AfterValidator(HEADS.check)]
+UncertaintyName = Annotated[str, AfterValidator(UNCERTAINTIES.check)]
 EncoderName = Annotated[str, AfterValidator(check_encoder)]
 
 
@@ -170,6 +173,10 @@ class TrainConfig(BaseModel):
         description="how the probabilities are calibrated on the held-out texts: the name of a registered calibration, "
         "or none",
     )
+    uncertainty: UncertaintyName | None = Field(
+        None, description="how the model estimates its own uncertainty: the name of a registered method"
+    )
+    uncertainty_options: dict[str, Any] = Field(default_factory=dict, description="options of this method")
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = Field(
         "32-true", description="numerical precision, as Lightning names it"
     )
@@ -244,6 +251,13 @@ class TrainConfig(BaseModel):
         return validate(kind, self.encoder_options, f"encoder {self.encoder!r}", "encoder_options")
 
     @property
+    def posterior_options(self) -> PosteriorOptions:
+        """The options of the method of uncertainty, validated."""
+        assert self.uncertainty is not None
+        kind, owner = UNCERTAINTIES[self.uncertainty].Options, f"uncertainty {self.uncertainty!r}"
+        return validate(kind, self.uncertainty_options, owner, "uncertainty_options")
+
+    @property
     def loss_options(self) -> dict[str, Any]:
         """The settings marked as loss options that differ from their default."""
         return {name: getattr(self, name) for name in _loss_options(self)}
@@ -286,6 +300,7 @@ class TrainConfig(BaseModel):
             elif getattr(self, name) and ENCODERS[self.encoder].has_sparse_features(self.options):
                 message = f"not possible with encoder {self.encoder!r}, whose features are sparse"
                 problems.append(OptionError(message, argument=name))
+        problems += self._uncertainty_problems(head)
         if self.names is not None and not ENCODERS[self.encoder].takes_texts:
             message = f"needs an encoder of texts, and encoder {self.encoder!r} takes feature matrices"
             problems.append(OptionError(message, argument="names"))
@@ -304,6 +319,23 @@ class TrainConfig(BaseModel):
             problems += [OptionError(message, argument=name, fix=name_solver) for name in self.convex_settings]
         if problems:
             raise OptionError(parts=problems)
+
+    def _uncertainty_problems(self, head: type[TreeHead]) -> list[OptionError]:
+        if self.uncertainty is None:
+            if not self.uncertainty_options:
+                return []
+            message = "options of a method of uncertainty, and none is chosen"
+            return [OptionError(message, argument="uncertainty_options", fix={"uncertainty": UNCERTAINTIES.names})]
+        self.posterior_options  # noqa: B018 - raises
+        kind = UNCERTAINTIES[self.uncertainty]
+        if kind.supports_head(head):
+            return kind.problems(self)
+        fix = {"head": tuple(name for name in HEADS if kind.supports_head(HEADS[name]))}
+        return [
+            OptionError(
+                f"{self.uncertainty!r} is not possible with head {self.head!r}", argument="uncertainty", fix=fix
+            )
+        ]
 
     @property
     def convex_settings(self) -> list[str]:
@@ -326,6 +358,9 @@ class TrainConfig(BaseModel):
         if not HEADS[self.head].supports_convex:
             message = f"cannot train the head {self.head!r}"
             problems.append(OptionError(message, argument="solver", fix=_heads_with("supports_convex")))
+        if self.uncertainty is not None and UNCERTAINTIES[self.uncertainty].trains:
+            message = f"cannot train for the uncertainty {self.uncertainty!r}"
+            problems.append(OptionError(message, argument="solver", fix={"solver": "adam"}))
         message = "not a setting of the convex solver"
         names = [*_changed(self, _ADAM_SETTINGS), *_loss_options(self)]
         if self.names not in (None, "init"):
@@ -346,7 +381,8 @@ def _heads_with(attribute: str) -> dict[str, object]:
 def supports_settings(head: type[TreeHead], config: TrainConfig) -> bool:
     """Whether a head has everything that the settings need."""
     needed = [needs for name, needs in _HEAD_SETTINGS.items() if getattr(config, name)]
-    return all(getattr(head, needs) for needs in needed) and not unsupported_options(config, head)
+    is_certain = config.uncertainty is None or UNCERTAINTIES[config.uncertainty].supports_head(head)
+    return is_certain and all(getattr(head, needs) for needs in needed) and not unsupported_options(config, head)
 
 
 def unsupported_options(config: TrainConfig, head: type[TreeHead]) -> dict[str, LossOption]:

@@ -64,6 +64,8 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     patience: int | None = 3
     refit: bool = True
     calibration: str | None = None
+    uncertainty: str | None = None
+    uncertainty_options: Mapping[str, Any] | None = None
     precision: str = "32-true"
     class_weight: str | Mapping[Any, float] | None = None
     label_smoothing: float = 0.0
@@ -125,6 +127,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         settings = {name: to_python(params[name]) for name in TrainConfig.model_fields if name in params}
         if isinstance(params["class_weight"], Mapping):
             settings["class_weight"] = self._class_weights(params["class_weight"], labels)
+        settings["uncertainty_options"] = settings["uncertainty_options"] or {}
         config = self._config(settings, inputs, labels.taxonomy.num_leaves)
         from arbormax.training import Hardware, fit  # imports Lightning
 
@@ -372,6 +375,20 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         inputs, most = self._ready(X), to_python(max_nodes)
         found = predict_sets(self.model_, inputs, alpha, most, groups=groups, confidence=confidence)
         return [[self.taxonomy_.path(node) for node in nodes] for nodes in found]
+
+    def predict_uncertainty(self, X: Any) -> dict[str, np.ndarray]:
+        """(n, N) float32 arrays with the uncertainty of every node of `taxonomy_`, of a classifier with `uncertainty`.
+
+        `probability` and `std` are the mean and the standard deviation of P(node) over the draws of the network.
+        `total`, `aleatoric` and `epistemic` are, in nats, the entropy of the question whether the item is at or below
+        the node, the part that remains when the network is known, and the rest, which more training data could remove.
+        `children_total`, `children_aleatoric` and `children_epistemic` are the same for the choice among the children
+        of the node.
+        """
+        from arbormax.uncertainty import predict_uncertainty
+
+        inputs = self._ready(X)
+        return predict_uncertainty(self.model_, inputs)
 
     def predict_selective(self, X: Any, accuracy: float = 0.95, *, confidence: float | None = None) -> np.ndarray:
         """(n,) int64 node ids: the most probable class, or the lowest node above it that is sure enough.

@@ -89,7 +89,9 @@ class TextClassifier(TreeClassifier):
             raise OptionError("expected a taxonomy, whose nodes have texts", argument="taxonomy")
         params = self.get_params(deep=False)
         known = TrainConfig.model_fields.keys() & params.keys() - {"class_weight"}
-        config = self._config({name: to_python(params[name]) for name in known}, None, 0)
+        settings = {name: to_python(params[name]) for name in known}
+        settings["uncertainty_options"] = settings["uncertainty_options"] or {}
+        config = self._config(settings, None, 0)
         run = build_from_texts(config, as_taxonomy(self.taxonomy))
         labels = np.array(run.model.taxonomy.classes)
         self._set_model(run.model, LabelFormat(None, None, is_given=True), labels, run)

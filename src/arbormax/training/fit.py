@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -11,6 +13,10 @@ import pytorch_lightning as pl
 from arbormax.data.examples import Examples
 from arbormax.data.folds import hold_out
 from arbormax.errors import InputError, OptionError
+from arbormax.heads import HEADS
+from arbormax.model.draws import check_tree
+from arbormax.model.network import Model
+from arbormax.model.posterior import UNCERTAINTIES, Trained
 from arbormax.model.run import Run
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
@@ -22,6 +28,7 @@ from arbormax.training.hardware import ONE_DEVICE, Hardware
 from arbormax.training.loop import Phase, TrainingLoop
 from arbormax.training.optim import refit_epochs
 from arbormax.training.state import open_run, run_identity
+from arbormax.uncertainty import OFF
 
 _ONLY = Phase("last.ckpt", "logs", None)
 _FIRST = Phase("last.ckpt", "logs", "selection")
@@ -47,7 +54,8 @@ def fit(
     select. Examples given as `valid` are never trained on: with them, there is no second training.
 
     The probabilities are calibrated as `config.calibration` says, on the held-out examples and the model that was
-    trained without them, if this improves the likelihood of the held-out examples.
+    trained without them, if this improves the likelihood of the held-out examples. A model with uncertainty is
+    calibrated only if `config.calibration` names a method.
 
     With `folder`, logs and checkpoints are written there, and `resume=True` continues from a checkpoint to the same
     weights as a run that was never interrupted. `every_steps` saves a checkpoint after this many steps instead of
@@ -60,12 +68,18 @@ def fit(
         check_examples(valid, taxonomy, "validate")
     if config.names == "only":
         raise OptionError("'only' uses no training data; build the model from the texts of the nodes", argument="names")
-    calibrator = Calibrator(config.calibration)
+    if config.uncertainty is not None:
+        check_tree(HEADS[config.head](1, taxonomy))
+    # the mean over draws is less sure than one network, so that both together would be too unsure
+    calibrator = Calibrator(OFF if config.uncertainty and config.calibration is None else config.calibration)
+    part, held_out = hold_out(train, config.validation, config.seed) if valid is None else (train, valid)
+    is_refit = config.refit and valid is None and held_out is not None
+    seen = train if is_refit else part  # what the final weights are trained on
     if config.solver == "convex":
         run = fit_convex(config, taxonomy, train, valid, progress=progress, on_selected=calibrator.fit)
+        add_posterior(run.model, Trained(run.model, seen))
         return calibrator.apply(run)
     assert config.batch_size is not None
-    part, held_out = hold_out(train, config.validation, config.seed) if valid is None else (train, valid)
     if folder is not None:
         folder = Path(folder)
         # A run can be resumed on other devices if all of them together have the same examples in a step.
@@ -76,8 +90,7 @@ def fit(
             identity["node_texts"] = hashlib.sha256(repr(taxonomy.texts).encode()).hexdigest()
         open_run(folder / "checkpoints", identity, resume, write=not hardware.several or is_first_process())
     loop = TrainingLoop(config, taxonomy, hardware, folder, resume, progress, callbacks, every_steps)
-    is_refit = config.refit and valid is None and held_out is not None
-    model, metrics = loop.run(_FIRST if is_refit else _ONLY, part, held_out, config.epochs)
+    model, metrics, prepared = loop.run(_FIRST if is_refit else _ONLY, part, held_out, config.epochs)
     epochs, rows, seconds = int(metrics[EPOCHS]), metrics[CURVE].tolist(), float(metrics[SECONDS])
     best = best_epoch(rows, config.monitor) if rows else epochs
     if held_out is not None:
@@ -86,12 +99,31 @@ def fit(
     if is_refit:
         del model  # its memory is needed for the next one
         epochs_again = refit_epochs(best, config)
-        model, metrics = loop.run(_SECOND, train, None, epochs_again)
+        model, metrics, prepared = loop.run(_SECOND, train, None, epochs_again)
         seconds += float(metrics[SECONDS])
+
+    def train_again(seed: int, *, start: Model | None = None, epochs: int | None = None) -> Model:
+        """Another network, for as many epochs as the first one selected, or `start` trained for further ones."""
+        other = replace(loop, config=config.model_copy(update={"seed": seed}), folder=None, resume=False, callbacks=())
+        if start is not None:
+            return other.run(_SECOND, seen, None, epochs, start=start)[0]
+        if is_refit:
+            return other.run(_SECOND, train, None, epochs_again)[0]
+        return other.run(_ONLY, part, held_out, config.epochs)[0]
+
+    started = time.perf_counter()
+    add_posterior(model, Trained(model, seen, train_again, prepared))
+    seconds += time.perf_counter() - started
     curve = tuple(dict(zip(CURVE_COLUMNS, row, strict=True)) for row in rows)
     score = curve[best - 1]["macro_f1"] if curve else None
     run = Run(model, epochs, best, valid_macro_f1=score, seconds=seconds, curve=curve, refit_epochs=epochs_again)
     return calibrator.apply(run)
+
+
+def add_posterior(model: Model, trained: Trained) -> None:
+    """Give a trained model the posterior that its settings ask for."""
+    if model.config.uncertainty is not None:
+        model.posterior = UNCERTAINTIES[model.config.uncertainty].fit(trained, model.config.posterior_options)
 
 
 def check_examples(examples: Examples, taxonomy: Taxonomy, purpose: str) -> None:

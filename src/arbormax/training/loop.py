@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
@@ -21,6 +22,7 @@ from arbormax.errors import OptionError
 from arbormax.functional.checks import TargetKind
 from arbormax.model.network import Model, seeded
 from arbormax.model.node_texts import add_class_texts, start_rows, tie_rows, untie_rows
+from arbormax.model.posterior import UNCERTAINTIES
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.callbacks import BestWeights, ProgressBar, ResumableCheckpoint
@@ -57,9 +59,18 @@ class TrainingLoop:
     every_steps: int | None
 
     def run(
-        self, phase: Phase, train: Examples, valid: Examples | None, epochs: int | None
-    ) -> tuple[Model, dict[str, Tensor]]:
-        """A model trained for at most this many epochs, and the metrics that `BestWeights` wrote."""
+        self,
+        phase: Phase,
+        train: Examples,
+        valid: Examples | None,
+        epochs: int | None,
+        *,
+        start: Model | None = None,
+    ) -> tuple[Model, dict[str, Tensor], Any]:
+        """A model trained for at most this many epochs, the metrics that `BestWeights` wrote, and its variational part.
+
+        With `start`, it has the weights of this model at the beginning.
+        """
         config, hardware = self.config, self.hardware
         assert config.batch_size is not None
         checkpoints = None if self.folder is None else self.folder / "checkpoints"
@@ -67,17 +78,26 @@ class TrainingLoop:
         model = Model.new(train.inputs, self.taxonomy, config)
         labels = train.nodes if valid is None else np.concatenate([train.nodes, valid.nodes])
         kind: TargetKind = "class" if (self.taxonomy.class_of[labels] >= 0).all() else "node"
-        if config.names is not None:
+        if start is not None:
+            model.load_state_dict(start.state_dict())
+        elif config.names is not None:
             model.to(hardware.first_device)  # a transformer is slow on a CPU; Lightning moves it to its own device
-        if config.names == "init":
+        if config.names == "init" and start is None:
             start_rows(model, train)
             if model.encoder.starts_random:
                 train = add_class_texts(train, self.taxonomy)
-        elif config.names == "tied":
+        elif config.names == "tied" and start is None:
             tie_rows(model, train)
         if config.tau:
             model.head.set_priors(class_counts(train.nodes, self.taxonomy), smoothing=1.0)
-        module = TrainingModule(model, kind, class_weights(config, train.nodes, self.taxonomy))
+        variational = None
+        if config.uncertainty is not None:
+            method = UNCERTAINTIES[config.uncertainty]
+            variational = method.prepare(model, config.posterior_options, len(train))
+        if variational is not None and hardware.several:
+            message = f"{config.uncertainty!r} trains on one device"
+            raise OptionError(message, argument="uncertainty", fix={"devices": 1})
+        module = TrainingModule(model, kind, class_weights(config, train.nodes, self.taxonomy), variational)
         data = EncodedExamples(model, kind, train, valid)
         strategy = make_strategy(hardware)
         is_spawned = strategy != "auto" and strategy.spawns
@@ -119,7 +139,7 @@ class TrainingLoop:
         model.eval()
         if not all(parameter.isfinite().all() for parameter in model.parameters()):
             raise TrainingError("training diverged: the weights are not finite; try a lower learning rate or clip")
-        return model, metrics
+        return model, metrics, variational
 
     def _own_callbacks(self, phase: Phase, checkpoint: Path | None) -> list[pl.Callback]:
         timer = Timer()

@@ -33,12 +33,14 @@ class TrainingModule(pl.LightningModule):
 
     class_weight: Tensor | None
 
-    def __init__(self, model: Model, kind: TargetKind, weight: Tensor | None = None) -> None:
+    def __init__(self, model: Model, kind: TargetKind, weight: Tensor | None = None, variational: Any = None) -> None:
         super().__init__()
         self.automatic_optimization = False  # saves half of Lightning's overhead per step
         self.model, self.kind = model, kind
         self.config = model.config
         self.is_tied = is_tied(model)
+        self.variational = variational  # of a training for a distribution of the weights, see `Posterior.prepare`
+        self.total_steps = 1
         self.register_buffer("class_weight", weight, persistent=False)
         # Asked before the process group exists: with several processes some encoders have no sparse gradients.
         sparse = {id(parameter) for parameter in model.encoder.sparse_parameters()}
@@ -64,7 +66,9 @@ class TrainingModule(pl.LightningModule):
         optimiser, schedule = self.optimizers(), self.lr_schedulers()
         if self.is_tied and number == 0:
             refresh_ties(self.model)
-        loss = self._loss(self.model.encoder(*batch[0]), batch[1])
+        if self.variational is not None:
+            self.variational.draw_weights()
+        loss = self._loss(self.model.encoder(*batch[0]), batch[1], is_drawn=self.variational is not None)
         if len(batch) == 3:  # the weight of this device's share of the step
             loss = loss * batch[2]
         every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
@@ -72,6 +76,8 @@ class TrainingModule(pl.LightningModule):
             self.log("train/loss", loss.detach(), prog_bar=True, batch_size=len(batch[1]), sync_dist=self.is_shared)
         optimiser.zero_grad()  # type: ignore[union-attr]
         self.manual_backward(loss)
+        if self.variational is not None:
+            self.variational.finish_step(self._progress)
         if self.is_shared and self.row_sparse:
             average_rows([self.get_parameter(name) for name in self.row_sparse])
         optimiser.step()  # type: ignore[union-attr]
@@ -115,23 +121,33 @@ class TrainingModule(pl.LightningModule):
         for name in ("macro_f1", "accuracy", "hf"):
             self.log(f"valid/{name}", float(values[name]), prog_bar=name == "macro_f1", rank_zero_only=False)
 
-    def _loss(self, features: Tensor, target: Tensor) -> Tensor:
+    def _loss(self, features: Tensor, target: Tensor, *, is_drawn: bool = False) -> Tensor:
         # "mean" divides by the weights of the batch, which would cancel them, above all in small batches.
         reduction: Reduction = "mean" if self.class_weight is None else "none"
-        loss: Tensor = self.model.head.loss(
-            features, target, reduction, target_kind=self.kind, weight=self.class_weight, **self.loss_options
-        )
-        return loss if self.class_weight is None else loss.mean()
+        options = {"reduction": reduction, "target_kind": self.kind, "weight": self.class_weight, **self.loss_options}
+        head = self.model.head
+        if is_drawn:
+            loss: Tensor = self.variational.loss(
+                head, features, lambda each: head.loss_from_logits(each, target, **options).mean(), self._progress
+            )
+            return loss
+        return head.loss(features, target, **options).mean()
+
+    @property
+    def _progress(self) -> float:
+        """The share of the training that is done."""
+        return self.global_step / self.total_steps
 
     def configure_optimizers(self) -> Any:
         config = self.config
+        # Counted here: Lightning's estimate creates the loader before a resumed run has its position.
+        steps = len(self.trainer.datamodule.train_dataloader()) * (self.trainer.max_epochs or 1)  # type: ignore[attr-defined]
+        self.total_steps = max(steps, 1)
         optimiser = self._optimiser()
         if config.schedule == "constant" and not config.warmup:
             return optimiser
-        # Counted here: Lightning's estimate creates the loader before a resumed run has its position.
-        steps = len(self.trainer.datamodule.train_dataloader()) * (self.trainer.max_epochs or 1)  # type: ignore[attr-defined]
         warmup = config.warmup or 0.0
-        factor = partial(rate_factor, total=max(steps, 1), schedule=config.schedule, warmup=warmup)
+        factor = partial(rate_factor, total=self.total_steps, schedule=config.schedule, warmup=warmup)
         schedule = LambdaLR(optimiser, factor)
         return {"optimizer": optimiser, "lr_scheduler": schedule}
 
@@ -156,6 +172,9 @@ class TrainingModule(pl.LightningModule):
             groups.append({"params": head, "lr": config.head_learning_rate})
         if encoder:
             groups.append({"params": encoder, "lr": config.learning_rate})
+        if self.variational is not None:  # decay would raise small standard deviations
+            deviations = {"params": list(self.variational.parameters()), "lr": config.head_learning_rate}
+            groups.append({**deviations, "weight_decay": 0.0})
         parts: list[Optimizer] = []
         if groups:
             # AdamW without decay is Adam. A fused one would unscale 16-bit gradients after they are clipped.

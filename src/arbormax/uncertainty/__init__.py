@@ -1,6 +1,7 @@
-"""Probabilities that can be trusted: calibration and sets with guaranteed coverage.
+"""Probabilities that can be trusted: calibration, sets with guaranteed coverage, and distributions over networks.
 
-A calibration is a function `(steps, taxonomy) -> Scaling` and one line here.
+A calibration is a function `(steps, taxonomy) -> Scaling` and one line here. A method of uncertainty is a subclass of
+`arbormax.model.posterior.Posterior` and one line there, because models are loaded without this package.
 """
 
 from __future__ import annotations
@@ -10,23 +11,27 @@ from typing import TYPE_CHECKING
 
 from arbormax._lazy import lazy_names
 from arbormax._registry import Registry
+from arbormax.model.posterior import UNCERTAINTIES
 
 if TYPE_CHECKING:
     from arbormax.model.calibration import Scaling
     from arbormax.taxonomy import Taxonomy
     from arbormax.uncertainty.calibration import CalibrationReport, calibrate
     from arbormax.uncertainty.conformal import measure_coverage, predict_sets
+    from arbormax.uncertainty.predictive import predict_uncertainty
     from arbormax.uncertainty.steps import Steps
 
 __all__ = [
     "CALIBRATIONS",
     "DEFAULT",
     "OFF",
+    "UNCERTAINTIES",
     "CalibrationReport",
     "calibrate",
     "calibration_choices",
     "measure_coverage",
     "predict_sets",
+    "predict_uncertainty",
 ]
 
 DEFAULT = "parent"  # of a training, see docs/adr/0014
@@ -52,5 +57,6 @@ __getattr__, __dir__ = lazy_names(
     {
         "calibration": ("CalibrationReport", "calibrate"),
         "conformal": ("measure_coverage", "predict_sets"),
+        "predictive": ("predict_uncertainty",),
     },
 )

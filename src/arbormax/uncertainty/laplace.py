@@ -1,0 +1,108 @@
+"""Laplace's method for the head: a Gaussian over its rows, around the trained ones (Daxberger et al. 2021).
+
+The Hessian of a softmax for each parent has one block for each parent. The precision of the prior maximises the
+marginal likelihood. The logits of an item are Gaussian, too, so that they are drawn instead of weights.
+
+n items, D features, M rows, S draws, B batch, N nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, Self
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from arbormax.errors import InputError, OptionError
+from arbormax.heads import TreeHead
+from arbormax.model.draws import raw_head
+from arbormax.model.network import Model, evaluating
+from arbormax.model.posterior import DrawsOptions, Posterior, Trained
+from arbormax.model.settings import TrainConfig
+from arbormax.uncertainty.dense import DenseRows
+from arbormax.uncertainty.sparse import SparseRows
+
+Rows = DenseRows | SparseRows  # the Gaussian over the rows of a head
+
+
+class LaplaceOptions(DrawsOptions):
+    structure: Literal["auto", "full", "kronecker", "diagonal"] = Field(
+        "auto",
+        description="form of the Hessian of each softmax: full, kronecker or diagonal; auto is full for small ones and "
+        "kronecker for others, and diagonal for sparse features",
+    )
+    prior: Literal["tree", "parent"] = Field(
+        "tree", description="whether all softmaxes share one precision of the prior, or each has its own"
+    )
+    precision: float | None = Field(
+        None, gt=0, description="precision of the prior; by default it maximises the marginal likelihood"
+    )
+
+
+class Laplace(Posterior):
+    """A Gaussian over the rows of a head with one softmax for each parent, or of a flat one."""
+
+    Options = LaplaceOptions
+    needs_logits = True
+    options: LaplaceOptions
+
+    def __init__(self, options: LaplaceOptions, rows: Rows) -> None:
+        super().__init__(options)
+        self.rows = rows
+
+    @classmethod
+    def supports_head(cls, head: type[TreeHead]) -> bool:
+        return head.has_logits and head.supports_convex
+
+    @classmethod
+    def problems(cls, config: TrainConfig) -> list[OptionError]:
+        if not config.adapter:
+            return []
+        message = "needs rows that all meet the same features, which adapters change"
+        return [OptionError(message, argument="uncertainty", fix={"adapter": 0})]
+
+    @classmethod
+    def fit(cls, trained: Trained, options: Any) -> Self:
+        model, nodes = trained.model, trained.examples.nodes
+        head = raw_head(model)
+        parts = list(model.features(trained.examples.inputs))
+        is_sparse = parts[0].layout != torch.strided
+        if is_sparse and options.structure not in ("auto", "diagonal"):
+            message = f"{options.structure!r} needs dense features, and those of this encoder are sparse"
+            raise OptionError(message, argument="uncertainty_options.structure")
+        if is_sparse and head.sparse_weight is None:
+            raise InputError(
+                "with sparse features, the weight of the head must be sparse, too: train with the convex solver",
+                argument="uncertainty",
+                fix={"solver": "convex"},
+            )
+        kind: type[Rows] = SparseRows if is_sparse else DenseRows
+        return cls(options, kind.fit(head, parts, nodes, options.structure, options.prior, options.precision))
+
+    @property
+    def draws(self) -> int:
+        return self.options.draws
+
+    def draw(self, model: Model, rows: Any, batch_size: int) -> Iterator[Tensor]:
+        head = raw_head(model)
+        self.rows.to(model.device)
+        generator = torch.Generator(model.device).manual_seed(model.config.seed)
+        for h_BD in model.row_features(rows, batch_size):
+            with evaluating(head):
+                noise_SBM = self.rows.noise(h_BD, self.draws, generator)
+                logp_SBN = head.from_logits(head.logits(h_BD) + noise_SBM)
+            yield logp_SBN
+
+    def state(self) -> dict[str, Tensor]:
+        return self.rows.state()
+
+    @classmethod
+    def restore(cls, model: Model, options: Any, state: dict[str, Tensor]) -> Self:
+        kind: type[Rows] = SparseRows if raw_head(model).sparse_weight is not None else DenseRows
+        return cls(options, kind.restore(raw_head(model), state))
+
+    def describe(self) -> dict[str, Any]:
+        """The precisions, the evidence and how many groups have which form."""
+        return self.rows.describe()
