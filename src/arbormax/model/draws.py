@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -16,6 +17,7 @@ from torch import Tensor
 from arbormax._files import read_json
 from arbormax.errors import InputError, OptionError
 from arbormax.functional import scale_siblings
+from arbormax.functional.index import path_nodes, tree_index
 from arbormax.heads import TreeHead
 from arbormax.heads.calibrated import CalibratedHead
 from arbormax.model.network import CHUNK, Model, ModelInputs, evaluating, input_chunks
@@ -54,7 +56,7 @@ def check_tree(head: TreeHead) -> None:
 def draws_batch(model: Model, batch_size: int = 256) -> int:
     """The number of items whose draws fit into a fixed amount of memory."""
     cells = model.taxonomy.num_nodes * get_posterior(model).draws
-    return max(1, min(batch_size, _CELLS // cells)) if batch_size > 0 else batch_size
+    return max(1, min(batch_size, CHUNK, _CELLS // cells)) if batch_size > 0 else batch_size
 
 
 def node_draws(model: Model, inputs: ModelInputs, batch_size: int = 256) -> Iterator[Tensor]:
@@ -110,6 +112,23 @@ def decompose(logp_SBN: Tensor, tax: Taxonomy) -> dict[str, Tensor]:
         "children_aleatoric": within * weight_BN,
         "children_epistemic": (children - within).clamp(min=0) * weight_BN,
     }
+
+
+def path_uncertainty(logp_SBN: Tensor, nodes_B: Tensor, tax: Taxonomy) -> Tensor:
+    """(B, K, 4) the values of `StepUncertainty` for each node on the path to the given nodes, on the CPU."""
+    path_BK = torch.stack(path_nodes(tree_index(tax, nodes_B.device), nodes_B), dim=-1)
+    with torch.inference_mode():
+        found = decompose(logp_SBN, tax)
+        return torch.stack([found[name].gather(1, path_BK) for name in StepUncertainty._fields], dim=-1)
+
+
+class StepUncertainty(NamedTuple):
+    """The uncertainty of one node of a path, see `decompose`; entropies are in nats."""
+
+    probability: float  # the mean over the draws
+    total: float
+    aleatoric: float
+    epistemic: float
 
 
 def _binary_entropy(p: Tensor) -> Tensor:

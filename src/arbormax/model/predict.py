@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import tee
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ from arbormax.errors import ArbormaxError, OptionError, did_you_mean
 from arbormax.functional.best import top_classes
 from arbormax.functional.index import path_nodes, tree_index
 from arbormax.heads import TreeHead
+from arbormax.model.draws import StepUncertainty, draws_batch, node_draws, path_uncertainty
 from arbormax.model.network import Model, ModelInputs, evaluating
 from arbormax.model.reason import stop_reason
 from arbormax.taxonomy import Taxonomy
@@ -48,18 +50,25 @@ class Prediction:
     alternatives: tuple[tuple[str, float], ...] = ()  # the most probable classes: label and probability, descending
     reason: str | None = None  # why it stops above the classes; None for a class, and on a tree that is searched
 
+    uncertainty: tuple[StepUncertainty, ...] | None = None  # one for each name of the path, of a model that has it
+
     @property
     def probability(self) -> float:
         """The probability of the predicted node."""
         return self.probabilities[-1] if self.probabilities else 1.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The prediction as plain values for JSON and tables; `top` is present if alternatives were requested."""
+        """The prediction as plain values for JSON and tables.
+
+        `top` is present if alternatives were requested, and `uncertainty` if the model has it.
+        """
         row: dict[str, Any] = {
             "label": self.label,
             "path": list(self.path),
             "probabilities": list(self.probabilities),
         }
+        if self.uncertainty is not None:
+            row["uncertainty"] = [step._asdict() for step in self.uncertainty]
         if self.alternatives:
             row["top"] = [{"label": label, "probability": p} for label, p in self.alternatives]
         return row
@@ -148,6 +157,7 @@ class Decoded(NamedTuple):
     top_logp: Tensor  # (B, k) descending
     top_classes: Tensor  # (B, k)
     reasons: Sequence[str | None]  # (B,) why a prediction stops above the classes
+    uncertainty: Tensor | None = None  # (B, K, 4) the values of `StepUncertainty` on the path
 
 
 def predict(
@@ -168,13 +178,21 @@ def predict(
     item those of each: see `arbormax.decode.within`.
     """
     decoding = Decoding(decoder, options or {}, top_k, within, without)
-    batches, names = decode_batches(model, inputs, decoding, batch_size), NodeNames(model.taxonomy)
+    names = NodeNames(model.taxonomy)
+    batches = decode_batches(model, inputs, decoding, batch_size, uncertainty=model.posterior is not None)
     return (prediction for batch in batches for prediction in render(batch, names))
 
 
-def decode_batches(model: Model, inputs: ModelInputs, decoding: Decoding, batch_size: int = 256) -> Iterator[Decoded]:
-    """The predictions of each batch as tensors; a large tree is searched, so that (B, N) is never in memory."""
+def decode_batches(
+    model: Model, inputs: ModelInputs, decoding: Decoding, batch_size: int = 256, *, uncertainty: bool = False
+) -> Iterator[Decoded]:
+    """The predictions of each batch as tensors; a large tree is searched, so that (B, N) is never in memory.
+
+    `uncertainty` adds that of the paths, from draws of the model's posterior.
+    """
     decoding.check(model.taxonomy)
+    if uncertainty:
+        return _decode_draws(model, inputs, decoding, draws_batch(model, batch_size))
     size = batch_size if _can_search(model, decoding) else bounded_batch(model.taxonomy, batch_size)
     return _decode_batches(model, inputs, decoding, size)
 
@@ -186,6 +204,17 @@ def _decode_batches(model: Model, inputs: ModelInputs, decoding: Decoding, size:
         start += len(found.nodes)
         yield found
     restriction.finish(start)
+
+
+def _decode_draws(model: Model, inputs: ModelInputs, decoding: Decoding, size: int) -> Iterator[Decoded]:
+    restriction, start = decoding.restriction(model.taxonomy), 0
+    inputs, again = (inputs, inputs) if hasattr(inputs, "shape") else tee(inputs)
+    parts = _decode_batches(model, inputs, decoding, size), node_draws(model, again, size)
+    for found, logp_SBN in zip(*parts, strict=True):
+        if decoding.is_restricted:
+            logp_SBN = torch.stack([restriction.apply(logp_BN, start) for logp_BN in logp_SBN])
+        start += len(found.nodes)
+        yield found._replace(uncertainty=path_uncertainty(logp_SBN, found.nodes, model.taxonomy))
 
 
 def bounded_batch(tax: Taxonomy, batch_size: int = 256) -> int:
@@ -273,9 +302,10 @@ def render(batch: Decoded, names: NodeNames) -> Iterator[Prediction]:
         batch.top_logp.exp().tolist(),
         batch.top_classes.tolist(),
         batch.reasons,
+        [None] * len(batch.nodes) if batch.uncertainty is None else batch.uncertainty.tolist(),
         strict=True,
     )
-    for node, steps, top, best, reason in rows:
+    for node, steps, top, best, reason, draws in rows:
         path = names.path(node)
         yield Prediction(
             node,
@@ -284,7 +314,12 @@ def render(batch: Decoded, names: NodeNames) -> Iterator[Prediction]:
             tuple(round(p, DIGITS) for p in steps[: len(path)]),
             tuple((classes[c], round(p, DIGITS)) for c, p in zip(best, top, strict=True)),
             reason,
+            None if draws is None else tuple(_step_uncertainty(values) for values in draws[: len(path)]),
         )
+
+
+def _step_uncertainty(values: Sequence[float]) -> StepUncertainty:
+    return StepUncertainty(*(round(value, DIGITS) for value in values))
 
 
 class NodeNames:

@@ -187,6 +187,15 @@ class Step(NamedNode):
     probability: Probability
 
 
+class StepUncertainty(BaseModel):
+    """How uncertain a model is that a text is at or below a node; entropies in nats."""
+
+    probability: Probability = Field(description="mean over the draws of the network")
+    total: float = Field(description="entropy of the answer")
+    aleatoric: float = Field(description="the part that remains when the network is known")
+    epistemic: float = Field(description="the rest, which more training data could remove")
+
+
 class TopClass(BaseModel):
     label: str
     probability: Probability
@@ -203,6 +212,9 @@ class Prediction(Alternative):
     probabilities: list[Probability] = Field(description="probability of each node on the path")
     top: list[TopClass] = Field(default=[], description="the top_k most probable classes; absent if top_k is 0")
     steps: list[Step] = Field(description="the nodes from below the root to the prediction")
+    uncertainty: list[StepUncertainty] | None = Field(
+        default=None, description="uncertainty of each node on the path, of a model that was trained with it"
+    )
     reason: str | None = Field(description="why the prediction stops above the classes; null for a class")
     alternatives: list[Alternative] = Field(description="the top_k most probable classes, most probable first")
 
