@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -97,6 +98,27 @@ class HiClass:
         return [self.label_of[tuple(filter(None, row))] for row in self.clf.predict(texts).tolist()]
 
 
+class SameFeatures:
+    """LinearSVC on the features of the default classifier."""
+
+    def fit(self, texts: list[str], labels: list[str]) -> None:
+        kind = ENCODERS["tfidf"]
+        self.encoder = kind.fit(texts, kind.Options()).eval()
+        self.clf = LinearSVC().fit(self._features(texts), labels)
+
+    def predict(self, texts: list[str]) -> list[str]:
+        return self.clf.predict(self._features(texts)).tolist()
+
+    def _features(self, texts: list[str]) -> Any:
+        parts = []
+        for start in range(0, len(texts), 4096):
+            rows = self.encoder.encode(texts[start : start + 4096])
+            with torch.no_grad():
+                part = self.encoder(*self.encoder.collate(rows)).coalesce()
+            parts.append(scipy.sparse.coo_matrix((part.values(), tuple(part.indices())), shape=part.shape).tocsr())
+        return scipy.sparse.vstack(parts, format="csr")
+
+
 TEXT: dict[str, Contender] = {
     "default": Contender("`TextClassifier()`", am.TextClassifier),
     "default-no-texts": Contender(
@@ -125,6 +147,7 @@ TEXT: dict[str, Contender] = {
         lambda _: make_pipeline(make_union(words(), characters()), LinearSVC()),
         slow=("icd10cm",),
     ),
+    "svc-same": Contender("the default's features + LinearSVC", lambda _: SameFeatures(), slow=("icd10cm",)),
     "hiclass": Contender("TF-IDF of words + hiclass, LinearSVC per parent", HiClass),
 }
 
