@@ -68,7 +68,8 @@ class TrainingModule(pl.LightningModule):
             refresh_ties(self.model)
         if self.variational is not None:
             self.variational.draw_weights()
-        loss = self._loss(self.model.encoder(*batch[0]), batch[1], is_drawn=self.variational is not None)
+        compute_loss = self._loss if self.variational is None else self._variational_loss
+        loss = compute_loss(self.model.encoder(*batch[0]), batch[1])
         if len(batch) == 3:  # the weight of this device's share of the step
             loss = loss * batch[2]
         every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
@@ -121,17 +122,20 @@ class TrainingModule(pl.LightningModule):
         for name in ("macro_f1", "accuracy", "hf"):
             self.log(f"valid/{name}", float(values[name]), prog_bar=name == "macro_f1", rank_zero_only=False)
 
-    def _loss(self, features: Tensor, target: Tensor, *, is_drawn: bool = False) -> Tensor:
+    def _loss(self, features: Tensor, target: Tensor) -> Tensor:
+        return self.model.head.loss(features, target, **self._loss_arguments()).mean()
+
+    def _variational_loss(self, features: Tensor, target: Tensor) -> Tensor:
+        head, options = self.model.head, self._loss_arguments()
+        loss: Tensor = self.variational.loss(
+            head, features, lambda each: head.loss_from_logits(each, target, **options).mean(), self._progress
+        )
+        return loss
+
+    def _loss_arguments(self) -> dict[str, Any]:
         # "mean" divides by the weights of the batch, which would cancel them, above all in small batches.
         reduction: Reduction = "mean" if self.class_weight is None else "none"
-        options = {"reduction": reduction, "target_kind": self.kind, "weight": self.class_weight, **self.loss_options}
-        head = self.model.head
-        if is_drawn:
-            loss: Tensor = self.variational.loss(
-                head, features, lambda each: head.loss_from_logits(each, target, **options).mean(), self._progress
-            )
-            return loss
-        return head.loss(features, target, **options).mean()
+        return {"reduction": reduction, "target_kind": self.kind, "weight": self.class_weight, **self.loss_options}
 
     @property
     def _progress(self) -> float:
@@ -140,11 +144,14 @@ class TrainingModule(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         config = self.config
+        optimiser = self._optimiser()
+        is_constant = config.schedule == "constant" and not config.warmup
+        if is_constant and self.variational is None:
+            return optimiser
         # Counted here: Lightning's estimate creates the loader before a resumed run has its position.
         steps = len(self.trainer.datamodule.train_dataloader()) * (self.trainer.max_epochs or 1)  # type: ignore[attr-defined]
         self.total_steps = max(steps, 1)
-        optimiser = self._optimiser()
-        if config.schedule == "constant" and not config.warmup:
+        if is_constant:
             return optimiser
         warmup = config.warmup or 0.0
         factor = partial(rate_factor, total=self.total_steps, schedule=config.schedule, warmup=warmup)
