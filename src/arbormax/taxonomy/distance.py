@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from arbormax.errors import LabelError
+from arbormax.taxonomy.labels import join_path
 
 if TYPE_CHECKING:
     from arbormax.taxonomy.tree import Taxonomy
@@ -56,15 +57,28 @@ def overlaps(a: Taxonomy, b: Taxonomy) -> Overlaps:
 
 
 def match_classes(a: Taxonomy, b: Taxonomy) -> np.ndarray:
-    """(C,) the class of `b` that has the label of each class of `a`."""
-    number = {label: at for at, label in enumerate(b.classes)}
-    missing = [label for label in a.classes if label not in number]
-    extra = sorted(set(b.classes) - set(a.classes))
-    problems = [f"{label!r} is a class of the first tree only" for label in missing]
-    problems += [f"{label!r} is a class of the second tree only" for label in extra]
+    """(C,) the class of `b` for each class of `a`: that of the same label, or whose name is the path of the other.
+
+    A tree that was induced from labels such as "news > sport" has these labels as names.
+    """
+    number: dict[str, int] = {}
+    for at, leaf in reversed([*enumerate(b.leaves.tolist())]):
+        number |= dict.fromkeys(_spellings(b, leaf), at)
+    number |= {label: at for at, label in enumerate(b.classes)}
+    spellings = ((label, *_spellings(a, leaf)) for label, leaf in zip(a.classes, a.leaves.tolist(), strict=True))
+    found = np.array([next((number[text] for text in own if text in number), -1) for own in spellings], np.int64)
+    extra = np.setdiff1d(np.arange(b.num_leaves), found)
+    problems = [f"{a.classes[at]!r} is a class of the first tree only" for at in np.flatnonzero(found < 0).tolist()]
+    problems += [f"{b.classes[at]!r} is a class of the second tree only" for at in extra.tolist()]
     if problems:
         raise LabelError("the trees have different classes:", problems)
-    return np.array([number[label] for label in a.classes], np.int64)
+    return found
+
+
+def _spellings(tax: Taxonomy, leaf: int) -> tuple[str, str]:
+    """The path of a class as text."""
+    path = tax.path(leaf)
+    return join_path(path), " > ".join(path)
 
 
 def triplet_distance(a: Taxonomy, b: Taxonomy) -> float:
