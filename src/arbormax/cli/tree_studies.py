@@ -156,7 +156,7 @@ def _read_trees(sources: list[str]) -> dict[str, Taxonomy]:
     for source in sources:
         name = Path(source).stem
         found[name if name not in found else source] = TreeOptions().read(source)
-    if len(found) < len(sources):
+    if len({*sources}) < len(sources):
         raise OptionError("expected each tree once", argument="trees")
     return found
 

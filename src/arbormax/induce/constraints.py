@@ -41,7 +41,8 @@ def read_together(together: Iterable[Sequence[str]], classes: Sequence[str], bra
             low, high = sorted((find(known[0]), find(at)))
             first[high] = low
     if unknown:
-        raise LabelError("; ".join(unknown), unknown, argument="together")
+        message = unknown[0] if len(unknown) == 1 else f"{len(unknown)} labels are not classes:"
+        raise LabelError(message, unknown, argument="together")
     items = np.unique([find(at) for at in range(len(classes))], return_inverse=True)[1]
     largest = int(np.bincount(items).max())
     if largest > branching and largest > 1:
