@@ -1,6 +1,6 @@
 """Train the same model on a human tree, induced trees, a shuffled tree and no tree; finished runs are kept.
 
-    python experiments/trees/run.py                       # all datasets, in the order of `PLAN`
+    python experiments/trees/run.py                       # all datasets, in the order of `PLAN` and `STAGES`
     python experiments/trees/run.py --datasets trec r8    # some of them
 
 Every tree is induced from the training part of a fold only.
@@ -14,7 +14,7 @@ import json
 import platform
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from arbormax.data.datasets import load_split, load_taxonomy
 from arbormax.data.examples import Examples
 from arbormax.data.folds import assign_folds, choose_held_out
 from arbormax.encoders import TfidfEncoder
-from arbormax.induce import INDUCERS, flatten, shuffle_classes
+from arbormax.induce import flatten, shuffle_classes
 from arbormax.model import TrainConfig
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.distance import triplet_distance
@@ -36,7 +36,6 @@ from arbormax.training import fit
 
 RESULTS = Path(__file__).parent / "results"
 FOLDS = 5
-TREES = ("human", "shuffled", *INDUCERS.names)
 
 
 @dataclass(frozen=True)
@@ -45,19 +44,24 @@ class Plan:
 
     branching: int = 8
     most_texts: int | None = None  # a stratified sample of the training texts
-    trees: tuple[str, ...] = TREES  # with the hierarchical head
-    default_head: tuple[str, ...] = ("human", "shuffled", "centroids")  # trees with the default head
 
 
 # Reuters-8 has eight classes, which would all be children of the root.
 PLAN = {
-    "trec": Plan(default_head=TREES),
-    "r8": Plan(branching=3, default_head=TREES),
-    "r52": Plan(),
-    "20ng": Plan(most_texts=3_000),
-    "soc2020": Plan(most_texts=8_000),
-    "icd10cm": Plan(most_texts=6_000, trees=("human", "shuffled", "centroids", "kmeans"), default_head=()),
+    "trec": Plan(),
+    "r8": Plan(branching=3),
+    "r52": Plan(most_texts=2_500),
+    "20ng": Plan(most_texts=2_500),
+    "soc2020": Plan(most_texts=5_000),
+    "icd10cm": Plan(most_texts=5_000),
 }
+# Trees and heads, the most important first; a stage is finished for all datasets before the next one starts.
+STAGES = (
+    (("flat", "flat"), ("human", "hierarchical"), ("shuffled", "hierarchical"), ("centroids", "hierarchical")),
+    (("human", "blended"), ("shuffled", "blended"), ("centroids", "blended")),
+    tuple((tree, "hierarchical") for tree in ("kmeans", "names", "huffman", "random", "confusion")),
+    tuple((tree, "blended") for tree in ("kmeans", "names", "huffman", "random", "confusion")),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,19 +142,12 @@ def pack(classes: np.ndarray) -> str:
     return base64.b64encode(zlib.compress(classes.astype("<i2").tobytes(), 9)).decode()
 
 
-def arms(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Trees and heads, the most important first."""
-    yield "flat", "flat"
-    yield from ((tree, "hierarchical") for tree in plan.trees)
-    yield from ((tree, "blended") for tree in plan.default_head)
-
-
-def run_fold(dataset: str, number: int, out: Path) -> None:
+def run_fold(dataset: str, number: int, arms: Iterable[tuple[str, str]], out: Path) -> None:
     """Train what is missing of one fold."""
     plan = PLAN[dataset]
     missing = [
         (tree, head, path)
-        for tree, head in arms(plan)
+        for tree, head in arms
         if not (path := out / dataset / f"{tree}-{head}-fold{number}.json").exists()
     ]
     if not missing:
@@ -198,12 +195,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--datasets", nargs="+", choices=[*PLAN], default=[*PLAN])
     parser.add_argument("--folds", nargs="+", type=int, choices=range(FOLDS), default=[*range(FOLDS)])
+    parser.add_argument("--stages", type=int, default=len(STAGES), help="number of stages of `STAGES`")
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    for dataset in args.datasets:
-        for number in args.folds:
-            run_fold(dataset, number, args.out)
+    for arms in STAGES[: args.stages]:
+        for dataset in args.datasets:
+            for number in args.folds:
+                run_fold(dataset, number, arms, args.out)
 
 
 if __name__ == "__main__":

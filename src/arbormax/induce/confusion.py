@@ -32,10 +32,10 @@ def cluster_confusions(items: Items, chosen: np.ndarray, shape: Shape) -> Forest
             argument="method",
             fix={"method": ("centroids", "kmeans")},
         )
-    affinity = items.cached("confusion", lambda: cross_validated_confusion(items))[np.ix_(chosen, chosen)]
     if len(chosen) <= shape.slots:
         return Forest(np.array([-1]), np.zeros(len(chosen), np.int64))
-    return cluster_vectors(_spectral_embedding(affinity, 2 * shape.branching), shape)
+    confusion_mm = items.cached("confusion", lambda: cross_validated_confusion(items))[np.ix_(chosen, chosen)]
+    return cluster_vectors(_spectral_embedding(confusion_mm, 2 * shape.branching), shape)
 
 
 def cross_validated_confusion(items: Items) -> np.ndarray:

@@ -46,7 +46,8 @@ def build(
     import_extra("sklearn", "inducing a taxonomy", "scikit-learn", "sklearn")
     names, class_n = _read_labels(labels, classes)
     inputs = None if X is None else _read_inputs(X, len(class_n))
-    if unknown := [label for label in options.texts if label not in set(names)]:
+    known = set(names)
+    if unknown := [label for label in options.texts if label not in known]:
         raise LabelError(f"{unknown[0]!r} is not a class{did_you_mean(unknown[0], names)}", unknown, argument="texts")
     branching = _read_branching(options.branching, options.depth, len(names))
     item_of_class = read_together(together, names, branching)
