@@ -134,8 +134,8 @@ def build_skeleton(
 def _cluster_below(own: np.ndarray, branching: int, slots: int, levels: int | None, cluster: Cluster) -> Forest:
     if levels is not None and levels < 1:
         raise OptionError("the tree on top leaves no level for its classes", argument="depth")
-    if slots >= 2 or slots >= len(own):
-        return cluster(own, Shape(branching, slots, levels))
+    if slots >= 2 or len(own) == 1:
+        return cluster(own, Shape(branching, max(slots, 1), levels))
     # the node has no room for several children beside those of the tree on top: its classes get a node of their own
     forest = cluster(own, Shape(branching, branching, None if levels is None else levels - 1))
     return Forest(np.concatenate([[-1, 0], forest.parent[1:] + 1]), forest.item_parent + 1)
