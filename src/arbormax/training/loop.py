@@ -31,7 +31,7 @@ from arbormax.training.distributed import is_first_process, make_strategy, repor
 from arbormax.training.errors import TrainingError, TrainingInterrupted, quiet_lightning
 from arbormax.training.hardware import Hardware
 from arbormax.training.module import EncodedExamples, TrainingModule
-from arbormax.training.state import check_checkpoint
+from arbormax.training.state import CheckpointFiles
 
 _LOG_EVERY = 50  # steps; logging takes longer than a step of a small network
 
@@ -121,10 +121,9 @@ class TrainingLoop:
                 limit_val_batches=0 if valid is None else None,
                 num_sanity_val_steps=0,
                 use_distributed_sampler=False,
+                plugins=[CheckpointFiles()],
             )
             resumed = checkpoint if self.resume and checkpoint is not None and checkpoint.exists() else None
-            if resumed is not None:
-                check_checkpoint(resumed)
             try:
                 with _translate_interrupts(self.folder, is_spawned), report_lost_workers(checkpoints, hardware.ranks):
                     trainer.fit(module, datamodule=data, ckpt_path=resumed, weights_only=True)
