@@ -283,3 +283,10 @@ def test_weights_that_are_not_finite_are_neither_loaded_nor_saved(folder, value)
     with pytest.raises(InputError, match=r"head\.bias has 1 of \d+ values that are not finite; .* train it again"):
         save_model(model, folder.parent / "new")
     assert not (folder.parent / "new" / "config.json").exists()
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "x/" * 3000])
+def test_a_listed_file_with_an_impossible_name_is_an_error(folder, name):
+    rewrite(folder, files={**read_config(folder)["files"], name: "0"})
+    with pytest.raises(ModelFolderError, match=r"lists the file|is incomplete"):
+        load_model(folder)

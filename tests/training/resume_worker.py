@@ -129,6 +129,7 @@ ASKED = {
     "terminated in a step": [At(STEP, 3, ask(signal.SIGTERM))],
     "interrupted at the last step of an epoch": [At(STEP, STEPS, ask(signal.SIGINT))],
     "interrupted during validation": [At("on_validation_start", 2, ask(signal.SIGINT))],
+    "terminated during validation": [At("on_validation_start", 2, ask(signal.SIGTERM))],
     "interrupted as the last epoch ends": [At(EPOCH, 3, ask(signal.SIGINT))],
 }
 
@@ -156,6 +157,7 @@ def main(encoder: str, root: Path) -> None:
         forked(lambda: train(encoder, root / "twice", resume=True)),
     ]
     result["without a folder"] = forked(lambda: train(encoder, None, [At(STEP, 3, ask(signal.SIGINT))]))
+    result["terminated without a folder"] = forked(lambda: train(encoder, None, [At(STEP, 3, ask(signal.SIGTERM))]))
     print(json.dumps(result))
 
 

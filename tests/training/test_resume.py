@@ -58,7 +58,7 @@ def test_an_interrupted_training_saves_and_resumes_to_the_same_weights(result):
         for moment, run in runs.items()
         if str(run[0]).startswith("TrainingInterrupted: interrupted; the state is saved in")
     }
-    assert len(asked) == (5 if encoder == "bag" else 2)
+    assert len(asked) == (6 if encoder == "bag" else 2)
     assert {moment: run[1] for moment, run in asked.items()} == dict.fromkeys(asked, runs["never stopped"])
 
 
@@ -85,6 +85,11 @@ def test_a_second_interrupt_stops_at_once_and_the_run_can_be_resumed(result):
 def test_without_a_folder_an_interrupt_ends_the_training(result):
     _, runs = result
     assert runs["without a folder"].startswith(("SystemExit", "KeyboardInterrupt"))
+
+
+def test_without_a_folder_sigterm_ends_the_program_with_the_status_of_shells(result):
+    _, runs = result
+    assert runs["terminated without a folder"] == "SystemExit: 143"
 
 
 @pytest.fixture

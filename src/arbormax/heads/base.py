@@ -320,6 +320,11 @@ class TreeHead(nn.Module, ABC):
     def _refuse_other_taxonomy(self, fingerprint: Tensor) -> None:
         if fingerprint.device.type == "meta":
             return
+        if fingerprint.dtype != torch.uint8:
+            raise TaxonomyError(
+                f"these weights do not belong to a head: expected a fingerprint of bytes, found {fingerprint.dtype}; "
+                "load weights that a head of arbormax has saved"
+            )
         found = bytes(fingerprint.flatten().tolist()).hex()
         if found != self.taxonomy.fingerprint:
             raise TaxonomyError(

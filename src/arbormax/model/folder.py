@@ -241,7 +241,11 @@ def _check_file(folder: Path, name: str, digest: str) -> None:
     path = folder / name
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise ModelFolderError(f"{folder / _CONFIG} lists the file {name!r}, which is not in the folder")
-    if not path.is_file():
+    try:
+        is_there = path.is_file()
+    except OSError as error:  # such as a name that is too long
+        raise ModelFolderError(f"{folder / _CONFIG} lists the file {name[:60]!r}…: {error.strerror}") from error
+    if not is_there:
         raise ModelFolderError(f"{folder} is incomplete: {name} is missing")
     if _digest(path) != digest:
         raise ModelFolderError(

@@ -14,6 +14,7 @@ import numpy as np
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Timer
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch import Tensor, distributed
 from torch.multiprocessing.spawn import ProcessRaisedException
 
@@ -173,14 +174,21 @@ def _release(trainer: pl.Trainer, module: TrainingModule, data: EncodedExamples)
 
 @contextmanager
 def _translate_interrupts(folder: Path | None, is_spawned: bool) -> Iterator[None]:
-    """Ctrl-C as KeyboardInterrupt, where Lightning exits; spawned workers handle it themselves if they can save."""
+    """Ctrl-C as KeyboardInterrupt and SIGTERM as status 143, where Lightning exits with 1.
+
+    Spawned workers handle Ctrl-C themselves if they can save.
+    """
     is_main = threading.current_thread() is threading.main_thread()
     former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         if is_spawned and folder is not None and is_main:  # ignore the first one
             signal.signal(signal.SIGINT, lambda *_: signal.signal(signal.SIGINT, former[signal.SIGINT]))
         yield
+    except SIGTERMException as error:  # after the end of a batch; with a folder, `ResumableCheckpoint` comes first
+        raise SystemExit(128 + signal.SIGTERM) from error
     except SystemExit as error:
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
         raise KeyboardInterrupt from error
     except ProcessRaisedException as error:
         if folder is not None and TrainingInterrupted.__name__ in str(error):
