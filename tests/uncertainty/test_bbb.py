@@ -9,7 +9,7 @@ from torch.nn.functional import softplus
 from arbormax.heads import HEADS
 from arbormax.model import Model
 from arbormax.training import fit
-from arbormax.uncertainty.bbb import BayesOptions, Variational, gaussian_divergence, sample_logits
+from arbormax.uncertainty.bbb import BayesOptions, Variational, gaussian_divergence, logit_stds
 from toy import TREE, examples, settings
 
 NAMES = [name for name in HEADS.names if HEADS[name].has_logits]
@@ -86,7 +86,8 @@ def test_drawing_logits_is_drawing_weights():
     head = HEADS["hierarchical"](3, TREE, init="torch")
     stds = torch.rand_like(head.weight), torch.rand_like(head.bias)
     h = torch.randn(1, 3)
-    drawn = sample_logits(head, h.expand(40_000, -1), *stds, torch.Generator().manual_seed(0)).detach()
+    noise = torch.randn(40_000, len(head.weight)) * logit_stds(h, *stds)
+    drawn = (head.logits(h) + noise).detach()
     weights = head.weight + stds[0] * torch.randn(40_000, *head.weight.shape)
     biases = head.bias + stds[1] * torch.randn(40_000, len(head.bias))
     expected = ((weights @ h[0]) + biases).detach()

@@ -12,7 +12,7 @@ from arbormax.training import fit
 from arbormax.uncertainty import predict_uncertainty
 from arbormax.uncertainty.calibration import calibrate
 from arbormax.uncertainty.predictive import FIELDS
-from text_toy import LABELS, TEXTS, small
+from text_toy import LABELS, TAX, TEXTS, small
 from toy import TREE, examples, settings
 
 OPTIONS = {"ensemble": {"members": 3}}
@@ -172,3 +172,15 @@ def test_a_tree_that_is_too_large_for_draws_is_an_error_before_the_training():
     with pytest.raises(OptionError, match="too slow for a tree") as raised:
         fit(config, tax, type(data)(data.inputs, tax.leaves[:8]))
     assert raised.value.argument == "uncertainty"
+
+
+def test_with_sparse_features_held_out_texts_choose_the_factor_of_the_precision():
+    clf = am.TextClassifier(TAX, uncertainty="laplace").fit(TEXTS, LABELS)
+    chosen = clf.model_.posterior.options.factor
+    assert 1 <= chosen <= 10_000
+    evidence = am.TextClassifier(TAX, uncertainty="laplace", uncertainty_options={"factor": 1}).fit(TEXTS, LABELS)
+    median = [model.model_.posterior.describe()["precision"]["median"] for model in (clf, evidence)]
+    assert median[0] == pytest.approx(chosen * median[1])
+    with pytest.raises(InputError, match="chosen on held-out examples") as raised:
+        am.TextClassifier(TAX, uncertainty="laplace", validation=0).fit(TEXTS, LABELS)
+    assert raised.value.argument == "uncertainty_options.factor"

@@ -4,8 +4,11 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 import arbormax as am
+from arbormax.model.draws import node_draws
+from arbormax.model.posterior import UNCERTAINTIES
 from arbormax.model.predict import Decoding, decode_batches, predict
 from arbormax.model.rows import predict_rows
 from arbormax.training import fit
@@ -67,3 +70,14 @@ def test_the_estimator_returns_it_for_feature_matrices():
     assert found["epistemic"].shape == (4, clf.taxonomy_.num_nodes)
     assert found["epistemic"].max() > 0
     assert clf.predict_details(X[:1])[0].uncertainty is not None
+
+
+@pytest.mark.parametrize("encoder", ["bag", "bilstm"])
+@pytest.mark.parametrize("method", UNCERTAINTIES.names)
+def test_an_item_has_the_same_draws_in_every_batch(method, encoder):
+    given = {"uncertainty_options": {"members": 2} if method == "ensemble" else {"draws": 6}}
+    model = fit(settings(encoder, uncertainty=method, epochs=2, **given), TREE, examples(40)).model
+    texts = examples(9, seed=2).inputs
+    together = torch.cat(list(node_draws(model, texts)), 1)
+    apart = torch.cat([next(node_draws(model, [text])) for text in texts], 1)
+    torch.testing.assert_close(together, apart, atol=1e-4, rtol=1e-4)

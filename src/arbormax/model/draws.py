@@ -6,6 +6,7 @@ S draws, B batch, N nodes.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -62,7 +63,7 @@ def draws_batch(model: Model, batch_size: int = 256) -> int:
 def node_draws(model: Model, inputs: ModelInputs, batch_size: int = 256) -> Iterator[Tensor]:
     """(S, B, N) draws of the log-probabilities of every node on the CPU, a batch at a time, in the order of the inputs.
 
-    The draws of an item depend on the items in its batch, as far as these share random numbers.
+    The draws of an item are the same in every batch.
     """
     posterior, size = get_posterior(model), draws_batch(model, batch_size)
     check_tree(model.head)
@@ -75,6 +76,23 @@ def node_draws(model: Model, inputs: ModelInputs, batch_size: int = 256) -> Iter
                 if isinstance(head, CalibratedHead):
                     logp_SBN = scale_siblings(logp_SBN, head.scale, head.shift, head.taxonomy)
                 yield logp_SBN.cpu()
+
+
+def predicted_log_probs(model: Model, inputs: ModelInputs, batch_size: int = 256) -> Iterator[Tensor]:
+    """(B, N) log-probabilities that a model predicts, a batch at a time: with uncertainty, of the mean over the draws.
+
+    They are on the CPU.
+    """
+    if model.posterior is None:
+        yield from (logp_BN.cpu() for logp_BN in model.node_log_probs(inputs, batch_size))
+        return
+    for logp_SBN in node_draws(model, inputs, batch_size):
+        yield mean_log_probs(logp_SBN)
+
+
+def mean_log_probs(logp_SBN: Tensor) -> Tensor:
+    """(B, N) the logarithm of the mean probability over the draws."""
+    return logp_SBN.logsumexp(0) - math.log(len(logp_SBN))
 
 
 def decompose(logp_SBN: Tensor, tax: Taxonomy) -> dict[str, Tensor]:

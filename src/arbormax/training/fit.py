@@ -13,13 +13,12 @@ import pytorch_lightning as pl
 from arbormax.data.examples import Examples
 from arbormax.data.folds import hold_out
 from arbormax.errors import InputError, OptionError
-from arbormax.heads import HEADS
-from arbormax.model.draws import check_tree
 from arbormax.model.network import Model
-from arbormax.model.posterior import UNCERTAINTIES, Trained
+from arbormax.model.posterior import Trained
 from arbormax.model.run import Run
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
+from arbormax.training.bayesian import PosteriorFit
 from arbormax.training.calibrator import Calibrator
 from arbormax.training.callbacks import CURVE, CURVE_COLUMNS, EPOCHS, SECONDS, best_epoch
 from arbormax.training.convex import fit_convex
@@ -68,16 +67,20 @@ def fit(
         check_examples(valid, taxonomy, "validate")
     if config.names == "only":
         raise OptionError("'only' uses no training data; build the model from the texts of the nodes", argument="names")
-    if config.uncertainty is not None:
-        check_tree(HEADS[config.head](1, taxonomy))
+    bayesian = PosteriorFit(config, taxonomy)
     # the mean over draws is less sure than one network, so that both together would be too unsure
     calibrator = Calibrator(OFF if config.uncertainty and config.calibration is None else config.calibration)
     part, held_out = hold_out(train, config.validation, config.seed) if valid is None else (train, valid)
     is_refit = config.refit and valid is None and held_out is not None
     seen = train if is_refit else part  # what the final weights are trained on
     if config.solver == "convex":
-        run = fit_convex(config, taxonomy, train, valid, progress=progress, on_selected=calibrator.fit)
-        add_posterior(run.model, Trained(run.model, seen))
+
+        def on_selected(model: Model, held_out: Examples) -> None:
+            calibrator.fit(model, held_out)
+            bayesian.choose(Trained(model, part), held_out)
+
+        run = fit_convex(config, taxonomy, train, valid, progress=progress, on_selected=on_selected)
+        bayesian.add(Trained(run.model, seen))
         return calibrator.apply(run)
     assert config.batch_size is not None
     if folder is not None:
@@ -95,6 +98,7 @@ def fit(
     best = best_epoch(rows, config.monitor) if rows else epochs
     if held_out is not None:
         calibrator.fit(model, held_out)
+        bayesian.choose(Trained(model, part), held_out)
     epochs_again = None
     if is_refit:
         del model  # its memory is needed for the next one
@@ -112,18 +116,12 @@ def fit(
         return other.run(_ONLY, part, held_out, config.epochs)[0]
 
     started = time.perf_counter()
-    add_posterior(model, Trained(model, seen, train_again, prepared))
+    bayesian.add(Trained(model, seen, train_again, prepared))
     seconds += time.perf_counter() - started
     curve = tuple(dict(zip(CURVE_COLUMNS, row, strict=True)) for row in rows)
     score = curve[best - 1]["macro_f1"] if curve else None
     run = Run(model, epochs, best, valid_macro_f1=score, seconds=seconds, curve=curve, refit_epochs=epochs_again)
     return calibrator.apply(run)
-
-
-def add_posterior(model: Model, trained: Trained) -> None:
-    """Give a trained model the posterior that its settings ask for."""
-    if model.config.uncertainty is not None:
-        model.posterior = UNCERTAINTIES[model.config.uncertainty].fit(trained, model.config.posterior_options)
 
 
 def check_examples(examples: Examples, taxonomy: Taxonomy, purpose: str) -> None:
