@@ -194,7 +194,7 @@ def _print_prediction(text: str, prediction: Prediction) -> None:
     if prediction.uncertainty:
         steps = zip(prediction.path, prediction.uncertainty, strict=True)
         cells = [(printable(name), *(f"{value:.3f}" for value in step)) for name, step in steps]
-        output.print_result(output.table(("uncertainty", "mean probability", "total", "aleatoric", "epistemic"), cells))
+        output.print_result(output.table(("uncertainty", "std of P", "total", "aleatoric", "epistemic"), cells))
     if prediction.alternatives:
         rows = [(printable(label), f"{probability:.3f}") for label, probability in prediction.alternatives]
         output.print_result(output.table(("most probable classes", "probability"), rows))

@@ -9,7 +9,6 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import tee
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +19,14 @@ from arbormax.errors import ArbormaxError, OptionError, did_you_mean
 from arbormax.functional.best import top_classes
 from arbormax.functional.index import path_nodes, tree_index
 from arbormax.heads import TreeHead
-from arbormax.model.draws import StepUncertainty, draws_batch, node_draws, path_uncertainty
+from arbormax.model.draws import (
+    StepUncertainty,
+    draws_batch,
+    mean_log_probs,
+    node_draws,
+    path_uncertainty,
+    restrict_draws,
+)
 from arbormax.model.network import Model, ModelInputs, evaluating
 from arbormax.model.reason import stop_reason
 from arbormax.taxonomy import Taxonomy
@@ -179,7 +185,7 @@ def predict(
     """
     decoding = Decoding(decoder, options or {}, top_k, within, without)
     names = NodeNames(model.taxonomy)
-    batches = decode_batches(model, inputs, decoding, batch_size, uncertainty=model.posterior is not None)
+    batches = decode_batches(model, inputs, decoding, batch_size, uncertainty=True)
     return (prediction for batch in batches for prediction in render(batch, names))
 
 
@@ -188,11 +194,11 @@ def decode_batches(
 ) -> Iterator[Decoded]:
     """The predictions of each batch as tensors; a large tree is searched, so that (B, N) is never in memory.
 
-    `uncertainty` adds that of the paths, from draws of the model's posterior.
+    A model with a posterior predicts with the mean over the draws; `uncertainty` adds that of the paths.
     """
     decoding.check(model.taxonomy)
-    if uncertainty:
-        return _decode_draws(model, inputs, decoding, draws_batch(model, batch_size))
+    if model.posterior is not None:
+        return _decode_draws(model, inputs, decoding, draws_batch(model, batch_size), uncertainty)
     size = batch_size if _can_search(model, decoding) else bounded_batch(model.taxonomy, batch_size)
     return _decode_batches(model, inputs, decoding, size)
 
@@ -206,15 +212,21 @@ def _decode_batches(model: Model, inputs: ModelInputs, decoding: Decoding, size:
     restriction.finish(start)
 
 
-def _decode_draws(model: Model, inputs: ModelInputs, decoding: Decoding, size: int) -> Iterator[Decoded]:
-    restriction, start = decoding.restriction(model.taxonomy), 0
-    inputs, again = (inputs, inputs) if hasattr(inputs, "shape") else tee(inputs)
-    parts = _decode_batches(model, inputs, decoding, size), node_draws(model, again, size)
-    for found, logp_SBN in zip(*parts, strict=True):
-        if decoding.is_restricted:
-            logp_SBN = torch.stack([restriction.apply(logp_BN, start) for logp_BN in logp_SBN])
+def _decode_draws(
+    model: Model, inputs: ModelInputs, decoding: Decoding, size: int, uncertainty: bool
+) -> Iterator[Decoded]:
+    tax, start = model.taxonomy, 0
+    restriction = decoding.restriction(tax)
+    for logp_SBN in node_draws(model, inputs, size):
+        found = _checked(_score(restriction.apply(mean_log_probs(logp_SBN), start), tax, decoding))
+        if uncertainty:
+            weight_SB = None
+            if decoding.is_restricted:
+                logp_SBN, weight_SB = restrict_draws(logp_SBN, restriction, tax, start)
+            found = found._replace(uncertainty=path_uncertainty(logp_SBN, found.nodes, tax, weight_SB))
         start += len(found.nodes)
-        yield found._replace(uncertainty=path_uncertainty(logp_SBN, found.nodes, model.taxonomy))
+        yield found
+    restriction.finish(start)
 
 
 def bounded_batch(tax: Taxonomy, batch_size: int = 256) -> int:
@@ -242,6 +254,10 @@ def decode_features(
             found = _search(head, h_BD, decoding)
         else:
             found = _score(restriction.apply(head.node_log_probs(h_BD).cpu(), start), head.taxonomy, decoding)
+    return _checked(found)
+
+
+def _checked(found: Decoded) -> Decoded:
     if bool(found.path_logp.isnan().any()):
         raise PredictionError("the model computes NaN probabilities: its weights are damaged")
     return found

@@ -190,7 +190,7 @@ class Step(NamedNode):
 class StepUncertainty(BaseModel):
     """How uncertain a model is that a text is at or below a node; entropies in nats."""
 
-    probability: Probability = Field(description="mean over the draws of the network")
+    std: float = Field(description="standard deviation of the probability over the draws of the network")
     total: float = Field(description="entropy of the answer")
     aleatoric: float = Field(description="the part that remains when the network is known")
     epistemic: float = Field(description="the rest, which more training data could remove")
@@ -244,6 +244,9 @@ class ExplainedStep(ConditionalStep):
     words: list[float] | None = Field(
         default=None,
         description="contribution of each token to the logarithm of `conditional`; positive values support the step",
+    )
+    uncertainty: StepUncertainty | None = Field(
+        default=None, description="of a model that was trained with uncertainty; absent otherwise"
     )
 
 

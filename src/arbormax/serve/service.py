@@ -143,13 +143,7 @@ class Service:
         for request, own in positions.items():
             inputs = [texts[position] for position in own]
             if isinstance(request, Decoding):
-                batches = decode_batches(
-                    self.model,
-                    inputs,
-                    request,
-                    self.settings.batch_size,
-                    uncertainty=self.model.posterior is not None,
-                )
+                batches = decode_batches(self.model, inputs, request, self.settings.batch_size, uncertainty=True)
                 found = [self._row(prediction) for batch in batches for prediction in render(batch, self.names)]
             else:
                 found = [request(self.model, text) for text in inputs]

@@ -18,6 +18,7 @@ from arbormax.data.examples import Examples
 from arbormax.errors import InputError, OptionError
 from arbormax.functional import scale_siblings
 from arbormax.model.calibration import Calibration, Coverage, Scaling, apply_calibration, remove_calibration
+from arbormax.model.draws import predicted_log_probs
 from arbormax.model.network import Model
 from arbormax.model.predict import bounded_batch
 from arbormax.taxonomy import Taxonomy
@@ -157,8 +158,8 @@ def _halves(examples: Examples, seed: int) -> tuple[Examples, Examples]:
 def _scores(model: Model, examples: Examples, progress: Progress | None) -> Iterator[tuple[Tensor, np.ndarray]]:
     """(B, N) log-probabilities on the CPU and (B,) true nodes, a batch at a time."""
     start = 0
-    for batch_BN in model.node_log_probs(examples.inputs, bounded_batch(model.taxonomy)):
-        logp_BN = batch_BN.float().cpu()
+    for batch_BN in predicted_log_probs(model, examples.inputs, bounded_batch(model.taxonomy)):
+        logp_BN = batch_BN.float()
         yield logp_BN, examples.nodes[start : start + len(logp_BN)]
         start += len(logp_BN)
         if progress is not None:

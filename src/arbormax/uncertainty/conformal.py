@@ -23,6 +23,7 @@ import torch
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError, LabelError, OptionError
 from arbormax.model.calibration import Coverage
+from arbormax.model.draws import predicted_log_probs
 from arbormax.model.network import Model, ModelInputs
 from arbormax.model.predict import bounded_batch
 from arbormax.taxonomy import Taxonomy
@@ -263,8 +264,8 @@ def check_coverage(coverage: Any) -> float:
 
 def _probabilities(model: Model, inputs: ModelInputs) -> Iterator[np.ndarray]:
     """(B, N) float64 probabilities, a batch at a time."""
-    for logp_BN in model.node_log_probs(inputs, bounded_batch(model.taxonomy)):
-        yield logp_BN.to(torch.float64).exp().cpu().numpy()
+    for logp_BN in predicted_log_probs(model, inputs, bounded_batch(model.taxonomy)):
+        yield logp_BN.to(torch.float64).exp().numpy()
 
 
 def _rank(count: int, alpha: float) -> int:

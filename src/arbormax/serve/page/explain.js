@@ -3,7 +3,7 @@
 import { parseNodes, post } from "./api.js";
 import { byId, debounce, el, isolate, percent } from "./dom.js";
 import { highlightWords, summarizeWords } from "./highlights.js";
-import { describeConfidence, describeStep, describeStop } from "./sentences.js";
+import { describeConfidence, describeStep, describeStop, describeUncertainty, points } from "./sentences.js";
 import { TAU } from "./state.js";
 import { deepestAbove, lowestAbove, thresholdOf } from "./threshold.js";
 import { createTree } from "./tree.js";
@@ -161,7 +161,8 @@ export function createExplain({ changed, browse }) {
       const choice = el("input", { type: "radio", name: "step", value: index + 1, change: () => setStep(index + 1) });
       choice.checked = index === selected;
       const name = el("bdi", { title: step.name }, step.name);
-      return el("label", {}, choice, el("span", {}, name, " ", el("b", {}, percent(step.probability))));
+      const range = step.uncertainty ? [" ", el("small", { title: describeUncertainty(step) }, points(step.uncertainty.std))] : [];
+      return el("label", {}, choice, el("span", {}, name, " ", el("b", {}, percent(step.probability)), ...range));
     });
     steps.replaceChildren(...choices);
   }
@@ -169,7 +170,8 @@ export function createExplain({ changed, browse }) {
   function showWords() {
     const index = stepIndex();
     const step = shown.steps[index];
-    byId("step-text").textContent = step ? describeStep(step, shown.steps[index - 1] ?? null) : "";
+    const sentences = step ? [describeStep(step, shown.steps[index - 1] ?? null), describeUncertainty(step)] : [];
+    byId("step-text").textContent = sentences.filter(Boolean).join(" ");
     const hasWords = shown.words_method !== null && step?.words.length;
     byId("legend").hidden = !hasWords;
     words.replaceChildren(...(hasWords ? highlightWords(explainedText, shown.tokens, step.words) : [explainedText]));

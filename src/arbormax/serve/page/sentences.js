@@ -32,6 +32,23 @@ export function describeStop(stop, leaf, tau, isCoverage = false) {
 }
 
 /**
+ * How much the probability of a step differs between draws of the model; empty for a model without uncertainty.
+ * @param {{uncertainty?: {std: number, total: number, epistemic: number}}} step
+ */
+export function describeUncertainty({ uncertainty }) {
+  if (!uncertainty) return "";
+  const { total, epistemic } = uncertainty;
+  const share = total > 0 ? percent(epistemic / total) : "0%";
+  return `${points(uncertainty.std)} percentage points between draws of the model: ${share} of its uncertainty here is `
+    + "about the model itself, and could be removed by more training texts.";
+}
+
+/** A standard deviation of a probability in percentage points. */
+export function points(std) {
+  return `± ${(100 * std).toFixed(std < 0.0995 ? 1 : 0)}`;
+}
+
+/**
  * The probability of one step given its parent.
  * @param {{name: string, probability: number, conditional: number}} step
  * @param {{name: string}|null} parent
