@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import arbormax as am
+from arbormax.data.tables.writing import open_writer
 from arbormax.decode import Restriction
 from arbormax.model.draws import decompose, node_draws, restrict_draws
 from arbormax.model.posterior import UNCERTAINTIES
 from arbormax.model.predict import Decoding, decode_batches, predict
-from arbormax.model.rows import predict_rows
+from arbormax.model.rows import predict_rows, read_rows
 from arbormax.training import fit
 from arbormax.uncertainty import predict_uncertainty
 from strategies import taxonomies
@@ -37,7 +38,7 @@ def test_a_prediction_has_the_uncertainty_of_each_step(model):
         for name in NAMES:
             values = [getattr(step, name) for step in found.uncertainty]
             np.testing.assert_allclose(values, whole[name][item, nodes], atol=1e-5)
-        assert found.to_dict()["uncertainty"][0].keys() == set(NAMES)
+            assert found.to_dict()["uncertainty"][name] == values
 
 
 def test_a_restriction_holds_for_every_draw(model):
@@ -120,14 +121,32 @@ def test_without_uncertainty_nothing_changes(model):
 
 
 def test_a_table_of_predictions_has_the_uncertainty(model, tmp_path):
-    from arbormax.model.rows import read_rows
-
     path = tmp_path / "texts.csv"
     path.write_text("text\nan owlish text\n")
     batches, column = read_rows(str(path), "text")
     (row,) = predict_rows(model, batches, column, on_bad_rows=print)
-    assert [set(step) for step in row["uncertainty"]] == [set(NAMES)] * len(row["path"])
+    assert {name: len(values) for name, values in row["uncertainty"].items()} == dict.fromkeys(NAMES, len(row["path"]))
     json.dumps(row)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_predictions_of_paths_of_any_length_fit_one_table(model, suffix, tmp_path):
+    source, out = tmp_path / "texts.csv", tmp_path / f"out.{suffix}"
+    source.write_text("text\nan owlish text\nthe oakish\nold\n")
+    batches, column = read_rows(str(source), "text")
+    decoding = Decoding("threshold", {"tau": 0.999_999})
+    for options in (Decoding(), decoding):  # the second one predicts the root
+        with open_writer(out) as write:
+            for row in predict_rows(model, batches, column, options, on_bad_rows=print):
+                write(row)
+        batches, column = read_rows(str(source), "text")
+    if suffix == "csv":
+        header, *rows = out.read_text().splitlines()
+        assert [name for name in header.split(",") if "uncertainty" in name] == [f"uncertainty_{n}" for n in NAMES]
+        assert len(rows) == 3
+    else:
+        parquet = pytest.importorskip("pyarrow.parquet")
+        assert parquet.read_table(out).schema.field("uncertainty").type.field("std").type.value_type == "double"
 
 
 def test_the_estimator_returns_it_for_feature_matrices():

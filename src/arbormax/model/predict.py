@@ -66,7 +66,8 @@ class Prediction:
     def to_dict(self) -> dict[str, Any]:
         """The prediction as plain values for JSON and tables.
 
-        `top` is present if alternatives were requested, and `uncertainty` if the model has it.
+        `top` is present if alternatives were requested, and `uncertainty` if the model has it: a list for each field
+        of `StepUncertainty`, as long as the path.
         """
         row: dict[str, Any] = {
             "label": self.label,
@@ -74,7 +75,8 @@ class Prediction:
             "probabilities": list(self.probabilities),
         }
         if self.uncertainty is not None:
-            row["uncertainty"] = [step._asdict() for step in self.uncertainty]
+            steps = zip(*self.uncertainty, strict=True) if self.uncertainty else [()] * len(StepUncertainty._fields)
+            row["uncertainty"] = dict(zip(StepUncertainty._fields, map(list, steps), strict=True))
         if self.alternatives:
             row["top"] = [{"label": label, "probability": p} for label, p in self.alternatives]
         return row

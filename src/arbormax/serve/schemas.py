@@ -196,6 +196,15 @@ class StepUncertainty(BaseModel):
     epistemic: float = Field(description="the rest, which more training data could remove")
 
 
+class PathUncertainty(BaseModel):
+    """The uncertainty of each node on a path, as long as the path."""
+
+    std: list[float]
+    total: list[float]
+    aleatoric: list[float]
+    epistemic: list[float]
+
+
 class TopClass(BaseModel):
     label: str
     probability: Probability
@@ -212,7 +221,7 @@ class Prediction(Alternative):
     probabilities: list[Probability] = Field(description="probability of each node on the path")
     top: list[TopClass] = Field(default=[], description="the top_k most probable classes; absent if top_k is 0")
     steps: list[Step] = Field(description="the nodes from below the root to the prediction")
-    uncertainty: list[StepUncertainty] | None = Field(
+    uncertainty: PathUncertainty | None = Field(
         default=None, description="uncertainty of each node on the path, of a model that was trained with it"
     )
     reason: str | None = Field(description="why the prediction stops above the classes; null for a class")

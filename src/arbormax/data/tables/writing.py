@@ -82,7 +82,7 @@ def _csv_writer(stream: IO[str], delimiter: str) -> Write:
 
 
 def _to_cells(row: Row) -> dict[str, Any]:
-    """The row as cells: paths joined by ' > ', numbers by ';', and a column for each part of an alternative."""
+    """The row as cells: paths joined by ' > ', numbers by ';', and a column for each part of a nested value."""
     cells: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
@@ -91,6 +91,8 @@ def _to_cells(row: Row) -> dict[str, Any]:
         elif isinstance(value, list):
             is_numbers = all(isinstance(part, float) for part in value)
             cells[name] = (";" if is_numbers else " > ").join(map(str, value))
+        elif isinstance(value, dict) and value and all(isinstance(part, list) for part in value.values()):
+            cells |= _to_cells({f"{name}_{part}": numbers for part, numbers in value.items()})
         elif isinstance(value, dict):
             cells[name] = json.dumps(value, ensure_ascii=False)
         else:
@@ -132,10 +134,13 @@ def _parquet_writer(stream: IO[bytes]) -> Iterator[Write]:
             writer.close()
 
 
-def _default_type(pa: Any, field: Any) -> Any:
-    """A column or list without any value in the first rows is text, or numbers if it is named probabilities."""
+def _default_type(pa: Any, field: Any, inside: str = "") -> Any:
+    """A column or list without any value in the first rows is text, or numbers if it is of a prediction."""
+    if pa.types.is_struct(field.type):
+        return field.with_type(pa.struct([_default_type(pa, part, field.name) for part in field.type]))
     if pa.types.is_null(field.type):
         return field.with_type(pa.string())
     if pa.types.is_list(field.type) and pa.types.is_null(field.type.value_type):
-        return field.with_type(pa.list_(pa.float64() if field.name.endswith("probabilities") else pa.string()))
+        is_numbers = field.name.endswith("probabilities") or inside.endswith("uncertainty")
+        return field.with_type(pa.list_(pa.float64() if is_numbers else pa.string()))
     return field
