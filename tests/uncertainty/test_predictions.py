@@ -149,7 +149,7 @@ def test_predictions_of_paths_of_any_length_fit_one_table(model, suffix, tmp_pat
         assert parquet.read_table(out).schema.field("uncertainty").type.field("std").type.value_type == "double"
 
 
-def test_the_estimator_returns_it_for_feature_matrices():
+def test_the_estimator_returns_it_for_feature_matrices(tmp_path):
     draw = np.random.default_rng(0)
     y = np.array(["a/x", "a/y", "b/z"])[draw.integers(0, 3, 200)]
     X = draw.normal(size=(200, 3)) + 2 * np.stack([y == name for name in ("a/x", "a/y", "b/z")], 1)
@@ -158,6 +158,8 @@ def test_the_estimator_returns_it_for_feature_matrices():
     assert found["epistemic"].shape == (4, clf.taxonomy_.num_nodes)
     assert found["epistemic"].max() > 0
     assert clf.predict_details(X[:1])[0].uncertainty is not None
+    again = am.HierarchicalClassifier.load(clf.save(tmp_path / "model"))
+    np.testing.assert_allclose(again.predict_uncertainty(X[:4])["epistemic"], found["epistemic"], atol=1e-6)
 
 
 @pytest.mark.parametrize("encoder", ["bag", "bilstm"])

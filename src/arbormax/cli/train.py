@@ -61,6 +61,8 @@ def train(
     """Train a classifier and save it in a folder.
 
     Example: `arbormax train reviews.csv --text body --label category --test held-out.csv --out reviews-model`
+
+    With the uncertainty of each prediction: `arbormax train reviews.csv --uncertainty laplace`
     """
     config = model.config()
     hardware = replace(machine.hardware(), strategy=strategy, num_nodes=num_nodes)  # type: ignore[arg-type]

@@ -33,6 +33,8 @@ _CELLS = 1 << 22  # log-probabilities of all draws that are in memory together
 
 def get_posterior(model: Model) -> Posterior:
     """The posterior of a model, or an error if it has none."""
+    if model.posterior is None and model.config.uncertainty is not None:
+        raise InputError("an edit of its taxonomy has removed the uncertainty of this model; train it again")
     if model.posterior is None:
         raise InputError(
             "this model has no uncertainty; train it with the setting uncertainty, such as 'laplace' "

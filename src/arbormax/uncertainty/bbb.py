@@ -58,7 +58,12 @@ class BayesByBackprop(Posterior):
         encoder, argument = ENCODERS[config.encoder], "uncertainty"
         problems = []
         if encoder.bayesian_parts is None or encoder.has_sparse_features(config.options):
-            names = tuple(name for name in ENCODERS if ENCODERS[name].bayesian_parts is not None)
+            takes_texts = encoder.takes_texts
+            names = tuple(
+                name
+                for name in ENCODERS
+                if ENCODERS[name].bayesian_parts is not None and ENCODERS[name].takes_texts == takes_texts
+            )
             message = f"'bbb' is not possible with encoder {config.encoder!r}"
             problems.append(OptionError(message, argument=argument, fix={"encoder": names}))
         for name in ("adapter", "sparse_head"):

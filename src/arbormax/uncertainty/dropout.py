@@ -29,10 +29,19 @@ class Dropout(Posterior):
 
     @classmethod
     def problems(cls, config: TrainConfig) -> list[OptionError]:
-        if getattr(config.options, "dropout", 0.0) and not ENCODERS[config.encoder].has_fixed_features(config.options):
+        encoder = ENCODERS[config.encoder]
+        if getattr(config.options, "dropout", 0.0) and not encoder.has_fixed_features(config.options):
             return []
-        message = f"the encoder {config.encoder!r} has no dropout; use its option dropout, or another method"
-        return [OptionError(message, argument="uncertainty")]
+        if "dropout" in encoder.Options.model_fields:
+            needed = "needs a dropout above 0 and features that are trained"
+            return [OptionError(f"'dropout' {needed}", argument="uncertainty")]
+        names = tuple(
+            name
+            for name in ENCODERS
+            if "dropout" in ENCODERS[name].Options.model_fields and ENCODERS[name].takes_texts == encoder.takes_texts
+        )
+        message = f"'dropout' is not possible with encoder {config.encoder!r}"
+        return [OptionError(message, argument="uncertainty", fix={"encoder": names})]
 
     @classmethod
     def fit(cls, trained: Trained, options: Any) -> Self:
