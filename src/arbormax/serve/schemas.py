@@ -15,6 +15,7 @@ from arbormax.decode import DECODERS
 from arbormax.encoders import ENCODERS
 from arbormax.heads import HEADS
 from arbormax.serve.settings import Settings
+from arbormax.uncertainty.conformal import MOST_NODES
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Node = Annotated[int, Field(ge=0, description="number of a node of the taxonomy; 0 is the root")]
@@ -98,6 +99,14 @@ class PredictRequest(DecodingRequest):
     )
     without: Nodes | list[Nodes | None] | None = Field(  # type: ignore[assignment]
         None, description="no classes at or below these nodes, in the forms of within"
+    )
+    max_nodes: int | None = Field(
+        None, ge=1, le=MOST_NODES, description="with coverage: also a set of at most this many nodes with the truth"
+    )
+    groups: Literal["branch"] | dict[str, str] | None = Field(
+        None,
+        description="with coverage: the set has it within each branch below the root, or within groups of classes, a "
+        "mapping from labels to groups",
     )
 
     @model_validator(mode="after")
@@ -223,6 +232,9 @@ class Prediction(Alternative):
     steps: list[Step] = Field(description="the nodes from below the root to the prediction")
     uncertainty: PathUncertainty | None = Field(
         default=None, description="uncertainty of each node on the path, of a model that was trained with it"
+    )
+    set: list[str] = Field(
+        default=[], description="labels of the nodes that contain the truth with the coverage; absent unless asked for"
     )
     reason: str | None = Field(description="why the prediction stops above the classes; null for a class")
     alternatives: list[Alternative] = Field(description="the top_k most probable classes, most probable first")

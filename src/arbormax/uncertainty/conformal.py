@@ -145,6 +145,15 @@ class SetRule:
         ]
         return cls(LeafOrder(tax), max_nodes, np.array(thresholds), counts)
 
+    @classmethod
+    def of_coverage(cls, model: Model, coverage: float, max_nodes: int | None = None, groups: Groups = None) -> SetRule:
+        """The rule of a calibrated model for a coverage such as 0.9, instead of 1 - alpha."""
+        try:
+            return cls.of(model, 1 - check_coverage(coverage), 1 if max_nodes is None else max_nodes, groups)
+        except InputError as error:
+            argument = "coverage" if error.argument == "alpha" else error.argument
+            raise InputError(error.message, argument=argument) from None
+
     def sets(self, p_BN: np.ndarray) -> Iterator[list[int]]:
         """The set of each item, from (B, N) probabilities."""
         nodes_BW = self.nodes(p_BN)

@@ -17,6 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from arbormax.data.examples import Examples
+from arbormax.encoders import ENCODERS
 from arbormax.errors import InputError, OptionError
 from arbormax.heads import TreeHead
 from arbormax.model.draws import predicted_log_probs, raw_head
@@ -30,6 +31,7 @@ from arbormax.uncertainty.sparse import SparseRows
 Rows = DenseRows | SparseRows  # the Gaussian over the rows of a head
 _FACTORS = tuple(10 ** (power / 2) for power in range(9))
 _MOST_HELD_OUT = 1000
+_SPARSE_STRUCTURES = ("auto", "diagonal")
 
 
 class LaplaceOptions(DrawsOptions):
@@ -69,10 +71,19 @@ class Laplace(Posterior):
 
     @classmethod
     def problems(cls, config: TrainConfig) -> list[OptionError]:
-        if not config.adapter:
-            return []
-        message = "needs rows that all meet the same features, which adapters change"
-        return [OptionError(message, argument="uncertainty", fix={"adapter": 0})]
+        problems = []
+        if config.adapter:
+            message = "needs rows that all meet the same features, which adapters change"
+            problems.append(OptionError(message, argument="uncertainty", fix={"adapter": 0}))
+        if ENCODERS[config.encoder].has_sparse_features(config.options):
+            structure = config.uncertainty_options.get("structure", "auto")
+            if structure not in _SPARSE_STRUCTURES:
+                message = f"{structure!r} needs dense features, and those of encoder {config.encoder!r} are sparse"
+                problems.append(OptionError(message, argument="uncertainty_options.structure"))
+            if config.solver_in_use == "adam":
+                message = "with sparse features, 'laplace' needs the sparse weights of the convex solver"
+                problems.append(OptionError(message, argument="uncertainty", fix={"solver": "convex"}))
+        return problems
 
     @classmethod
     def choose(cls, trained: Trained, held_out: Examples | None, options: Any) -> Any:
@@ -102,7 +113,7 @@ class Laplace(Posterior):
         head = raw_head(model)
         parts = list(model.features(trained.examples.inputs))
         is_sparse = parts[0].layout != torch.strided
-        if is_sparse and options.structure not in ("auto", "diagonal"):
+        if is_sparse and options.structure not in _SPARSE_STRUCTURES:
             message = f"{options.structure!r} needs dense features, and those of this encoder are sparse"
             raise OptionError(message, argument="uncertainty_options.structure")
         if is_sparse and head.sparse_weight is None:

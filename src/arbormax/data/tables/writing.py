@@ -82,7 +82,7 @@ def _csv_writer(stream: IO[str], delimiter: str) -> Write:
 
 
 def _to_cells(row: Row) -> dict[str, Any]:
-    """The row as cells: paths joined by ' > ', numbers by ';', and a column for each part of a nested value."""
+    """The row as cells: paths joined by ' > ', sets by '; ', numbers by ';', one column for each nested part."""
     cells: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
@@ -90,7 +90,8 @@ def _to_cells(row: Row) -> dict[str, Any]:
                 cells |= {f"{name}{place}_{part}": cell for part, cell in alternative.items()}
         elif isinstance(value, list):
             is_numbers = all(isinstance(part, float) for part in value)
-            cells[name] = (";" if is_numbers else " > ").join(map(str, value))
+            separator = ";" if is_numbers else "; " if name.endswith("set") else " > "
+            cells[name] = separator.join(map(str, value))
         elif isinstance(value, dict) and value and all(isinstance(part, list) for part in value.values()):
             cells |= _to_cells({f"{name}_{part}": numbers for part, numbers in value.items()})
         elif isinstance(value, dict):

@@ -32,6 +32,16 @@ export function describeStop(stop, leaf, tau, isCoverage = false) {
 }
 
 /**
+ * The nodes that together have the guaranteed coverage.
+ * @param {string[]} set  labels; the label of the root is empty
+ * @param {number} most
+ */
+export function describeSet(set, most) {
+  const names = set.map((label) => (label ? isolate(label) : "all classes"));
+  return `With at most ${most} nodes: ${names.join(", ")}.`;
+}
+
+/**
  * How much the probability of a step differs between draws of the model; empty for a model without uncertainty.
  * @param {{uncertainty?: {std: number, total: number, epistemic: number}}} step
  */
