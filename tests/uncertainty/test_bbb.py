@@ -8,8 +8,10 @@ from torch.nn.functional import softplus
 
 from arbormax.heads import HEADS
 from arbormax.model import Model
+from arbormax.model.draws import predicted_log_probs
 from arbormax.training import fit
 from arbormax.uncertainty.bbb import BayesOptions, Variational, gaussian_divergence, logit_stds
+from arbormax.uncertainty.copies import copy_model
 from toy import TREE, examples, settings
 
 NAMES = [name for name in HEADS.names if HEADS[name].has_logits]
@@ -105,3 +107,21 @@ def test_deviations_are_trained_and_without_divergence_they_shrink(encoder):
     assert free["head.weight"].mean() < bound["head.weight"].mean()
     assert any(name.startswith("encoder.forwards") for name in free) == (encoder != "bag")
     assert all(not torch.allclose(value, torch.full_like(value, 0.1)) for value in bound.values())
+
+
+@pytest.mark.parametrize("encoder", ["bag", "bilstm"])
+def test_predictions_are_the_mean_over_networks_with_drawn_weights(encoder):
+    given = {"draws": 1500, "initial_std": 0.3, "annealing": 0.0}
+    model = fit(settings(encoder, head="hierarchical", uncertainty="bbb", uncertainty_options=given, epochs=1), TREE,
+                examples(24)).model  # fmt: skip
+    texts = ["an owlish text", "the eelish one"]
+    found = torch.cat(list(predicted_log_probs(model, texts))).exp()
+    drawn = copy_model(model)
+    torch.manual_seed(0)
+    total = torch.zeros_like(found)
+    for _ in range(1500):
+        for name, std in model.posterior.stds.items():
+            with torch.no_grad():
+                drawn.get_parameter(name).copy_(model.get_parameter(name) + std * torch.randn_like(std))
+        total += torch.cat(list(drawn.node_log_probs(texts))).exp()
+    torch.testing.assert_close(found, total / 1500, atol=0.02, rtol=0)

@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from arbormax._files import read_json, write_file
 from arbormax.data.examples import Examples
 from arbormax.decode import Restriction
-from arbormax.errors import LabelError, OptionError
+from arbormax.errors import OptionError
 from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, save_model
 from arbormax.model.draws import predicted_log_probs
 from arbormax.model.predict import Decoder, Decoding, Prediction, bounded_batch, decode_batches, predict
@@ -343,15 +343,10 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """
         check_is_fitted(self)
         inputs, raw = self._check_pairs(X, y, reset=False)
-        try:
-            examples = Examples(inputs, self._find_nodes(raw, self._fitted_labels))
-        except LabelError as error:
-            advice = "remove these items, or add their classes to the classifier with am.edit"
-            problems = error.problems if len(error.problems) > 1 else ()
-            first = error.message.partition("\n")[0]
-            raise LabelError(f"{first}; {advice}", problems, argument="y") from None
-        from arbormax.uncertainty.calibration import calibrate
+        from arbormax.uncertainty.calibration import calibrate, unseen_classes
 
+        with unseen_classes("am.edit", argument="y"):
+            examples = Examples(inputs, self._find_nodes(raw, self._fitted_labels))
         self.calibration_ = calibrate(self.model_, examples, method, coverage=coverage, seed=seed)
         self._evaluated = None
         return self

@@ -6,6 +6,7 @@ B batch, N nodes, S steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from arbormax._files import to_plain
 from arbormax.data.examples import Examples
-from arbormax.errors import InputError, OptionError
+from arbormax.errors import InputError, LabelError, OptionError
 from arbormax.functional import scale_siblings
 from arbormax.model.calibration import Calibration, Coverage, Scaling, apply_calibration, remove_calibration
 from arbormax.model.draws import predicted_log_probs
@@ -135,6 +136,18 @@ def check_held_out(examples: Examples, tax: Taxonomy) -> None:
         raise InputError("no examples to calibrate on; give labelled examples that were not trained on", argument="X")
     if examples.nodes.min() < 0 or examples.nodes.max() >= tax.num_nodes:
         raise InputError(f"expected labels that are nodes from 0 to {tax.num_nodes - 1} of the taxonomy", argument="y")
+
+
+@contextmanager
+def unseen_classes(editor: str, **options: Any) -> Iterator[None]:
+    """Say in errors about labels that are not in the taxonomy what to do about them."""
+    try:
+        yield
+    except LabelError as error:
+        problems = error.problems if len(error.problems) > 1 else ()
+        first = error.message.partition("\n")[0]
+        advice = f"remove these items, or add their classes to the model with {editor}"
+        raise LabelError(f"{first}; {advice}", problems, **options) from None
 
 
 def _check_enough(items: int, coverage: float) -> None:
