@@ -237,6 +237,7 @@ def methods(encoder: str, split: Split, seed: int) -> Iterator[tuple[str, Model,
             model.posterior = kind.fit(Trained(model, split.train, partial(again, model.config, split)), options)
         yield name, model, drawn_scores, _sum(plain, more)
     if not is_linear:
+        yield "last snapshot", model.posterior.others[-1], plain_scores, _sum(plain, more)
         with Watch() as watch:
             model = trained(encoder, split, seed, uncertainty="bbb")
         yield "bbb", model, drawn_scores, watch
