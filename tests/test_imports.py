@@ -10,14 +10,15 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "arbormax"
 
-BASE = {"errors", "_files", "_lazy", "_registry", "_version", "taxonomy", "functional"}
+BASE = {"errors", "_files", "_locks", "_lazy", "_registry", "_version", "taxonomy", "functional"}
 CORE = BASE | {"heads", "decode", "metrics"}
 MODEL = CORE | {"data", "encoders", "model"}
 STUDIES = MODEL | {"uncertainty", "induce", "training", "studies"}
 ALLOWED = {
     "errors": set(),
     "_version": set(),
-    "_files": {"errors"},
+    "_files": {"errors", "_locks"},
+    "_locks": {"errors"},
     "_lazy": set(),
     "_registry": {"errors"},
     "taxonomy": {"errors", "_files", "_registry"},

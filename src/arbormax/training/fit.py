@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 
 from arbormax.data.examples import Examples
 from arbormax.data.folds import hold_out
 from arbormax.errors import InputError, OptionError
+from arbormax.model.folder import lock_state
 from arbormax.model.network import Model
 from arbormax.model.posterior import Trained
 from arbormax.model.run import Run
@@ -67,22 +70,22 @@ def fit(
         check_examples(valid, taxonomy, "validate")
     if config.names == "only":
         raise OptionError("'only' uses no training data; build the model from the texts of the nodes", argument="names")
-    bayesian = PosteriorFit(config, taxonomy)
     # the mean over draws is less sure than one network, so that both together would be too unsure
-    calibrator = Calibrator(OFF if config.uncertainty and config.calibration is None else config.calibration)
+    method = OFF if config.uncertainty and config.calibration is None else config.calibration
+    fits = _Fits(Calibrator(method), PosteriorFit(config, taxonomy))
     part, held_out = hold_out(train, config.validation, config.seed) if valid is None else (train, valid)
     is_refit = config.refit and valid is None and held_out is not None
     seen = train if is_refit else part  # what the final weights are trained on
     if config.solver == "convex":
 
         def on_selected(model: Model, held_out: Examples) -> None:
-            calibrator.fit(model, held_out)
-            bayesian.choose(Trained(model, part), held_out)
+            fits.use(Trained(model, part), held_out)
 
         run = fit_convex(config, taxonomy, train, valid, progress=progress, on_selected=on_selected)
-        bayesian.add(Trained(run.model, seen))
-        return calibrator.apply(run)
+        fits.bayesian.add(Trained(run.model, seen))
+        return fits.calibrator.apply(run)
     assert config.batch_size is not None
+    lock: AbstractContextManager[None] = nullcontext()
     if folder is not None:
         folder = Path(folder)
         # A run can be resumed on other devices if all of them together have the same examples in a step.
@@ -91,14 +94,47 @@ def fit(
         identity = run_identity(joint, taxonomy, train, validation_examples=digest)
         if config.names is not None:
             identity["node_texts"] = hashlib.sha256(repr(taxonomy.texts).encode()).hexdigest()
-        open_run(folder / "checkpoints", identity, resume, write=not hardware.several or is_first_process())
+        lock = _hold_run(folder, identity, resume, not hardware.several or is_first_process())
     loop = TrainingLoop(config, taxonomy, hardware, folder, resume, progress, callbacks, every_steps)
+    with lock:
+        return fits.calibrator.apply(_run_phases(loop, train, part, held_out, is_refit, fits))
+
+
+class _Fits(NamedTuple):
+    """What is fitted besides the network."""
+
+    calibrator: Calibrator
+    bayesian: PosteriorFit
+
+    def use(self, trained: Trained, held_out: Examples) -> None:
+        """Fit to the held-out examples, which the model was not trained on."""
+        self.calibrator.fit(trained.model, held_out)
+        self.bayesian.choose(trained, held_out)
+
+
+@contextmanager
+def _hold_run(folder: Path, identity: dict[str, Any], resume: bool, write: bool) -> Iterator[None]:
+    """Keep other processes from training in the folder; one of the processes of this training writes to it."""
+    with lock_state(folder, "folder") if write else nullcontext():
+        open_run(folder / "checkpoints", identity, resume, write)
+        yield
+
+
+def _run_phases(
+    loop: TrainingLoop,
+    train: Examples,
+    part: Examples,
+    held_out: Examples | None,
+    is_refit: bool,
+    fits: _Fits,
+) -> Run:
+    """Train on a part of the examples, then with `is_refit` on all of them, and fit the posterior."""
+    config, seen = loop.config, train if is_refit else part  # what the final weights are trained on
     model, metrics, prepared = loop.run(_FIRST if is_refit else _ONLY, part, held_out, config.epochs)
     epochs, rows, seconds = int(metrics[EPOCHS]), metrics[CURVE].tolist(), float(metrics[SECONDS])
     best = best_epoch(rows, config.monitor) if rows else epochs
     if held_out is not None:
-        calibrator.fit(model, held_out)
-        bayesian.choose(Trained(model, part), held_out)
+        fits.use(Trained(model, part), held_out)
     epochs_again = None
     if is_refit:
         del model  # its memory is needed for the next one
@@ -116,12 +152,11 @@ def fit(
         return other.run(_ONLY, part, held_out, config.epochs)[0]
 
     started = time.perf_counter()
-    bayesian.add(Trained(model, seen, train_again, prepared))
+    fits.bayesian.add(Trained(model, seen, train_again, prepared))
     seconds += time.perf_counter() - started
     curve = tuple(dict(zip(CURVE_COLUMNS, row, strict=True)) for row in rows)
     score = curve[best - 1]["macro_f1"] if curve else None
-    run = Run(model, epochs, best, valid_macro_f1=score, seconds=seconds, curve=curve, refit_epochs=epochs_again)
-    return calibrator.apply(run)
+    return Run(model, epochs, best, valid_macro_f1=score, seconds=seconds, curve=curve, refit_epochs=epochs_again)
 
 
 def check_examples(examples: Examples, taxonomy: Taxonomy, purpose: str) -> None:
