@@ -32,7 +32,7 @@ def test_each_step_shows_how_much_its_probability_differs_between_draws(open_pag
         assert shown.all_inner_texts() == [f"± {100 * step['uncertainty']['std']:.1f}" for step in steps]
         assert "percentage points between draws of the model" in shown.first.get_attribute("title")
         page.click("#steps label:nth-child(1)")
-        assert "about the model itself" in page.inner_text("#step-text")
+        assert "More training texts could remove" in page.inner_text("#step-text")
 
 
 def test_a_model_without_uncertainty_shows_none(open_page):

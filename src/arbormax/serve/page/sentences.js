@@ -49,8 +49,8 @@ export function describeUncertainty({ uncertainty }) {
   if (!uncertainty) return "";
   const { total, epistemic } = uncertainty;
   const share = total > 0 ? percent(epistemic / total) : "0%";
-  return `${points(uncertainty.std)} percentage points between draws of the model: ${share} of its uncertainty here is `
-    + "about the model itself, and could be removed by more training texts.";
+  return `It differs by ${points(uncertainty.std)} percentage points between draws of the model. More training texts `
+    + `could remove ${share} of the uncertainty about this step.`;
 }
 
 /** A standard deviation of a probability in percentage points. */
