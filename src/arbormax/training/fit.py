@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,11 +78,8 @@ def fit(
     is_refit = config.refit and valid is None and held_out is not None
     seen = train if is_refit else part  # what the final weights are trained on
     if config.solver == "convex":
-
-        def on_selected(model: Model, held_out: Examples) -> None:
-            fits.use(Trained(model, part), held_out)
-
-        run = fit_convex(config, taxonomy, train, valid, progress=progress, on_selected=on_selected)
+        fit_parts = partial(fits.use, part)
+        run = fit_convex(config, taxonomy, train, valid, progress=progress, on_selected=fit_parts)
         fits.bayesian.add(Trained(run.model, seen))
         return fits.calibrator.apply(run)
     assert config.batch_size is not None
@@ -106,10 +104,10 @@ class _Fits(NamedTuple):
     calibrator: Calibrator
     bayesian: PosteriorFit
 
-    def use(self, trained: Trained, held_out: Examples) -> None:
-        """Fit to the held-out examples, which the model was not trained on."""
-        self.calibrator.fit(trained.model, held_out)
-        self.bayesian.choose(trained, held_out)
+    def use(self, part: Examples, model: Model, held_out: Examples) -> None:
+        """Fit to the held-out examples; the model was trained on the part without them."""
+        self.calibrator.fit(model, held_out)
+        self.bayesian.choose(Trained(model, part), held_out)
 
 
 @contextmanager
@@ -134,7 +132,7 @@ def _run_phases(
     epochs, rows, seconds = int(metrics[EPOCHS]), metrics[CURVE].tolist(), float(metrics[SECONDS])
     best = best_epoch(rows, config.monitor) if rows else epochs
     if held_out is not None:
-        fits.use(Trained(model, part), held_out)
+        fits.use(part, model, held_out)
     epochs_again = None
     if is_refit:
         del model  # its memory is needed for the next one
