@@ -18,9 +18,10 @@ import ctypes
 import gc
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -189,6 +190,9 @@ def measure(known: Scores, unknown: Scores, split: Split) -> dict[str, Any]:
     }
 
 
+BAYES: dict[str, dict[str, Any]] = {"bbb": {}, "bbb, KL × 1": {"kl_weight": 1.0}}
+
+
 class Watch:
     """Seconds of the processor, and the growth of the process's memory at its highest point, in MiB (Linux only)."""
 
@@ -215,13 +219,16 @@ def stored(model: Model) -> float:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors) / 2**20
 
 
+Trial = tuple[str, Model, Score, Watch]  # a method with its model and what its training takes
+
+
 def trained(encoder: str, split: Split, seed: int, **given: Any) -> Model:
     settings = {"encoder": encoder, "head": "hierarchical", "seed": seed, "calibration": "none", **OPTIONS[encoder]}
     return fit(TrainConfig.make(**settings, **given), split.tax, split.train, split.valid).model
 
 
-def methods(encoder: str, split: Split, seed: int) -> Iterator[tuple[str, Model, Score, Watch]]:
-    """Each method with its model and what its training takes."""
+def methods(encoder: str, split: Split, seed: int) -> Iterator[Trial]:
+    """The plain model and each method that starts from it."""
     with Watch() as plain:
         model = trained(encoder, split, seed)
     yield "plain", model, plain_scores, plain
@@ -238,9 +245,15 @@ def methods(encoder: str, split: Split, seed: int) -> Iterator[tuple[str, Model,
         yield name, model, drawn_scores, _sum(plain, more)
     if not is_linear:
         yield "last snapshot", model.posterior.others[-1], plain_scores, _sum(plain, more)
-        with Watch() as watch:
-            model = trained(encoder, split, seed, uncertainty="bbb")
-        yield "bbb", model, drawn_scores, watch
+
+
+def bayesian_methods(encoder: str, split: Split, seed: int, done: Container[str]) -> Iterator[Trial]:
+    """Bayes by Backprop, which starts from no other model."""
+    for name, options in BAYES.items():
+        if name not in done and encoder != "tfidf":
+            with Watch() as watch:
+                model = trained(encoder, split, seed, uncertainty="bbb", uncertainty_options=options)
+            yield name, model, drawn_scores, watch
 
 
 def again(
@@ -259,11 +272,13 @@ def _sum(first: Watch, second: Watch) -> Watch:
     return both
 
 
-def make_record(run: str, seed: int) -> dict[str, Any]:
+def make_record(run: str, seed: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The record of a run and seed; `rows` are those of an unfinished one."""
     encoder = run.split(":")[0]
     split = make_split(run, seed)
-    rows = []
-    for method, model, scores, training in methods(encoder, split, seed):
+    done = [row["method"] for row in rows]
+    first = () if done else methods(encoder, split, seed)
+    for method, model, scores, training in chain(first, bayesian_methods(encoder, split, seed, done)):
         with Watch() as prediction:
             known = scores(model, split.known.inputs)
         row = {
@@ -294,8 +309,10 @@ def main(arguments: Iterable[str] | None = None) -> None:
     for seed in range(args.seeds):
         for run in args.runs:
             path = args.out / f"{run.replace(':', '-')}-{seed}.json"
-            if not path.exists():
-                path.write_text(json.dumps(make_record(run, seed)) + "\n", "utf-8")
+            rows = json.loads(path.read_text("utf-8"))["methods"] if path.exists() else []
+            needed = set() if run.startswith("tfidf") else BAYES.keys()
+            if not rows or needed - {row["method"] for row in rows}:
+                path.write_text(json.dumps(make_record(run, seed, rows)) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,10 @@ class BayesOptions(DrawsOptions):
     lstm_prior_std: float = Field(0.1, gt=0, description="standard deviation of the prior of the other weights")
     initial_std: float = Field(0.02, gt=0, description="standard deviation of every weight before training")
     kl_weight: float = Field(
-        1.0, ge=0, description="factor of the divergence from the prior; 1 is Bayesian, less is a cold posterior"
+        0.03,
+        ge=0,
+        description="factor of the divergence from the prior; 1 is Bayesian and underfits with few texts, less is a "
+        "cold posterior",
     )
     annealing: float = Field(
         0.5, ge=0, le=1, description="share of the steps during which the factor of the divergence rises from zero"
