@@ -30,6 +30,10 @@ NAMES = {
     "bag:icd10cm": "ICD-10-CM, bag",
     "bilstm:trec": "TREC, BiLSTM",
 }
+ORDER = (
+    *("plain", "temperature", "laplace", "laplace, evidence", "laplace, kronecker", "laplace, diagonal"),
+    *("dropout", "bbb", "bbb, KL × 1", "ensemble", "ensemble, snapshots", "last snapshot"),
+)
 MARKED = re.compile(r"(<!-- table of (uncertainty-\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 Row = dict[str, Any]
@@ -48,7 +52,7 @@ def table(columns: dict[str, Callable[[list[Row], list[Row]], str]]) -> str:
     """One line for each run and method; a column is computed from the rows of the method and of the plain model."""
     rows = []
     for run, records in read().items():
-        for place, method in enumerate(records[0]["methods"]):
+        for place, method in enumerate(sorted(records[0]["methods"], key=ORDER.index)):
             own, plain = ([record["methods"][name] for record in records] for name in (method, "plain"))
             cells = [column(own, plain) for column in columns.values()]
             rows.append(["" if place else NAMES[run], method, *cells])
