@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arbormax.data import _archives
+from arbormax import _archives
 from arbormax.data.vectors import WordVectors
 from arbormax.errors import InputError
 
