@@ -8,7 +8,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
 ONE_COLUMN = "\x1f"  # the delimiter of a file in which every line is one cell
@@ -49,7 +49,7 @@ class Dialect:
     delimiter: str = ","  # or ONE_COLUMN
     quoting: bool = True  # whether " encloses cells
     header: bool = True
-    newline: str = "\n"
+    newline: str = field(default="\n", compare=False)
     skipped: int = 0  # lines before the table, such as "sep=;"
 
     def describe(self) -> str:

@@ -126,7 +126,7 @@ def test_the_error_about_a_missing_column_lists_those_that_exist(tmp_path):
         read_table(write(tmp_path / "a.csv", "a,b\nx,a\n"))
     assert len(caught.value.problems) == 2
     with pytest.raises(TableError, match=r"try delimiter=';'"):
-        read_table(write(tmp_path / "a.csv", "text;label\nx;a\n"), delimiter=",", header=True, label=None, text="body")
+        read_table(write(tmp_path / "a.csv", "text;label\nx;a\n"), delimiter=",")
     with pytest.raises(TableError, match="the column 'text' exists 2 times"):
         read_table(write(tmp_path / "a.csv", "text,text,label\nx,y,a\n"))
     with pytest.raises(

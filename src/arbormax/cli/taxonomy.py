@@ -251,6 +251,6 @@ def _count_examples(tax: Taxonomy, data: str, text: str, label: str) -> np.ndarr
             )
         nodes = np.concatenate([part.nodes for part in (dataset.train, dataset.test) if part is not None])
     else:
-        examples, _ = read_file(Path(data), LabelOptions(text=text, label=label), tax)
+        examples, _ = read_file(Path(data), LabelOptions(text=[text], label=label), tax)
         nodes = examples.nodes
     return tax.sum_up(np.bincount(nodes, minlength=tax.num_nodes))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Unpack
 
+from arbormax.data.columns import InputColumns
 from arbormax.data.tables._common import Event, Flaw, OnBadRows, Plan, RowBatch, Table
 from arbormax.data.tables._csv import read_csv
 from arbormax.data.tables._json import read_json
@@ -20,10 +20,12 @@ from arbormax.data.tables._source import (
     TableOptions,
     TableSource,
     check_file,
+    log_source,
     open_source,
     resolve_source,
     row_unit,
 )
+from arbormax.data.tokens import FIELD
 from arbormax.errors import OptionError, TableError, check_choice
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "check_file",
     "iter_rows",
     "join_batches",
+    "log_source",
     "open_source",
     "read_table",
     "resolve_source",
@@ -47,7 +50,7 @@ __all__ = [
 
 def read_table(
     path: Source,
-    text: Column = "text",
+    text: Column | InputColumns = "text",
     label: Column | None = "label",
     *,
     on_bad_rows: OnBadRows = "error",
@@ -55,16 +58,17 @@ def read_table(
 ) -> Table:
     """The texts and labels of a whole file; the options are those of `iter_rows`.
 
+    `text` is one column, or several that make one text.
+
     A row with an empty text or label is a bad row. All bad rows are reported in one `TableError`, with line numbers;
     `on_bad_rows="skip"` leaves them out and lists them in `Table.skipped`. A file without any good row is an error.
     """
     check_choice("on_bad_rows", on_bad_rows, ("error", "skip"))
-    columns = (text,) if label is None else (text, label)
-    source = open_source(path, columns, **options)
-    how: dict[str, Any] = {"required": columns, "paths": columns[1:], "arguments": {text: "text"}}
-    if label is not None:
-        how["arguments"][label] = "label"
-    rows = join_batches(iter_rows(source, columns, on_bad_rows="skip", **how), source.name, on_bad_rows)
+    labels_of = () if label is None else (label,)
+    texts = text.names if isinstance(text, InputColumns) else (text,)
+    source = log_source(open_source(path, (*texts, *labels_of), **options))
+    how: dict[str, Any] = {"required": labels_of, "paths": labels_of, "arguments": dict.fromkeys(labels_of, "label")}
+    rows = join_batches(iter_rows(source, (), texts=text, on_bad_rows="skip", **how), source.name, on_bad_rows)
     labels = None if label is None else rows[label]
     return Table(rows[text], labels, rows.lines, source.name, rows.problems, source.unit)
 
@@ -76,6 +80,7 @@ def iter_rows(
     *,
     required: Sequence[Column] = (),
     paths: Sequence[Column] = (),
+    texts: Column | InputColumns | None = None,
     records: bool = False,
     on_bad_rows: OnBadRows = "error",
     span: tuple[int, int] | None = None,
@@ -85,8 +90,9 @@ def iter_rows(
     """Batches of rows. A file without rows has one empty batch, which has the names of the columns.
 
     The values of `columns` are strings, "" for a missing value. Columns in `required` must not be empty; columns in
-    `paths` may also contain lists of names. `records=True` adds whole rows as `RowBatch.rows`; `columns=None` reads
-    only these and the columns in `required` and `paths`.
+    `paths` may also contain lists of names. `texts` is the column of the texts, or several that make one text, and
+    `batch[texts]` are the texts, which must not be empty. `records=True` adds whole rows as `RowBatch.rows`;
+    `columns=None` reads only these and the columns in `required` and `paths`.
 
     With `on_bad_rows="error"`, the first batch with bad rows raises a `TableError` that lists them; with "skip" they
     are left out and listed in `RowBatch.problems`. Rows without any value are skipped.
@@ -115,25 +121,34 @@ def iter_rows(
         raise OptionError(f"expected at least 1, found {batch_size}", argument="batch_size")
     if isinstance(columns, str):
         raise OptionError("expected a list of columns, found one string", argument="columns")
-    wanted = tuple(dict.fromkeys((*(columns or ()), *required, *paths)))
-    source = path if isinstance(path, TableSource) else open_source(path, wanted, **options)
-    if (description := source.describe()) is not None:
-        logging.getLogger("arbormax").info("%s", description)
+    named = {} if arguments is None else dict(arguments)
+    parts: tuple[Column, ...] = ()
+    if isinstance(texts, InputColumns):
+        parts = texts.names
+        named |= {
+            **dict.fromkeys(texts.text, "template" if texts.template else "text"),
+            **dict.fromkeys(texts.also, "also"),
+        }
+    elif texts is not None:
+        parts, required, named[texts] = (texts,), (texts, *required), "text"
+    wanted = tuple(dict.fromkeys((*parts, *(columns or ()), *required, *paths)))
+    source = path if isinstance(path, TableSource) else log_source(open_source(path, wanted, **options))
     plan = Plan(
         source=source,
         columns=wanted,
         required=frozenset(required),
         paths=frozenset(paths),
-        records=records or columns is None,
+        records=records or (columns is None and texts is None),
+        texts=texts if isinstance(texts, InputColumns) else None,
         span=span,
-        arguments=arguments or {},
+        arguments=named,
     )
     return _read_batches(plan, batch_size, on_bad_rows)
 
 
 def join_batches(batches: Iterable[RowBatch], name: str, on_bad_rows: OnBadRows) -> RowBatch:
     """All rows of a file; one error reports all bad rows, unless they are skipped and others are left."""
-    whole = RowBatch([], {}, ())
+    whole = RowBatch([], {}, ())  # without whole rows
     for batch in batches:
         whole.lines.extend(batch.lines)
         whole.problems.extend(batch.problems)
@@ -162,7 +177,8 @@ def _read_batches(plan: Plan, size: int, on_bad_rows: OnBadRows) -> Iterator[Row
     with open_rows(plan) as (names, events):
         is_first = True
         while True:
-            batch = RowBatch([], {column: [] for column in plan.columns}, names)
+            own = () if plan.texts is None else (plan.texts,)
+            batch = RowBatch([], {column: [] for column in (*own, *plan.columns)}, names)
             for line, values, row in islice(events, size):
                 flaw = values if isinstance(values, Flaw) else _add_row(plan, batch, values)
                 if flaw:
@@ -202,8 +218,16 @@ def _add_row(plan: Plan, batch: RowBatch, values: list[Any]) -> Flaw | None:
         if column in plan.required and (not text or (isinstance(text, str) and text.isspace())):
             problems.append(f"{column!r} is empty")
         texts.append(text)
+    composed = ""
+    if plan.texts is not None and not problems:
+        composed = plan.texts.compose(dict(zip(plan.columns, texts, strict=True)))
+        if not composed or composed.isspace() or composed.lstrip().startswith(FIELD):
+            is_one = len(plan.texts.text) == 1
+            problems.append(f"{' and '.join(map(repr, plan.texts.text))} {'is' if is_one else 'are'} empty")
     if problems:
         return Flaw(" and ".join(problems))
+    if plan.texts is not None:
+        batch.columns[plan.texts].append(composed)
     for column, text in zip(plan.columns, texts, strict=True):
         batch.columns[column].append(text)
     return None

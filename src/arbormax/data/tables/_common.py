@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from arbormax.data.columns import InputColumns
 from arbormax.data.tables._source import Column, TableSource
 from arbormax.errors import OptionError, TableError, did_you_mean
 
@@ -17,7 +18,7 @@ class RowBatch:
     """Some rows of a table, column by column; `batch["text"]` is one column."""
 
     lines: list[int]  # the line in which each row starts, from 1; in Parquet and Excel the row, from 1
-    columns: dict[Column, list[Any]]  # the requested columns: strings, or tuples of names where a path is allowed
+    columns: dict[Column | InputColumns, list[Any]]  # the requested columns: strings, or tuples of names for a path
     names: tuple[str, ...]  # all columns in the order of the file; "0", "1", … without a header, () for JSON lines
     rows: list[dict[str, Any]] = field(default_factory=list)  # whole rows with the types of the file, if requested
     problems: list[str] = field(default_factory=list)  # the bad rows, with on_bad_rows="skip"
@@ -26,7 +27,7 @@ class RowBatch:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def __getitem__(self, column: Column) -> list[Any]:
+    def __getitem__(self, column: Column | InputColumns) -> list[Any]:
         return self.columns[column]
 
 
@@ -54,6 +55,7 @@ class Plan:
     required: frozenset[Column]
     paths: frozenset[Column]
     records: bool
+    texts: InputColumns | None = None  # several columns that make one text
     span: tuple[int, int] | None = None  # rows from 0, the second not included; Parquet only
     arguments: Mapping[Column, str] = field(default_factory=dict)  # the arguments that select the columns
 
@@ -83,7 +85,7 @@ def find_columns(names: tuple[str, ...], plan: Plan) -> list[int]:
         column, header = given, plan.source.dialect.header
         if isinstance(column, str) and column.isascii() and column.isdigit() and not (header and column in names):
             column = int(column)
-        if column == "text" and len(names) == 1 and column not in names:
+        if isinstance(column, str) and len(names) == len(plan.columns) == 1:
             column = 0  # a table with one column has its texts there
         if isinstance(column, str) and not header:
             raise OptionError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import logging
 import os
 import sys
 import zlib
@@ -68,7 +69,7 @@ class TableSource:
         return row_unit(self.format)
 
     def describe(self) -> str | None:
-        """The name and the dialect in one line; None for a format that has no dialects.
+        """The name and the dialect in one line; None if it is the plain one of the format: UTF-8 with a header.
 
         >>> import io
         >>> open_source(io.StringIO("text;label\\n"), format="csv").describe()
@@ -78,7 +79,9 @@ class TableSource:
             others = f" (other sheets: {', '.join(self.other_sheets)})" if self.other_sheets else ""
             header = "header" if self.dialect.header else "no header"
             return f"{self.name}: sheet {self.sheet!r}{others}, {header}"
-        return f"{self.name}: {self.dialect.describe()}" if self.format in DELIMITERS else None
+        if self.format not in DELIMITERS or self.dialect == Dialect(delimiter=DELIMITERS[self.format]):
+            return None
+        return f"{self.name}: {self.dialect.describe()}"
 
 
 def open_source(
@@ -123,6 +126,13 @@ def open_source(
     how: dict[str, Any] = {"columns": columns, **given, "usual": usual, "is_whole": is_whole}
     dialect = replace(detect_dialect(lines, **how), encoding=codec)
     return replace(source, dialect=dialect, suspects_quotes=dialect.delimiter == "\t" and quoting is None)
+
+
+def log_source(source: TableSource) -> TableSource:
+    """Log how a file is written, if that is not what its suffix says; the same source."""
+    if (description := source.describe()) is not None:
+        logging.getLogger("arbormax").info("%s", description)
+    return source
 
 
 @contextmanager
@@ -189,8 +199,7 @@ def resolve_source(source: Source, format: str | None) -> tuple[str, str]:
     if format is None and suffix not in SUFFIXES:
         old = "; save it as .xlsx or .csv" if suffix in (".xls", ".xlsb", ".ods", ".numbers") else ""
         raise TableError(
-            f"{file.name}: unknown suffix{old or did_you_mean(suffix, SUFFIXES)} "
-            f"(available: {', '.join(SUFFIXES)})",
+            f"{file.name}: unknown suffix{old or did_you_mean(suffix, SUFFIXES)} (available: {', '.join(SUFFIXES)})",
             fix={} if old else {"format": "csv"},
         )
     return file.name, format or SUFFIXES[suffix]
