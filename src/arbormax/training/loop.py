@@ -89,7 +89,7 @@ class TrainingLoop:
                 train = add_class_texts(train, self.taxonomy)
         elif config.names == "tied" and start is None:
             tie_rows(model, train)
-        if config.tau:
+        if config.logit_adjustment:
             model.head.set_priors(class_counts(train.nodes, self.taxonomy), smoothing=1.0)
         variational = None
         if config.uncertainty is not None:
