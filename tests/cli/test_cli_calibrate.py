@@ -65,7 +65,7 @@ def test_bad_input_is_one_line_that_says_what_to_do(run, refused, model, texts, 
     (tmp_path / "other.csv").write_text("text,label\ngoal,news > unicorns\n")
     message = refused("calibrate", model, tmp_path / "other.csv", *out)
     assert "unicorns" in message
-    assert "remove these items, or add their classes to the model with arbormax taxonomy edit" in message
+    assert "remove these items, or add their classes to the model with am.edit" in message
     message = refused("predict", model, "--message", "goal", "--coverage", 0.9, "--tau", 0.5)
     assert "--coverage" in message
     assert "requires --coverage" in refused("predict", model, "--message", "goal", "--max-nodes", 2)

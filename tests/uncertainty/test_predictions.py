@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import arbormax as am
+from arbormax.data.columns import InputColumns
 from arbormax.data.tables.writing import open_writer
 from arbormax.decode import Restriction
 from arbormax.model.draws import decompose, node_draws, restrict_draws
@@ -123,8 +124,7 @@ def test_without_uncertainty_nothing_changes(model):
 def test_a_table_of_predictions_has_the_uncertainty(model, tmp_path):
     path = tmp_path / "texts.csv"
     path.write_text("text\nan owlish text\n")
-    batches, column = read_rows(str(path), "text")
-    (row,) = predict_rows(model, batches, column, on_bad_rows=print)
+    (row,) = predict_rows(model, read_rows(str(path), InputColumns()), on_bad_rows=print)
     assert {name: len(values) for name, values in row["uncertainty"].items()} == dict.fromkeys(NAMES, len(row["path"]))
     json.dumps(row)
 
@@ -133,17 +133,17 @@ def test_a_table_of_predictions_has_the_uncertainty(model, tmp_path):
 def test_predictions_of_paths_of_any_length_fit_one_table(model, suffix, tmp_path):
     source, out = tmp_path / "texts.csv", tmp_path / f"out.{suffix}"
     source.write_text("text\nan owlish text\nthe oakish\nold\n")
-    batches, column = read_rows(str(source), "text")
+    rows = read_rows(str(source), InputColumns())
     decoding = Decoding("threshold", {"tau": 0.999_999})
     for options in (Decoding(), decoding):  # the second one predicts the root
         with open_writer(out) as write:
-            for row in predict_rows(model, batches, column, options, on_bad_rows=print):
+            for row in predict_rows(model, rows, options, on_bad_rows=print):
                 write(row)
-        batches, column = read_rows(str(source), "text")
+        rows = read_rows(str(source), InputColumns())
     if suffix == "csv":
-        header, *rows = out.read_text().splitlines()
+        header, *lines = out.read_text().splitlines()
         assert [name for name in header.split(",") if "uncertainty" in name] == [f"uncertainty_{n}" for n in NAMES]
-        assert len(rows) == 3
+        assert len(lines) == 3
     else:
         parquet = pytest.importorskip("pyarrow.parquet")
         assert parquet.read_table(out).schema.field("uncertainty").type.field("std").type.value_type == "double"

@@ -57,14 +57,12 @@ def calibrate(
     """
     from arbormax.model.folder import has_model, read_metrics, save_model
     from arbormax.uncertainty.calibration import calibrate as calibrate_model
-    from arbormax.uncertainty.calibration import unseen_classes
 
     folder = model if out is None else out
     if out is not None and has_model(out, "out") and not overwrite:
         raise OptionError(f"{out} contains a model already", argument="out", fix={"overwrite": True})
     loaded = loading.load(model)
-    with unseen_classes("arbormax taxonomy edit"):
-        examples = read_split(data, split, table, features, model, loaded)
+    examples = read_split(data, split, table, features, model, loaded)
     with output.progress_bar("calibrating", len(examples)) as advance:
         report = calibrate_model(
             loaded,

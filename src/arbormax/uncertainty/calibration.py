@@ -30,6 +30,7 @@ from arbormax.uncertainty.steps import Steps, find_steps, join_steps
 
 FOLDS = 5  # the measures after calibration are of items that the scaling was not fitted on
 _KEPT = 1 << 25  # log-probabilities that stay in memory; more are computed twice
+_ADVICE = "remove these items, or add their classes to the model with am.edit"
 Progress = Callable[[int], None]
 
 
@@ -134,20 +135,23 @@ def check_held_out(examples: Examples, tax: Taxonomy) -> None:
     """Raise if there is nothing to calibrate on, or a label is not a node of the taxonomy."""
     if not len(examples):
         raise InputError("no examples to calibrate on; give labelled examples that were not trained on", argument="X")
+    if unseen := examples.unseen_counts(tax):
+        first = ", ".join(f"{label!r} ({count:,})" for label, count in list(unseen.items())[:8])
+        message = f"calibration needs labels that the model knows; these are unknown: {first}; {_ADVICE}"
+        raise LabelError(message, argument="y")
     if examples.nodes.min() < 0 or examples.nodes.max() >= tax.num_nodes:
         raise InputError(f"expected labels that are nodes from 0 to {tax.num_nodes - 1} of the taxonomy", argument="y")
 
 
 @contextmanager
-def unseen_classes(editor: str, **options: Any) -> Iterator[None]:
+def unseen_classes(argument: str) -> Iterator[None]:
     """Say in errors about labels that are not in the taxonomy what to do about them."""
     try:
         yield
     except LabelError as error:
         problems = error.problems if len(error.problems) > 1 else ()
         first = error.message.partition("\n")[0]
-        advice = f"remove these items, or add their classes to the model with {editor}"
-        raise LabelError(f"{first}; {advice}", problems, **options) from None
+        raise LabelError(f"{first}; {_ADVICE}", problems, argument=argument) from None
 
 
 def _check_enough(items: int, coverage: float) -> None:
