@@ -41,6 +41,11 @@ def test_a_model_is_calibrated_into_another_folder(run, model, texts, tmp_path):
     )
     found = run("predict", out, texts / "test.csv", *sets, "--groups", "branch", "--format", "csv")
     assert found.out.splitlines()[0].endswith(",set")
+    (tmp_path / "groups.json").write_text(json.dumps(dict.fromkeys(loaded.taxonomy.classes, "all")))
+    grouped = run("predict", out, "--message", "goal match", *sets, "--groups", tmp_path / "groups.json", "--json")
+    assert json.loads(grouped.out)["set"] == labels
+    wrong = run("predict", out, "--message", "goal", *sets, "--groups", "branches")
+    assert "--groups: expected 'branch' or a JSON file, found 'branches'" in wrong.err
 
 
 def test_json_has_the_whole_report(run, model, tmp_path):

@@ -74,7 +74,11 @@ def predict(
     ] = None,
     groups: Annotated[
         str | None,
-        typer.Option(help="With --coverage: branch, so that the set has this coverage in each branch below the root."),
+        typer.Option(
+            metavar="branch|FILE",
+            help="With --coverage: the set has it in each branch below the root, or in each group of classes of a JSON "
+            "file, which maps labels to groups.",
+        ),
     ] = None,
     features: Features = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 256,
@@ -171,9 +175,15 @@ class _SetOptions:
         decoding = self.decoder.decoding_of(model, top_k)
         if self.decoder.coverage is None or (self.max_nodes is None and self.groups is None):
             return decoding
-        from arbormax.uncertainty.conformal import SetRule
+        from arbormax._files import read_json
+        from arbormax.uncertainty.conformal import BRANCH, SetRule
 
-        return replace(decoding, sets=SetRule.of_coverage(model, self.decoder.coverage, self.max_nodes, self.groups))
+        groups: Any = self.groups
+        if groups is not None and groups != BRANCH:
+            if not Path(groups).is_file():
+                raise OptionError(f"expected {BRANCH!r} or a JSON file, found {groups!r}", argument="groups")
+            groups = read_json(Path(groups))
+        return replace(decoding, sets=SetRule.of_coverage(model, self.decoder.coverage, self.max_nodes, groups))
 
 
 def _predict_one(model: Path, text: str, sets: _SetOptions, top_k: int, loading: LoadOptions, json: bool) -> None:
