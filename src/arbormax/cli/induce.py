@@ -115,7 +115,7 @@ def _read(data: str, table: LabelOptions) -> tuple[list[str], list[str], dict[st
 
         rows = read_table(
             Path(data),
-            table.text,
+            table.columns(),
             table.label,
             on_bad_rows="skip" if table.skip_bad_rows else "error",
             **table.reader(),
