@@ -19,6 +19,7 @@ from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import describe_unseen, is_dataset, read_labelled, read_tree
 from arbormax.cli.options import MACHINE, Json, MachineOptions, ModelOptions, TrainingDataOptions
 from arbormax.cli.report import NoTexts
+from arbormax.cli.threads import set_threads
 from arbormax.data.tables import check_file
 from arbormax.metrics.registry import shown_measures
 
@@ -64,10 +65,11 @@ def train(
     Example: `arbormax train reviews.csv --text body --label category --test held-out.csv --out reviews-model`
     """
     config = model.config().model_copy(update={"columns": table.columns()})
-    for path in (data if not is_dataset(data) else None, valid, test, table.taxonomy, table.node_texts):
-        if path is not None:
-            check_file(path)
+    is_dataset(data)  # raises if the file is missing, before anything else is looked at
+    for path in filter(None, (valid, test)):
+        check_file(path)
     hardware = replace(machine.hardware(), strategy=strategy, num_nodes=num_nodes)  # type: ignore[arg-type]
+    threads = set_threads(machine.threads)
     folder = out or Path("runs") / f"{Path(data).name.split('.')[0]}-{config.encoder}-{config.head}"
     from arbormax.studies.train import has_checkpoint, is_finished, train_model
     from arbormax.training.distributed import is_first_process
@@ -112,7 +114,7 @@ def train(
         output.print_result(inner)
     if texts.test is not None and (unseen := describe_unseen(texts.test, texts.taxonomy)) is not None:
         output.print_result(unseen)
-    _print_summary(trained)
+    _print_summary(trained, threads)
     _print_next_commands(folder, str(test or data), texts, table)
 
 
@@ -185,12 +187,14 @@ def _describe_training(run: Run) -> str:
     return epochs
 
 
-def _print_summary(trained: TrainedModel) -> None:
+def _print_summary(trained: TrainedModel, threads: str) -> None:
     run, measures = trained.run, trained.record.test
     if measures is not None:
         shown = {name: measures[name] for name in ("items", *shown_measures("main")) if name in measures}
         output.print_result(output.measure_table(shown, "Test"))
-    output.print_result(f"{_describe_training(run)}, {run.seconds:.1f} s, {run.model.num_parameters:,} parameters.")
+    output.print_result(
+        f"{_describe_training(run)}, {run.seconds:.1f} s on {threads}, {run.model.num_parameters:,} parameters."
+    )
     if measures is None:
         output.print_result("The model is not evaluated: no test texts were given (--test FILE).")
     output.print_result(f"The model is in {trained.folder}")

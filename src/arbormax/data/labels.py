@@ -262,13 +262,26 @@ def _paths(distinct: DistinctLabels, separator: str | None) -> list[tuple[str, .
 
 
 def _refuse_several_labels(distinct: DistinctLabels) -> None:
-    """Raise for lists of which every element is a path of several names: several labels of one text."""
+    """Raise for lists of paths, which begin alike or are labels of other texts: several labels of one text."""
     wrong: dict[Any, str] = {}
+    whole = {
+        label if isinstance(label, str) else label[0]
+        for label in distinct.items
+        if isinstance(label, str) or len(label) == 1
+    }
     for label in distinct.items:
-        is_list = isinstance(label, tuple) and len(label) > 1 and all(isinstance(name, str) for name in label)
-        if is_list and any(all(mark in name for name in label) for mark in _SEPARATORS):
-            wrong[label] = _SEVERAL.format(list(label))
+        if not isinstance(label, tuple) or len(label) < 2 or not all(isinstance(name, str) for name in label):
+            continue
+        for mark in (" > ", "/"):
+            paths = [_strip(_split(name, mark)) for name in label]
+            are_paths = all(len(path) > 1 and all(path) for path in paths)
+            if are_paths and (len({path[0] for path in paths}) == 1 or not whole.isdisjoint(label)):
+                wrong[label] = _SEVERAL.format(list(label))
     distinct.raise_problems(wrong)
+
+
+def _is_one(label: Any) -> bool:
+    return isinstance(label, str) or (isinstance(label, tuple) and len(label) == 1)
 
 
 def _build_tree(paths: Sequence[tuple[str, ...]], inner_classes: InnerClasses) -> Taxonomy:

@@ -29,7 +29,7 @@ from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, sav
 from arbormax.model.network import evaluating
 from arbormax.model.predict import Decoder, Decoding, Prediction, bounded_batch, decode_batches, predict
 from arbormax.model.run import Run
-from arbormax.sklearn.inputs import LabelFormat, Labels, as_taxonomy, node_labels, to_python
+from arbormax.sklearn.inputs import WHOLE, LabelFormat, Labels, as_taxonomy, node_labels, to_python
 from arbormax.taxonomy import Taxonomy
 
 if TYPE_CHECKING:
@@ -133,6 +133,8 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         if params["tau"] is not None:
             warnings.warn("the parameter tau is now named logit_adjustment", DeprecationWarning, stacklevel=3)
             settings["logit_adjustment"] = to_python(params["tau"])
+        if labels.format.separator not in (None, WHOLE):
+            settings["separator"] = labels.format.separator
         config = self._config(settings, inputs, labels.taxonomy.num_leaves)
         from arbormax.training import Hardware, fit  # imports Lightning
 

@@ -17,6 +17,7 @@ from arbormax.model.run import Run
 from arbormax.model.settings import TrainConfig
 from arbormax.studies import record
 from arbormax.taxonomy import Taxonomy
+from arbormax.training.callbacks import EpochLines
 from arbormax.training.distributed import is_first_process
 from arbormax.training.fit import fit
 from arbormax.training.hardware import ONE_DEVICE, Hardware
@@ -55,13 +56,16 @@ def train_model(
     """Train a model and save it in the folder `out`, with its measures on `test` and a description of the `data`.
 
     `resume` continues an interrupted training, `overwrite` replaces the model in `out`. Without `texts`, the record
-    quotes no test text. `progress` shows a bar of the training and `evaluation_bar(n)` one of the evaluation. With the
-    strategy `ddp` every process calls this function; the result is None in all but the first.
+    quotes no test text. `progress` shows a bar of the training, which otherwise logs a line for each epoch, and
+    `evaluation_bar(n)` one of the evaluation. With the strategy `ddp` every process calls this function; the result is
+    None in all but the first.
     """
     is_first = not hardware.several or is_first_process()
     if overwrite and is_first:
         remove_state(out)
     options: dict[str, Any] = {"hardware": hardware, "progress": progress, "every_steps": every_steps}
+    if not progress and not hardware.several:
+        options["callbacks"] = [EpochLines()]
     if config.names == "only":
         run = build_from_texts(config, taxonomy)
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gzip
-import logging
 import os
 import sys
 import zlib
@@ -61,6 +60,7 @@ class TableSource:
     dialect: Dialect = Dialect()  # noqa: RUF009 - frozen
     sheet: str | None = None  # of a workbook
     other_sheets: tuple[str, ...] = ()
+    is_list: bool = False  # whether it has one text per line, and no dialect
     suspects_quotes: bool = False  # whether the table has tabs and nobody says how quotes are meant
 
     @property
@@ -79,7 +79,7 @@ class TableSource:
             others = f" (other sheets: {', '.join(self.other_sheets)})" if self.other_sheets else ""
             header = "header" if self.dialect.header else "no header"
             return f"{self.name}: sheet {self.sheet!r}{others}, {header}"
-        if self.format not in DELIMITERS or self.dialect == Dialect(delimiter=DELIMITERS[self.format]):
+        if self.is_list or self.format not in DELIMITERS or self.dialect == Dialect(delimiter=DELIMITERS[self.format]):
             return None
         return f"{self.name}: {self.dialect.describe()}"
 
@@ -126,13 +126,6 @@ def open_source(
     how: dict[str, Any] = {"columns": columns, **given, "usual": usual, "is_whole": is_whole}
     dialect = replace(detect_dialect(lines, **how), encoding=codec)
     return replace(source, dialect=dialect, suspects_quotes=dialect.delimiter == "\t" and quoting is None)
-
-
-def log_source(source: TableSource) -> TableSource:
-    """Log how a file is written, if that is not what its suffix says; the same source."""
-    if (description := source.describe()) is not None:
-        logging.getLogger("arbormax").info("%s", description)
-    return source
 
 
 @contextmanager
