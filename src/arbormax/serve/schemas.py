@@ -18,6 +18,11 @@ from arbormax.serve.settings import Settings
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Node = Annotated[int, Field(ge=0, description="number of a node of the taxonomy; 0 is the root")]
+Columns = Annotated[
+    dict[str, str | int | float | None],
+    Field(description="the columns of a row, for a model that was trained on several columns"),
+]
+Text = str | Columns
 Nodes = list[str | int]  # labels, '/'-paths or numbers of nodes
 REQUIRED = inspect.Parameter.empty
 _PLAIN_TYPES = (bool, int, float, str)
@@ -88,8 +93,8 @@ class PredictRequest(DecodingRequest):
         }
     )
 
-    text: str | None = None
-    texts: list[str] | None = None
+    text: Text | None = None
+    texts: list[Text] | None = None
     top_k: int = Field(_DEFAULT_TOP_K, ge=0)
     within: Nodes | list[Nodes | None] | None = Field(  # type: ignore[assignment]
         None,
@@ -114,7 +119,7 @@ class ExplainRequest(DecodingRequest):
         json_schema_extra={"examples": [{"text": TEXT}, {"text": TEXT, "siblings": 3, "tau": 0.7}]}
     )
 
-    text: str
+    text: Text
     siblings: int = Field(5, ge=1, le=100, description="maximum number of children at each step, the most probable")
     words: bool = Field(True, description="whether to return the contribution of each word to each step")
     node: Node | None = Field(None, description="explain this node instead of the predicted one")
@@ -123,9 +128,9 @@ class ExplainRequest(DecodingRequest):
 M = TypeVar("M", bound=DecodingRequest)
 
 
-def predict_request(settings: Settings, num_classes: int) -> type[PredictRequest]:
+def predict_request(settings: Settings, num_classes: int, has_columns: bool = False) -> type[PredictRequest]:
     """The request with the limits of these settings, the registered decoders, and at most all classes in `top_k`."""
-    text = _text_type(settings)
+    text = _text_type(settings, has_columns)
     texts = Annotated[list[text], Field(min_length=1, max_length=settings.max_texts)]  # type: ignore[valid-type]
     top_k = Field(
         min(_DEFAULT_TOP_K, num_classes),
@@ -136,9 +141,9 @@ def predict_request(settings: Settings, num_classes: int) -> type[PredictRequest
     return _with_decoders(PredictRequest, text=(text | None, None), texts=(texts | None, None), top_k=(int, top_k))
 
 
-def explain_request(settings: Settings) -> type[ExplainRequest]:
+def explain_request(settings: Settings, has_columns: bool = False) -> type[ExplainRequest]:
     """The request with the limits of these settings and the registered decoders."""
-    return _with_decoders(ExplainRequest, text=(_text_type(settings), ...))
+    return _with_decoders(ExplainRequest, text=(_text_type(settings, has_columns), ...))
 
 
 def _with_decoders(base: type[M], **fields: Any) -> type[M]:
@@ -156,8 +161,9 @@ def _with_decoders(base: type[M], **fields: Any) -> type[M]:
     return model
 
 
-def _text_type(settings: Settings) -> Any:
-    return Annotated[str, Field(max_length=settings.max_characters)]
+def _text_type(settings: Settings, has_columns: bool) -> Any:
+    text = Annotated[str, Field(max_length=settings.max_characters)]
+    return text | Columns if has_columns else text
 
 
 class TaxonomyQuery(BaseModel):
