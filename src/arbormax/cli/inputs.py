@@ -146,11 +146,8 @@ def describe_unseen(examples: Examples, tax: Taxonomy) -> str | None:
         return None
     items, labels = sum(counts.values()), sorted(counts, key=lambda label: (-counts[label], label))
     first = ", ".join(f"{label!r} ({counts[label]:,})" for label in labels[:10]) + ", …" * (len(labels) > 10)
-    have = f"text{' has a label' if items == 1 else 's have labels'}"
-    return (
-        f"{items:,} of {len(examples):,} test {have} that training did not see; they count as errors, with "
-        f"probability zero: {first}"
-    )
+    have = f"{items:,} of {len(examples):,} test texts {'has a label' if items == 1 else 'have labels'}"
+    return f"{have} that training did not see, and {'counts as an error' if items == 1 else 'count as errors'}: {first}"
 
 
 def _reader(

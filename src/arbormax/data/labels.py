@@ -287,6 +287,6 @@ def _is_one(label: Any) -> bool:
 def _build_tree(paths: Sequence[tuple[str, ...]], inner_classes: InnerClasses) -> Taxonomy:
     """The taxonomy of these paths, of which those that begin others are inner nodes, and with "stop" also classes."""
     if inner_classes == "stop":
-        return Taxonomy.from_paths(dict.fromkeys(paths), inner_classes="stop")
+        return Taxonomy.from_paths(list(dict.fromkeys(paths)), inner_classes="stop")
     inner = {path for path, following in pairwise(sorted(set(paths))) if following[: len(path)] == path}
     return Taxonomy.from_paths(path for path in dict.fromkeys(paths) if path not in inner)

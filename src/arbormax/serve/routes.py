@@ -37,9 +37,13 @@ _PROBLEM: dict[str, Any] = {
 
 def _compose(service: Service, text: schemas.Text) -> str:
     """The text of the model's input, from a string or the columns of a row."""
-    composed, most = read_message(service.model.config.columns, text), service.settings.max_characters
-    if len(composed) > most:
-        raise InputError(f"expected at most {most:,} characters, found {len(composed):,}", argument="text")
+    most = service.settings.max_characters
+    try:
+        composed = read_message(service.model.config.columns, text)
+        if len(composed) > most:
+            raise InputError(f"expected at most {most:,} characters, found {len(composed):,}", argument="text")
+    except InputError as error:
+        raise argument_problem(error) from None
     return composed
 
 
