@@ -5,8 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
+import time
 
+import pyarrow as arrow
 import pytest
+from pyarrow import parquet
 from table_files import as_csv, read_problems, write
 
 from arbormax.data.tables import _csv, iter_rows, read_table
@@ -221,3 +224,29 @@ def test_one_string_is_not_a_list_of_columns():
         iter_rows(io.StringIO(""), "text", format="csv")
     with pytest.raises(OptionError, match="batch_size"):
         iter_rows(io.StringIO(""), ["text"], 0, format="csv")
+
+
+def test_a_table_full_of_open_quotes_is_an_error_in_linear_time(tmp_path):
+    path = tmp_path / "quotes.csv"
+    path.write_text("text,label\n" + 'a","b\n' * 50_000)
+    begin = time.monotonic()
+    with pytest.raises(TableError, match="too many quotes are never closed, up to line 50001; try quoting=False"):
+        read_table(path, on_bad_rows="skip")
+    assert time.monotonic() - begin < 60
+    assert len(read_table(path, quoting=False)) == 50_000
+
+
+@pytest.mark.parametrize("encoding", ["idna", "punycode", "undefined", "hex", "no-such", "utf\0-8", "", 5])
+def test_encodings_that_are_not_for_files_are_errors(tmp_path, encoding):
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"text,label\n\xff..a-,b\n")
+    with pytest.raises((OptionError, TableError)):
+        read_table(path, encoding=encoding)
+
+
+def test_a_parquet_column_whose_name_is_not_utf8_is_an_error(tmp_path):
+    path = tmp_path / "x.parquet"
+    parquet.write_table(arrow.table({"text": ["a"], "labelé": ["b"]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace("labelé".encode(), b"label\xff\xfe"))
+    with pytest.raises(TableError, match=r"x\.parquet: .*"):
+        read_table(path)

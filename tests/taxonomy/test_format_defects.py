@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
+
 import pytest
+
+from arbormax import Taxonomy
+from arbormax.errors import OptionError, TaxonomyError
 
 SUFFIXES = [".json", ".yaml", ".yml", ".csv", ".tsv", ".txt", ".taxonomy", ".tree", ".nwk", ".newick", ".tre"]
 
@@ -115,3 +121,34 @@ def test_load_takes_classes_and_inner_classes(load, problems):
     assert load("t.txt", "a/x\na/y\n", classes=["y", "x"]).classes == ("y", "x")
     assert load("t.txt", "a/x\na\n", inner_classes="stop").classes == ("x", "a")
     assert "did you mean 'x'" in problems("t.txt", "a/x\na/y\n", classes=["xx", "y"])[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("bad.tree", "a" + " " * 300_000 + "x\n \n"),
+        ("bad.txt", "\\" * 1_000_000),
+        ("bad.txt", "a" * 10_000_000),
+        ("bad.tree", "a" * 10_000_000 + " -1\n"),
+        ("bad.taxonomy", "a" * 10_000_000),
+    ],
+)
+def test_long_lines_are_refused_quickly_and_quoted_in_part(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_text(content)
+    begin = time.monotonic()
+    with pytest.raises(
+        TaxonomyError, match=r"more than 10,000|expected a name|neither a parent nor children"
+    ) as caught:
+        Taxonomy.load(path)
+    assert time.monotonic() - begin < 30
+    assert len(str(caught.value)) < 10_000
+
+
+@pytest.mark.parametrize("encoding", ["idna", "punycode", "undefined", "hex", "no-such", "utf\0-8", "", 5, None])
+@pytest.mark.parametrize("content", [b"a/b\xff\n", b"", b"a" * 100 + b"\n.a..b-\x80\n"])
+def test_encodings_that_are_not_for_files_are_errors(tmp_path, encoding, content):
+    path = tmp_path / "x.txt"
+    path.write_bytes(content)
+    with suppress(OptionError, TaxonomyError):
+        Taxonomy.load(path, encoding=encoding)

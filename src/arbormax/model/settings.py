@@ -208,10 +208,10 @@ class TrainConfig(BaseModel):
     adapter: int = Field(
         0, ge=0, description="width of a residual adapter for each level; 0 for none; heads with sibling groups only"
     )
-    names: Literal["init", "tied", "only"] | None = Field(
+    names: Literal["none", "init", "tied", "only"] | None = Field(
         None,
-        description="use of the texts of nodes: init (rows start from them), tied (rows are a projection of them plus "
-        "free rows), only (no training data)",
+        description="use of the texts of nodes, or of their names: none, init (rows start from them), tied (rows are a "
+        "projection of them plus free rows), only (no training data); default: init with the convex solver, else none",
     )
     sparse_head: bool = Field(
         False,
@@ -296,9 +296,10 @@ class TrainConfig(BaseModel):
             loss = self.convex_loss or ("squared_hinge" if is_sparse else "log")
             prune = self.prune if self.prune is not None else 0.01 if is_sparse else 0.0
             strength = self.strength if self.strength is not None else 2.0 if is_sparse else 20.0
-            chosen = {"solver": solver, "convex_loss": loss, "prune": prune, "strength": strength}
+            names = self.names or ("init" if ENCODERS[self.encoder].takes_texts else "none")
+            chosen = {"solver": solver, "convex_loss": loss, "prune": prune, "strength": strength, "names": names}
             return self.model_copy(update=chosen)
-        defaults = {**_DEFAULTS, **ENCODERS[self.encoder].training_defaults, "solver": "adam"}
+        defaults = {**_DEFAULTS, **ENCODERS[self.encoder].training_defaults, "solver": "adam", "names": "none"}
         filled = {name: value for name, value in defaults.items() if getattr(self, name) in (None, "auto")}
         if items is not None and self.batch_size is None:
             filled["batch_size"] = min(filled["batch_size"], max(1, items // _MIN_STEPS))
@@ -319,7 +320,7 @@ class TrainConfig(BaseModel):
                 message = f"not possible with encoder {self.encoder!r}, whose features are sparse"
                 problems.append(OptionError(message, argument=name))
         problems += self._uncertainty_problems(head)
-        if self.names is not None and not ENCODERS[self.encoder].takes_texts:
+        if self.uses_names and not ENCODERS[self.encoder].takes_texts:
             message = f"needs an encoder of texts, and encoder {self.encoder!r} takes feature matrices"
             problems.append(OptionError(message, argument="names"))
         if self.names == "tied" and self.sparse_head:
@@ -356,6 +357,11 @@ class TrainConfig(BaseModel):
         ]
 
     @property
+    def uses_names(self) -> bool:
+        """Whether the texts of nodes are used; settings that are not resolved may leave that open."""
+        return self.names not in (None, "none")
+
+    @property
     def convex_settings(self) -> list[str]:
         """The settings of the convex solver that differ from their default."""
         return _changed(self, _CONVEX_SETTINGS)
@@ -381,7 +387,7 @@ class TrainConfig(BaseModel):
             problems.append(OptionError(message, argument="solver", fix={"solver": "adam"}))
         message = "not a setting of the convex solver"
         names = [*_changed(self, _ADAM_SETTINGS), *_loss_options(self)]
-        if self.names not in (None, "init"):
+        if self.names in ("tied", "only"):
             names.append("names")
         return problems + [OptionError(message, argument=name, fix={"solver": "adam"}) for name in names]
 

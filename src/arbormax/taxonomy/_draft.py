@@ -23,6 +23,7 @@ T = TypeVar("T", bound="Taxonomy")
 InnerClasses = Literal["error", "stop"]
 
 ROOT = "root"
+_MAX_NAME = 10_000  # characters; longer ones come from files that are not taxonomies
 
 
 def in_brackets(*places: str) -> str:
@@ -127,6 +128,11 @@ def _check_nodes(draft: Draft, parents: np.ndarray) -> None:
         f"empty name{draft.at(node) or f' (below {draft.below(int(draft.parents[node]))})'}"
         for node, name in enumerate(draft.names)
         if not name or name.isspace()
+    ]
+    draft.problems += [
+        f"the name {name[:40]!r}… has {len(name):,} characters, more than {_MAX_NAME:,}{draft.at(node)}"
+        for node, name in enumerate(draft.names)
+        if len(name) > _MAX_NAME
     ]
     is_wrong = (parents < -1) | (parents >= len(parents))
     if draft.has_root:  # only one node may have no parent

@@ -14,6 +14,12 @@ from arbormax.data.tables._common import Flaw, Plan
 from arbormax.data.tables._source import open_bytes
 from arbormax.errors import TableError
 
+_MAX_REREAD = 1 << 24  # characters, besides four times those of the file: each quote may lead to the end of the file
+
+
+class BrokenQuotesError(Exception):
+    """Most quotes of a file are never closed."""
+
 
 @contextmanager
 def open_lines(plan: Plan) -> Iterator[Lines]:
@@ -29,6 +35,9 @@ def open_lines(plan: Plan) -> Iterator[Lines]:
                 stack.callback(stream.detach)  # the wrapper must not close the file of the caller
             lines = Lines(stream, plan.source.dialect.skipped)
             yield lines
+        except BrokenQuotesError:
+            message = f"too many quotes are never closed, up to line {lines.number if lines else 0}"
+            raise TableError(f"{plan.name}: {message}", fix={"quoting": False}) from None
         except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeError) as error:
             place = f" after line {lines.number}" if lines else ""
             raise TableError(f"{plan.name}: the file cannot be read{place} ({error})") from None
@@ -42,6 +51,7 @@ class Lines:
         self._again: list[str] = []  # lines to read again, the next one last
         self.number = 0  # of the line read last
         self.row: list[str] = []
+        self._read = self._reread = 0  # characters
         for _ in islice(self, skipped):
             pass
 
@@ -52,6 +62,9 @@ class Lines:
 
     def reread_row(self) -> None:
         """Read all lines of this row except the first again, as separate rows."""
+        self._reread += sum(map(len, self.row)) - len(self.row[0])
+        if self._reread > _MAX_REREAD + 4 * self._read:
+            raise BrokenQuotesError
         self._again += self.row[:0:-1]
         self.number -= len(self.row) - 1
 
@@ -73,7 +86,11 @@ class Lines:
         return self
 
     def __next__(self) -> str:
-        line = self._again.pop() if self._again else next(self._file)
+        if self._again:
+            line = self._again.pop()
+        else:
+            line = next(self._file)
+            self._read += len(line)
         self.number += 1
         if self.number == 1:
             line = line.removeprefix("\ufeff")

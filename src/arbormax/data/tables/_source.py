@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import io
 import os
 import sys
 import zlib
@@ -97,6 +98,8 @@ def open_source(
 ) -> TableSource:
     """A file whose `columns` will be read; what is not given is detected. The options are those of `iter_rows`."""
     name, chosen = resolve_source(path, format)
+    if encoding is not None:
+        _check_encoding(encoding)
     if delimiter is not None and len(delimiter) != 1:
         raise OptionError(f"expected one character, found {delimiter!r}", argument="delimiter")
     kinds = {"delimiter": ("csv", "tsv"), "quoting": ("csv", "tsv"), "header": ("csv", "tsv", "xlsx")}
@@ -128,6 +131,13 @@ def open_source(
     return replace(source, dialect=dialect, suspects_quotes=dialect.delimiter == "\t" and quoting is None)
 
 
+def _check_encoding(encoding: str) -> None:
+    try:
+        io.TextIOWrapper(io.BytesIO("a".encode(encoding) + b"\xff"), encoding, errors="replace").read()
+    except (LookupError, ValueError, TypeError) as error:  # also of encodings that are not for files, such as idna
+        raise OptionError(f"{error}; use 'utf-8' or 'latin-1'", argument="encoding") from None
+
+
 @contextmanager
 def open_bytes(path: Source, name: str) -> Iterator[IO[Any]]:
     """The bytes of a source, unpacked, or its text; a file of the caller stays open."""
@@ -143,10 +153,6 @@ def open_bytes(path: Source, name: str) -> Iterator[IO[Any]]:
             yield path
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise TableError(f"{name}: the file cannot be read ({error})") from None
-    except LookupError as error:
-        if "encoding" not in str(error):
-            raise
-        raise OptionError(str(error), argument="encoding") from None
     finally:
         if stream is not None:
             stream.close()

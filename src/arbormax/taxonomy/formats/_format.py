@@ -125,15 +125,11 @@ def decode(data: bytes, encoding: str | None, draft: Draft) -> str:
         encoding = detect_encoding(io.BytesIO(data))
     try:
         return data.decode(encoding).removeprefix("\ufeff")
-    except LookupError:
-        raise OptionError(
-            f"Python has no encoding {encoding!r}; use 'utf-8' or 'latin-1'", argument="encoding"
-        ) from None
     except UnicodeDecodeError as error:
         is_wide = encoding.lower().startswith(("utf-16", "utf-32", "utf_16", "utf_32"))
         # a newline has several bytes in a wide encoding, so that lines cannot be decoded one by one
         bad = [] if is_wide else _bad_lines(data, encoding)
-        bad = bad or [(data.count(b"\n", 0, error.start) + 1, data[error.start])]
+        bad = bad or [(data.count(b"\n", 0, error.start) + 1, data[min(error.start, len(data) - 1)])]
         name = "UTF-8" if encoding.lower().replace("_", "-").startswith("utf-8") else encoding
         draft.problems += [
             f"line {line} contains the byte 0x{byte:02x}, which is not valid {name}; save the file as UTF-8"
@@ -142,6 +138,15 @@ def decode(data: bytes, encoding: str | None, draft: Draft) -> str:
         draft.fix["encoding"] = "latin-1"
         draft.fail_on_problems()
         raise  # not reached: there is at least one problem
+    except LookupError:
+        raise OptionError(
+            f"Python has no encoding {encoding!r}; use 'utf-8' or 'latin-1'", argument="encoding"
+        ) from None
+    except (TypeError, ValueError) as error:  # also of encodings that are not for files, such as idna
+        raise OptionError(
+            f"the file cannot be read with the encoding {encoding!r} ({error}); use 'utf-8' or 'latin-1'",
+            argument="encoding",
+        ) from None
 
 
 def _bad_lines(data: bytes, encoding: str) -> list[tuple[int, int]]:
@@ -150,8 +155,9 @@ def _bad_lines(data: bytes, encoding: str) -> list[tuple[int, int]]:
     for number, line in enumerate(data.split(b"\n"), start=1):
         try:
             line.decode(encoding)
-        except UnicodeDecodeError as error:
-            bad.append((number, line[error.start]))
+        except UnicodeError as error:
+            start = getattr(error, "start", 0)
+            bad.append((number, line[start] if start < len(line) else 0))
     return bad
 
 
