@@ -264,11 +264,8 @@ def _paths(distinct: DistinctLabels, separator: str | None) -> list[tuple[str, .
 def _refuse_several_labels(distinct: DistinctLabels) -> None:
     """Raise for lists of paths, which begin alike or are labels of other texts: several labels of one text."""
     wrong: dict[Any, str] = {}
-    whole = {
-        label if isinstance(label, str) else label[0]
-        for label in distinct.items
-        if isinstance(label, str) or len(label) == 1
-    }
+    single = [label for label in distinct.items if isinstance(label, tuple) and len(label) == 1]
+    whole = {label for label in distinct.items if isinstance(label, str)} | {label[0] for label in single}
     for label in distinct.items:
         if not isinstance(label, tuple) or len(label) < 2 or not all(isinstance(name, str) for name in label):
             continue
