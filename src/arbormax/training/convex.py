@@ -256,7 +256,12 @@ def _size(problem: Problem) -> int:
 
 def _features(model: Model, inputs: Any, rows: Ragged | None = None) -> Any:
     """The features of inputs, which may be encoded already, as a dense array or a scipy CSR matrix."""
-    parts = list(model.features(inputs, _ROWS) if rows is None else model.row_features(rows, _ROWS))
+    if rows is None:
+        parts = list(model.features(inputs, _ROWS))
+    else:
+        chunks = np.array_split(np.arange(len(rows)), -(-len(rows) // _ROWS))
+        with evaluating(model):
+            parts = [model.encoder(*model.encoder.collate(rows.take(chunk))) for chunk in chunks]
     return torch.cat(parts).numpy() if parts[0].layout == torch.strided else _to_scipy(parts)
 
 
