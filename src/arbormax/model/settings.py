@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from arbormax._registry import Registry
+from arbormax.data.columns import InputColumns
 from arbormax.encoders import ENCODERS, check_encoder
 from arbormax.errors import ArbormaxError, OptionError, did_you_mean
 from arbormax.heads import HEADS
@@ -72,6 +74,7 @@ class LossOption:
     """Marks a setting that is passed to `head.loss`; `needs`: the class attribute of the heads that support it."""
 
     needs: Literal["sibling_options", "path_options"] | None = None
+    argument: str | None = None  # of the loss; None for the name of the setting
 
     @property
     def acts_on(self) -> str:
@@ -189,7 +192,7 @@ class TrainConfig(BaseModel):
     gamma: Annotated[float, LossOption("sibling_options")] = Field(
         0.0, ge=0, description="gamma of the focal loss at every step; heads with sibling groups only"
     )
-    tau: Annotated[float, LossOption("sibling_options")] = Field(
+    logit_adjustment: Annotated[float, LossOption("sibling_options", argument="tau")] = Field(
         0.0, ge=0, description="strength of the logit adjustment by sibling frequencies; heads with sibling groups only"
     )
     hxe_alpha: Annotated[float | None, LossOption("sibling_options")] = Field(
@@ -214,6 +217,19 @@ class TrainConfig(BaseModel):
         False,
         description="update only the head's rows on the paths of a batch; heads with sibling groups only",
     )
+    columns: InputColumns = Field(InputColumns(), description="columns of a table that make the text")
+    separator: str | None = Field(
+        None, description="text between the names of a path in the labels, which written predictions repeat"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rename_settings(cls, values: Any) -> Any:
+        """Accept the former name of `logit_adjustment`, which models of version 0.2 have."""
+        if not isinstance(values, Mapping) or "tau" not in values:
+            return values
+        rest = {name: value for name, value in values.items() if name != "tau"}
+        return rest if "logit_adjustment" in rest else {**rest, "logit_adjustment": values["tau"]}
 
     @model_validator(mode="before")
     @classmethod
@@ -232,6 +248,8 @@ class TrainConfig(BaseModel):
     @classmethod
     def make(cls, preset: str | None = None, **given: Any) -> Self:
         """The given settings over those of a preset; one error reports all wrong settings."""
+        if "tau" in given:
+            warnings.warn("the setting tau is now named logit_adjustment", DeprecationWarning, stacklevel=2)
         base = {} if preset is None else dict(PRESETS[preset])
         if given.get("encoder", "") is None:
             del given["encoder"]
@@ -259,8 +277,8 @@ class TrainConfig(BaseModel):
 
     @property
     def loss_options(self) -> dict[str, Any]:
-        """The settings marked as loss options that differ from their default."""
-        return {name: getattr(self, name) for name in _loss_options(self)}
+        """The arguments of the loss for the settings that differ from their default."""
+        return {option.argument or name: getattr(self, name) for name, option in _loss_options(self).items()}
 
     def resolved(self, items: int | None = None, classes: int | None = None) -> Self:
         """These settings with the encoder's defaults for those that are None.
