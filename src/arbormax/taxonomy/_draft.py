@@ -79,9 +79,9 @@ class Draft:
             raise TaxonomyError(message, self.problems, fix=self.fix)
 
     def path(self, node: int) -> list[str]:
-        """Return the names from below the root down to a node; in a cycle, the last 64."""
+        """Return the names from below the root down to a node; the last 64 in a cycle."""
         steps: list[str] = []
-        while node >= 0 and len(steps) < 64:
+        while 0 <= node < len(self.names) and len(steps) < 64:
             above = int(self.parents[node])
             if above >= 0 or not self.has_root:
                 steps.append(self.names[node])
