@@ -54,7 +54,7 @@ test-lowest:  ## test the lowest allowed versions of the dependencies, in .venv-
 	$(PYTHON) -m venv $(LOWEST)
 	sed 's/^torch==.*/torch==$(TORCH)/' constraints-lowest.txt > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/constraints.txt \
-	  --editable '.[train,report,serve]' pytest pytest-xdist hypothesis httpx jsonschema
+	  --editable '.[train,excel,report,serve]' pytest pytest-xdist hypothesis httpx jsonschema
 	$(LOWEST)/bin/python -m pytest -W default tests/taxonomy tests/functional tests/heads tests/decode tests/metrics tests/data \
 	  tests/model tests/training tests/studies tests/sklearn tests/report tests/serve/test_serve_api.py \
 	  tests/serve/test_serve_connections.py tests/serve/test_serve_workers.py tests/cli/test_cli_program.py

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arbormax.data import _archives
+from arbormax import _archives
 from arbormax.data.vectors import WordVectors
 from arbormax.errors import InputError
 

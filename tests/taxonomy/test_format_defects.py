@@ -92,10 +92,11 @@ DEFECTS = {
     "undecodable bytes": [
         (
             f"t{suffix}",
-            b"a\n\xe9t\xe9\n",
+            b"a\n\xe9t\x81\n",  # Windows-1252 has no 0x81
             "line 2 contains the byte 0xe9, which is not valid UTF-8; save the file as UTF-8",
         )
         for suffix in SUFFIXES
+        if suffix not in (".xlsx", ".xlsm")
     ],
 }
 
@@ -111,7 +112,7 @@ def test_each_defect_of_each_format_is_reported_with_its_place(problems, name, t
 
 
 def test_every_undecodable_line_is_reported(problems):
-    assert [problem[:6] for problem in problems("t.txt", b"\xff\nok\n\xfe\n")] == ["line 1", "line 3"]
+    assert [problem[:6] for problem in problems("t.txt", b"\x81\nok\n\xfe\n")] == ["line 1", "line 3"]
     assert "not valid utf-16" in problems("t.txt", b"a", encoding="utf-16")[0]
     assert "0xe9, which is not valid ascii" in problems("t.txt", b"a\n\xe9", encoding="ascii")[0]
 

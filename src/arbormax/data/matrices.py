@@ -15,7 +15,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from arbormax.data._archives import ARCHIVE_ERRORS
+from arbormax._archives import ARCHIVE_ERRORS
 from arbormax.data.tables import Column, RowBatch, TableOptions, iter_rows, resolve_source, row_unit
 from arbormax.errors import InputError, OptionError, TableError, did_you_mean
 
@@ -133,7 +133,7 @@ def _read_npz(path: Path, width: int, label: str | None) -> RowBatch:
         raise InputError(f"{path.name}: expected {wanted} ({error or type(error).__name__})") from None
     if X.dtype.kind not in "fiub" or X.ndim != 2 or X.shape[1] != width:
         raise InputError(f"{path.name}: expected numbers of shape (rows, {width}) in X, found {X.dtype} of {X.shape}")
-    columns: dict[Column, list[Any]] = {}
+    columns: dict[Any, list[Any]] = {}
     if label is not None:
         y = labels[0]
         if y.dtype.kind not in "Uiubf" or y.ndim not in (1, 2) or len(y) != len(X):

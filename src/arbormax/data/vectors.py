@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from arbormax.data._archives import ARCHIVE_ERRORS, check_archive
+from arbormax._archives import ARCHIVE_ERRORS, check_archive
 from arbormax.data._spacy import SPACY_FILES, read_spacy
 from arbormax.data.packages import package_folder
 from arbormax.data.ragged import Ragged

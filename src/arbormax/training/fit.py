@@ -90,7 +90,7 @@ def fit(
         joint = config.model_copy(update={"batch_size": config.batch_size * hardware.ranks})
         digest = None if valid is None else valid.digest()
         identity = run_identity(joint, taxonomy, train, validation_examples=digest)
-        if config.names is not None:
+        if config.uses_names:
             identity["node_texts"] = hashlib.sha256(repr(taxonomy.texts).encode()).hexdigest()
         lock = _hold_run(folder, identity, resume, not hardware.several or is_first_process())
     loop = TrainingLoop(config, taxonomy, hardware, folder, resume, progress, callbacks, every_steps)

@@ -81,7 +81,7 @@ class TrainingLoop:
         kind: TargetKind = "class" if (self.taxonomy.class_of[labels] >= 0).all() else "node"
         if start is not None:
             model.load_state_dict(start.state_dict())
-        elif config.names is not None:
+        elif config.uses_names:
             model.to(hardware.first_device)  # a transformer is slow on a CPU; Lightning moves it to its own device
         if config.names == "init" and start is None:
             start_rows(model, train)
@@ -89,7 +89,7 @@ class TrainingLoop:
                 train = add_class_texts(train, self.taxonomy)
         elif config.names == "tied" and start is None:
             tie_rows(model, train)
-        if config.tau:
+        if config.logit_adjustment:
             model.head.set_priors(class_counts(train.nodes, self.taxonomy), smoothing=1.0)
         variational = None
         if config.uncertainty is not None:

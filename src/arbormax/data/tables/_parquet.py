@@ -20,10 +20,10 @@ def import_arrow() -> tuple[Any, Any]:
 def open_parquet(plan: Plan) -> Iterator[tuple[tuple[str, ...], Iterator[Event]]]:
     """The names of the columns, and the rows."""
     pa, pq = import_arrow()
-    if plan.source == "-":
+    if plan.source.source == "-":
         raise TableError(f"{plan.name}: Parquet is read from its end and needs a file, not a stream")
     try:
-        with pq.ParquetFile(plan.source) as file:
+        with pq.ParquetFile(plan.source.source) as file:
             names = tuple(file.schema_arrow.names)
             yield names, _read_rows(file, names, find_columns(names, plan), plan)
     except PermissionError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from arbormax._dialect import detect_encoding
 from arbormax.errors import OptionError, TaxonomyError
 from arbormax.taxonomy._draft import Draft, assemble
 from arbormax.taxonomy.labels import listing
@@ -23,7 +25,7 @@ class Format:
 
     `read(text, draft, **options)` fills a draft. `write(taxonomy)` yields texts; the first one that reads back as the
     same taxonomy is written. `matches(text)` distinguishes the format from others with the same suffix; the format
-    without it is the default of that suffix.
+    without it is the default of that suffix. `to_text(path, **options)` reads a file that is not text.
     """
 
     title: str  # its name in messages
@@ -34,6 +36,7 @@ class Format:
     keeps_all: bool = False  # whether it stores every taxonomy completely
     names_repeat: bool = True  # whether several nodes may have the same name
     matches: Callable[[str], bool] | None = None
+    to_text: Callable[..., str] | None = None
 
 
 def choose_text(tax: Taxonomy, format: Format, lossy: bool) -> str:
@@ -116,10 +119,12 @@ def preorder(tax: Taxonomy) -> list[int]:
     return order
 
 
-def decode(data: bytes, encoding: str, draft: Draft) -> str:
-    """Return the text of a file, or raise one error with every line that cannot be decoded."""
+def decode(data: bytes, encoding: str | None, draft: Draft) -> str:
+    """Return the text of a file, or raise one error with every line that cannot be decoded; None detects."""
+    if encoding is None:
+        encoding = detect_encoding(io.BytesIO(data))
     try:
-        return data.decode(encoding)
+        return data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         is_wide = encoding.lower().startswith(("utf-16", "utf-32", "utf_16", "utf_32"))
         # a newline has several bytes in a wide encoding, so that lines cannot be decoded one by one
