@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import openpyxl
 import pyarrow as pa
 from pyarrow import parquet
 from starlette.testclient import TestClient
@@ -30,6 +31,7 @@ from arbormax.taxonomy.formats import FORMATS
 from toy import TREE, examples, settings
 
 ROWS = [("an owlish text", "animal/bird/owl"), ('a "quoted", text', "plant/oak"), ("lines\nand\ttabs", "plant/rye")]
+SLOW = ("parquet", "xlsx")
 TOKENS = [
     *(b'"', b"'", b"\\", b"\n", b"\r", b"\r\n", b"\t", b",", b";", b"/", b" > ", b"\0", b"\xff", b"\xef\xbb\xbf"),
     *(
@@ -124,10 +126,11 @@ def make_targets(folder: Path) -> list[Target]:
         "tsv": _csv("\t"),
         "jsonl": "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in ROWS).encode(),
         "parquet": _parquet(),
+        "xlsx": _workbook([("text", "label"), *ROWS]),
     }
     targets = [_taxonomy(folder, name) for name in FORMATS]
     targets += [
-        file_target(f"table {name}", folder, f"x.{name}", [seed], _read_table, 5 if name == "parquet" else 50)
+        file_target(f"table {name}", folder, f"x.{name}", [seed], _read_table, 5 if name in SLOW else 50)
         for name, seed in tables.items()
     ]
     vectors = b"the 0.1 0.2 0.3\nowl -1 2e-2 3\nmouse 4 5 6\n"
@@ -157,11 +160,19 @@ def _taxonomy(folder: Path, name: str) -> Target:
     """A registered format, with several taxonomies as that format writes them."""
     suffix = FORMATS[name].suffixes[0]
     trees = [TREE, am.Taxonomy.from_nested({"a": ["x", {"b": ["y", "z"]}], "w v": ["it's"]})]
-    seeds = [next(iter(FORMATS[name].write(tree))).encode() for tree in trees]
+    if suffix == ".xlsx":
+        seeds = [_workbook([("parent", "child"), ("", "a"), ("a", "b"), ("a", "c")])]
+    else:
+        seeds = [next(iter(FORMATS[name].write(tree))).encode() for tree in trees]
     if name == "csv":
         seeds.append(b"parent,child\n,a\na,b\na,c\n")
     return file_target(
-        f"taxonomy {name}", folder, f"x{suffix}", seeds, lambda path: am.Taxonomy.load(path, format=name), 100
+        f"taxonomy {name}",
+        folder,
+        f"x{suffix}",
+        seeds,
+        lambda path: am.Taxonomy.load(path, format=name),
+        5 if name in SLOW else 100,
     )
 
 
@@ -178,6 +189,14 @@ def _parquet() -> bytes:
     out = io.BytesIO()
     columns = {"text": [text for text, _ in ROWS], "label": [label.split("/") for _, label in ROWS]}
     parquet.write_table(pa.table(columns), out)
+    return out.getvalue()
+
+
+def _workbook(rows: list[tuple[str, str]]) -> bytes:
+    out, book = io.BytesIO(), openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.save(out)
     return out.getvalue()
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arbormax.data.tables._common import FORMATS as TABLES
+from arbormax.data.tables._source import FORMATS as TABLES
 from arbormax.taxonomy.formats import FORMATS
 from fuzz_targets import check, make_targets, mutate
 
