@@ -63,6 +63,8 @@ def train(
     """Train a classifier and save it in a folder.
 
     Example: `arbormax train reviews.csv --text body --label category --test held-out.csv --out reviews-model`
+
+    With the uncertainty of each prediction: `arbormax train reviews.csv --uncertainty laplace`
     """
     config = model.config().model_copy(update={"columns": table.columns()})
     is_dataset(data)  # raises if the file is missing, before anything else is looked at
