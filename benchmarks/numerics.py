@@ -158,7 +158,7 @@ def main() -> None:
     print(f"{trees * ROWS:,} cases on {trees:,} trees, {math.ceil(trees / GRADIENTS_EVERY):,} gradient checks")
     for name, error in errors.items():
         print(f"{name}: largest relative error {error:.1e}")
-    sys.exit(any(error > 1e-7 for error in errors.values()))
+    sys.exit(any(error > 1e-9 for error in errors.values()))
 
 
 if __name__ == "__main__":
