@@ -3,8 +3,8 @@
 A case is one row of logits on a random tree; a tree has a few rows, of sizes up to ±1e4. Checked are the
 log-probabilities of all nodes and leaves and the losses with random options against the oracle, that a row has the same
 result alone and in another order up to rounding, that two threads change nothing, that finite logits of every dtype
-give finite losses, and, for some trees, the gradients of every option (`gradcheck`). Prints the largest errors,
-which stem from focal factors of nearly certain classes: their derivative has no bound.
+give finite losses, and, for some trees, the gradients of every option (`gradcheck`). Prints the largest errors.
+The exponents `gamma` are at least 1: below, the loss of a nearly certain class has no bounded derivative.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def random_options(draw: np.random.Generator, tax: am.Taxonomy) -> dict[str, flo
     every = {
         "weight": torch.from_numpy(draw.random(tax.num_leaves)),
         "label_smoothing": float(draw.random()),
-        "gamma": float(draw.choice([0.5, 1.0, 2.0])),
+        "gamma": float(draw.choice([1.0, 1.5, 2.0])),
         "node_weights": torch.from_numpy(draw.random(tax.num_nodes)),
         "tau": float(draw.random()),
     }
@@ -158,7 +158,7 @@ def main() -> None:
     print(f"{trees * ROWS:,} cases on {trees:,} trees, {math.ceil(trees / GRADIENTS_EVERY):,} gradient checks")
     for name, error in errors.items():
         print(f"{name}: largest relative error {error:.1e}")
-    sys.exit(any(error > 1e-7 for error in errors.values()))
+    sys.exit(any(error > 1e-9 for error in errors.values()))
 
 
 if __name__ == "__main__":
