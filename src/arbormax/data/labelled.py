@@ -77,7 +77,8 @@ class LabelledReader:
         tree = tree if node_texts is None else tree.with_texts(node_texts)
         others = [self._read_other(path, tree, data if inferred else None) for path in (valid, test)]
         own = own_test if test is None else others[1]
-        return LabelledData(_short_name(data), tree, train, others[0], own, {**origin, **_sizes(tree)})
+        origin = {**origin, **_sizes(tree), **_tested_on(data, test)}
+        return LabelledData(_short_name(data), tree, train, others[0], own, origin)
 
     def read_tree(self, data: str, test: Path | None = None, node_texts: Path | None = None) -> LabelledData:
         """The taxonomy of a dataset or of a taxonomy file, without training examples, and the test examples."""
@@ -87,7 +88,7 @@ class LabelledReader:
         check_data(data)
         tree = Taxonomy.load(data)
         tree = tree if node_texts is None else tree.with_texts(node_texts)
-        origin = {"name": Path(data).name, "taxonomy": data, **_sizes(tree)}
+        origin = {"name": Path(data).name, "taxonomy": data, **_sizes(tree), **_tested_on(data, test)}
         return LabelledData(_short_name(data), tree, no_examples, None, self._read_other(test, tree, None), origin)
 
     def read_file(self, path: Path, taxonomy: Taxonomy | None = None) -> tuple[Examples, Taxonomy]:
@@ -130,6 +131,13 @@ def _short_name(data: str) -> str:
 
 def _sizes(tree: Taxonomy) -> dict[str, Any]:
     return {"classes": tree.num_leaves, "nodes": tree.num_nodes, "depth": tree.depth}
+
+
+def _tested_on(data: str, test: Path | None) -> dict[str, str]:
+    """What the model is tested on, for the title of a report; nothing without test texts."""
+    if test is not None:
+        return {"test": test.name}
+    return {"test": f"the test texts of {data}"} if data in DATASETS else {}
 
 
 def check_data(data: str) -> None:

@@ -127,7 +127,7 @@ def _halves(rng: np.random.Generator, items: int, sizes_R: np.ndarray) -> np.nda
     order_Rn = rng.random((len(sizes_R), items))
     places = np.unique(sizes_R) - 1
     last_R = np.partition(order_Rn, places, axis=1)[np.arange(len(sizes_R)), sizes_R - 1]
-    return order_Rn <= last_R[:, None]
+    return np.asarray(order_Rn <= last_R[:, None])
 
 
 def _check_nodes(
