@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from arbormax._version import __version__
 from arbormax.decode import DECODERS
 from arbormax.errors import LabelError, OptionError
@@ -20,6 +22,7 @@ from arbormax.serve.settings import Settings
 from arbormax.taxonomy import Taxonomy
 from arbormax.uncertainty.conformal import climbing_threshold, coverage_table
 
+_EXAMPLE = 160  # characters of an example at most
 Explain = Callable[[Model, str], dict[str, Any]]  # explains the prediction for one text
 
 
@@ -205,8 +208,22 @@ class Service:
             ],
             "coverage": coverage_table(self.model),
             "limits": self.settings.model_dump(include={*Limits.model_fields}),
-            "examples": list(self.settings.examples),
+            "examples": list(self.settings.examples or default_examples(self.model.taxonomy)),
         }
+
+
+def default_examples(tax: Taxonomy, number: int = 3) -> list[str]:
+    """Texts to try on an empty page: texts of classes, else their names, from different parts of the tree.
+
+    The page shows these anyway. The texts that a model folder quotes for reports may be private, so they are not used.
+    """
+    given = tax.given_texts or (None,) * tax.num_nodes
+    leaves = np.sort(tax.leaves)
+    described = [node for node in leaves.tolist() if given[node]]
+    nodes = np.array(described) if described else leaves
+    places = np.linspace(0, len(nodes) - 1, min(number, len(nodes)) + 2)[1:-1].round().astype(int)
+    found = (given[node] or tax.names[node] for node in nodes[places].tolist())
+    return list(dict.fromkeys(text if len(text) <= _EXAMPLE else f"{text[: _EXAMPLE - 1]}…" for text in found))
 
 
 def _node_ids(nodes: Sequence[Any], tax: Taxonomy, argument: str, texts: int) -> list[tuple[int, ...] | None]:

@@ -27,7 +27,9 @@ class Settings(BaseModel):
         description="values of the Host header that are accepted in addition to local names",
     )
     page: bool = Field(default=True, description="whether to serve the web page at /")
-    examples: tuple[str, ...] = Field(default=(), description="example texts on the web page")
+    examples: tuple[str, ...] = Field(
+        default=(), description="example texts on the web page; none: texts or names of three classes"
+    )
 
     max_body_bytes: int = Field(default=4 * 2**20, ge=1024, description="maximum size of a request body")
     max_texts: int = Field(default=1024, ge=1, description="maximum number of texts in a request")

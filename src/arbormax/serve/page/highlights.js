@@ -50,9 +50,9 @@ export function summarizeWords(tokens, weights, name) {
   const quoted = (index) => `“${isolate(tokens[index].text)}”`;
   const [highest, lowest] = [Math.max(...weights), Math.min(...weights)];
   const parts = [];
-  if (highest >= minimum) parts.push(`${quoted(weights.indexOf(highest))} supports ${name} most`);
+  if (highest >= minimum) parts.push(`${quoted(weights.indexOf(highest))} contributed most to ${name}`);
   if (lowest <= -minimum) {
-    parts.push(`${quoted(weights.indexOf(lowest))} opposes ${parts.length ? "it" : name} most`);
+    parts.push(`${quoted(weights.indexOf(lowest))} spoke most against ${parts.length ? "it" : name}`);
   }
   return parts.length ? `${parts.join("; ")}.` : `No single word has a large contribution to ${name}.`;
 }
