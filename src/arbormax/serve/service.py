@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from arbormax.serve.settings import Settings
 from arbormax.taxonomy import Taxonomy
 from arbormax.uncertainty.conformal import climbing_threshold, coverage_table
 
+_MANY = 20_000  # matches from which a scan of all names is faster
 _EXAMPLE = 160  # characters of an example at most
 Explain = Callable[[Model, str], dict[str, Any]]  # explains the prediction for one text
 
@@ -39,6 +41,8 @@ class TreeIndex:
             "fingerprint": taxonomy.fingerprint,
         }
         self._folded = [_fold(name) for name in taxonomy.names]
+        self._text = "\n".join(self._folded)  # the names have no line breaks
+        self._ends = np.cumsum([len(name) + 1 for name in self._folded])
 
     def node(self, node: int) -> dict[str, Any]:
         """A short description of a node."""
@@ -66,26 +70,52 @@ class TreeIndex:
     def search(self, words: str, offset: int, limit: int) -> dict[str, Any]:
         """The nodes whose names contain all the words, best matches first."""
         parts = _fold(words).split()
-        phrase = " ".join(parts)
-        starts_word = re.compile(rf"(?<![^\W_]){re.escape(phrase)}")
-        found = list(range(1, len(self._folded))) if parts else []
+        found = self._containing(max(parts, key=len)) if parts else []
         for part in parts:
             found = [node for node in found if part in self._folded[node]]
-
-        def rank(node: int) -> tuple[bool, bool, bool, bool, int]:
-            """Equal names first, then prefixes, starts of words, other positions, and words that stand apart."""
-            name = self._folded[node]
-            is_start, is_word = name.startswith(phrase), starts_word.search(name) is not None
-            return name != phrase, not is_start, not is_word, phrase not in name, len(name)
-
-        found.sort(key=rank)
-        page = found[offset : offset + limit]
+        page = self._best(found, " ".join(parts), offset + limit)[offset:]
         matches = [{**self.node(node), "path": list(self.names.path(node))} for node in page]
         return {"matches": matches, "total": len(found)}
+
+    def _containing(self, part: str) -> list[int]:
+        """The nodes below the root whose names contain a part of a word; the time depends on how many there are."""
+        places: list[int] = []
+        place = self._text.find(part)
+        while place >= 0 and len(places) < _MANY:
+            places.append(place)
+            end = self._text.find("\n", place)
+            place = self._text.find(part, end) if end >= 0 else -1
+        if place >= 0:
+            return [node for node in range(1, len(self._folded)) if part in self._folded[node]]
+        return [node for node in np.searchsorted(self._ends, places, side="right").tolist() if node]
+
+    def _best(self, found: list[int], phrase: str, number: int) -> list[int]:
+        """The best matches: equal names, then prefixes, starts of words, other positions, and words that stand apart.
+
+        Among equals, short names are first. Worse kinds are looked at only if the better ones are too few.
+        """
+        starts_word = re.compile(rf"(?<![^\W_]){re.escape(phrase)}")
+        kinds: list[Callable[[str], object]] = [
+            lambda name: name.startswith(phrase),
+            lambda name: phrase in name and starts_word.search(name),
+            lambda name: phrase in name,
+            lambda name: True,  # noqa: ARG005 - one of the kinds
+        ]
+        best: list[int] = []
+        for is_kind in kinds:
+            matches = [node for node in found if is_kind(self._folded[node])]
+            best += heapq.nsmallest(number - len(best), matches, key=lambda node: len(self._folded[node]))
+            if len(best) == number:
+                break
+            chosen = set(matches)
+            found = [node for node in found if node not in chosen]
+        return best
 
 
 def _fold(name: str) -> str:
     """A name without case, accents and repeated whitespace."""
+    if name.isascii():
+        return " ".join(name.lower().split())
     plain = "".join(c for c in unicodedata.normalize("NFKD", name.casefold()) if not unicodedata.combining(c))
     return " ".join(re.split(r"\s+", plain))
 
@@ -106,6 +136,7 @@ class Service:
             on_batch=self.metrics.record_batch,
         )
         self._decoders = decoder_options()
+        self._examples = list(settings.examples) or default_examples(model.taxonomy)
         taxonomy = model.taxonomy
         self._class_nodes = dict(zip(taxonomy.classes, taxonomy.leaves.tolist(), strict=True))
 
@@ -208,7 +239,7 @@ class Service:
             ],
             "coverage": coverage_table(self.model),
             "limits": self.settings.model_dump(include={*Limits.model_fields}),
-            "examples": list(self.settings.examples or default_examples(self.model.taxonomy)),
+            "examples": self._examples,
         }
 
 
