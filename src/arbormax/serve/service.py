@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -69,11 +69,11 @@ class TreeIndex:
 
     def search(self, words: str, offset: int, limit: int) -> dict[str, Any]:
         """The nodes whose names contain all the words, best matches first."""
-        parts = _fold(words).split()
-        found = self._containing(max(parts, key=len)) if parts else []
+        parts = sorted(_fold(words).split(), key=len)
+        found = self._containing(parts.pop()) if parts else []
         for part in parts:
             found = [node for node in found if part in self._folded[node]]
-        page = self._best(found, " ".join(parts), offset + limit)[offset:]
+        page = self._best(found, " ".join(_fold(words).split()), offset + limit)[offset:]
         matches = [{**self.node(node), "path": list(self.names.path(node))} for node in page]
         return {"matches": matches, "total": len(found)}
 
@@ -90,26 +90,22 @@ class TreeIndex:
         return [node for node in np.searchsorted(self._ends, places, side="right").tolist() if node]
 
     def _best(self, found: list[int], phrase: str, number: int) -> list[int]:
-        """The best matches: equal names, then prefixes, starts of words, other positions, and words that stand apart.
-
-        Among equals, short names are first. Worse kinds are looked at only if the better ones are too few.
-        """
-        starts_word = re.compile(rf"(?<![^\W_]){re.escape(phrase)}")
-        kinds: list[Callable[[str], object]] = [
-            lambda name: name.startswith(phrase),
-            lambda name: phrase in name and starts_word.search(name),
-            lambda name: phrase in name,
-            lambda name: True,  # noqa: ARG005 - one of the kinds
-        ]
+        """The best matches: of each kind the short names first. Worse kinds are looked at only if a page needs them."""
         best: list[int] = []
-        for is_kind in kinds:
-            matches = [node for node in found if is_kind(self._folded[node])]
-            best += heapq.nsmallest(number - len(best), matches, key=lambda node: len(self._folded[node]))
+        for kind in self._kinds(found, phrase):
+            best += heapq.nsmallest(number - len(best), kind, key=lambda node: len(self._folded[node]))
             if len(best) == number:
                 break
-            chosen = set(matches)
-            found = [node for node in found if node not in chosen]
         return best
+
+    def _kinds(self, found: list[int], phrase: str) -> Iterator[list[int]]:
+        """Names that start with the phrase, that have it at the start of a word, elsewhere, and without all of it."""
+        names, starts_word = self._folded, re.compile(rf"(?<![^\W_]){re.escape(phrase)}")
+        yield [node for node in found if names[node].startswith(phrase)]
+        inside = [node for node in found if phrase in names[node] and not names[node].startswith(phrase)]
+        yield [node for node in inside if starts_word.search(names[node])]
+        yield [node for node in inside if not starts_word.search(names[node])]
+        yield [node for node in found if phrase not in names[node]]
 
 
 def _fold(name: str) -> str:

@@ -180,7 +180,7 @@ export function createExplain({ changed, browse }) {
 
   function wordSummary(step) {
     if (step.conditional === 1) return `${isolate(step.name)} is the only child at this step.`;
-    return summarizeWords(shown.tokens, step.words, isolate(step.name));
+    return summarizeWords(step.parts, isolate(step.name));
   }
 
   function setStep(step) {

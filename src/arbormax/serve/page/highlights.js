@@ -3,6 +3,7 @@
 import { el, isolate } from "./dom.js";
 
 const MIN_SHARE = 0.08; // of the largest contribution; smaller ones are not highlighted
+const MIN_WEIGHT = 0.005;
 
 /**
  * The text with highlighted words.
@@ -22,7 +23,7 @@ export function highlightWords(text, tokens, weights) {
     parts.push(characters.slice(position, start).join(""));
     const word = characters.slice(start, end).join("");
     const share = largest > 0 ? Math.abs(weight) / largest : 0;
-    parts.push(share < MIN_SHARE ? word : highlight(word, weight, share));
+    parts.push(share < MIN_SHARE || Math.abs(weight) < MIN_WEIGHT ? word : highlight(word, weight, share));
     position = end;
   });
   parts.push(characters.slice(position).join(""));
@@ -40,19 +41,15 @@ function highlight(word, weight, share) {
 }
 
 /**
- * A summary of the highlights in one sentence.
- * @param {{text: string}[]} tokens
- * @param {number[]} weights
+ * A summary of the contributions in one sentence.
+ * @param {{text: string, value: number}[]} parts  words and n-grams, the largest contribution first
  * @param {string} name  of the step
  */
-export function summarizeWords(tokens, weights, name) {
-  const minimum = Math.max(0.005, MIN_SHARE * Math.max(0, ...weights.map(Math.abs)));
-  const quoted = (index) => `“${isolate(tokens[index].text)}”`;
-  const [highest, lowest] = [Math.max(...weights), Math.min(...weights)];
-  const parts = [];
-  if (highest >= minimum) parts.push(`${quoted(weights.indexOf(highest))} contributed most to ${name}`);
-  if (lowest <= -minimum) {
-    parts.push(`${quoted(weights.indexOf(lowest))} spoke most against ${parts.length ? "it" : name}`);
-  }
-  return parts.length ? `${parts.join("; ")}.` : `No single word has a large contribution to ${name}.`;
+export function summarizeWords(parts, name) {
+  const quoted = ({ text }) => `“${isolate(text)}”`;
+  const [best, worst] = [parts.find(({ value }) => value > 0), parts.find(({ value }) => value < 0)];
+  const sentences = [];
+  if (best) sentences.push(`${quoted(best)} contributed most to ${name}`);
+  if (worst) sentences.push(`${quoted(worst)} spoke most against ${sentences.length ? "it" : name}`);
+  return sentences.length ? `${sentences.join("; ")}.` : `No single word has a large contribution to ${name}.`;
 }
