@@ -10,7 +10,9 @@ import typer
 
 from arbormax.cli import output
 from arbormax.cli.groups import expand_options
+from arbormax.cli.inputs import read_text
 from arbormax.cli.options import DecoderOptions, Json, LoadOptions
+from arbormax.data.tokens import show_fields
 from arbormax.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,7 +43,9 @@ def explain(
     from arbormax.model.explain import explain as explain_text
 
     loaded = loading.load(model)
+    text = read_text(loaded, text)
     found = explain_text(loaded, text, decoding=decoder.decoding_of(loaded), siblings=siblings)
+    text = show_fields(text)
     if svg is not None:
         from arbormax.cli.trees import write_drawing
         from arbormax.report import prediction_svg

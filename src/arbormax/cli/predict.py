@@ -10,9 +10,10 @@ import typer
 
 from arbormax.cli import output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import feature_columns, warn_skipped
+from arbormax.cli.inputs import feature_columns, read_text, warn_skipped
 from arbormax.cli.options import DecoderOptions, Features, InputOptions, Json, LoadOptions, import_modules
 from arbormax.data.tables.writing import open_writer, resolve_format
+from arbormax.data.tokens import show_fields
 from arbormax.errors import InputError, OptionError, check_choice
 
 if TYPE_CHECKING:
@@ -31,18 +32,30 @@ def predict(
         list[str] | None,
         typer.Argument(
             metavar="[FILE|-]",
-            help="Texts: .csv .tsv .jsonl .parquet .txt; - reads lines of stdin. For a model of feature matrices, "
-            "tables of numbers or .npz. With --engine ray also folders and several files.",
+            help="Texts: .csv .tsv .jsonl .parquet .xlsx .txt; - reads lines of stdin. For a model of feature "
+            "matrices, tables of numbers or .npz. With --engine ray also folders and several files.",
         ),
     ] = None,
     message: Annotated[
-        str | None, typer.Option("--message", "-m", metavar="TEXT", help="Predict this text and print the result.")
+        str | None,
+        typer.Option(
+            "--message",
+            "-m",
+            metavar="TEXT",
+            help="Predict this text and print the result. For a model of several columns also JSON, such as "
+            """'{"name": "Red scarf", "brand": "Acme"}'.""",
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Output file: .csv .tsv .jsonl .parquet; stdout by default.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Output file: .csv .tsv .jsonl .parquet .xlsx; stdout by default. CSV is written like the input.",
+        ),
     ] = None,
     output_format: Annotated[
-        str | None, typer.Option("--format", metavar="FORMAT", help="Format of the output: jsonl, csv, tsv or parquet.")
+        str | None,
+        typer.Option("--format", metavar="FORMAT", help="Format of the output: jsonl, csv, tsv, parquet or xlsx."),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Also write the columns of the input, first.")] = False,
     top_k: Annotated[int, typer.Option(min=0, help="Number of most probable classes to list.")] = 0,
@@ -101,20 +114,22 @@ def predict(
         raise OptionError("prints JSON lines on stdout and cannot be combined with --out and --format", argument="json")
     chosen = resolve_format(out, "jsonl" if json else output_format)
     from arbormax.data.matrices import FEATURES, iter_features
-    from arbormax.model.rows import BadRows, predict_rows, read_rows, source_name
+    from arbormax.model.rows import BadRows, Rows, predict_rows, read_rows, source_name
 
     loaded = loading.load(model)
     decoding = decoder.decoding_of(loaded, top_k)
     numbers = feature_columns(Path(source), model, loaded, features, table)
     if numbers is None:
-        batches, column = read_rows(source, table.text, **table.reader())
+        rows = read_rows(source, table.columns(loaded.config.columns), **table.reader())
     else:
-        batches, column = iter_features(source, *numbers, **table.reader()), FEATURES
+        rows = Rows(iter_features(source, *numbers, **table.reader()), FEATURES)
     bad_rows = BadRows(source_name(source), table.skip_bad_rows)
     count = 0
-    with open_writer(out, chosen) as write, output.progress_bar("predicting") as advance:
+    style = rows.source.dialect if rows.source is not None and rows.source.format in ("csv", "tsv") else None
+    separator = loaded.config.separator or " > "
+    with open_writer(out, chosen, style, separator) as write, output.progress_bar("predicting") as advance:
         for row in predict_rows(
-            loaded, batches, column, decoding, batch_size=batch_size, keep=keep, **columns, on_bad_rows=bad_rows
+            loaded, rows, decoding, batch_size=batch_size, keep=keep, **columns, on_bad_rows=bad_rows
         ):
             write(row)
             count += 1
@@ -134,11 +149,12 @@ def _predict_one(model: Path, text: str, decoder: DecoderOptions, top_k: int, lo
     loaded = loading.load(model)
     if not loaded.encoder.takes_texts:
         raise OptionError(f"{model} classifies feature matrices, not texts: give a FILE", argument="message")
+    text = read_text(loaded, text)
     (prediction,) = predict_texts(loaded, [text], **vars(decoder.decoding_of(loaded, top_k)))
     if json:
-        output.print_json({"text": text, **prediction.to_dict()})
+        output.print_json({"text": show_fields(text), **prediction.to_dict()})
     else:
-        _print_prediction(text, prediction)
+        _print_prediction(show_fields(text), prediction)
 
 
 def _predict_with_ray(
@@ -150,15 +166,17 @@ def _predict_with_ray(
         raise OptionError("--engine ray reads Parquet", argument="input_format")
     if table != InputOptions(text=table.text, input_format=table.input_format, skip_bad_rows=table.skip_bad_rows):
         raise OptionError(
-            "--delimiter, --no-header, --quoting and --encoding are options of CSV and TSV; --engine ray reads Parquet"
+            "--engine ray reads the texts of one column of Parquet; options such as --delimiter and --also are for "
+            "files that one process reads"
         )
     from arbormax.integrations.ray import predict_parquet
     from arbormax.model.rows import BadRows, source_name
 
     bad_rows = BadRows(source_name(files[0]) if len(files) == 1 else f"{len(files)} inputs", table.skip_bad_rows)
     with output.stage_progress("predicting") as progress:
+        text = table.text[0] if table.text else "text"
         count = predict_parquet(
-            model, files, out, decoding, text=table.text, on_bad_rows=bad_rows, progress=progress, **options
+            model, files, out, decoding, text=text, on_bad_rows=bad_rows, progress=progress, **options
         )
     _print_written(out, count, bad_rows)
 

@@ -20,6 +20,7 @@ from arbormax.functional import scale_siblings
 from arbormax.functional.index import path_nodes, tree_index
 from arbormax.heads import TreeHead
 from arbormax.heads.calibrated import CalibratedHead
+from arbormax.model.finite import check_finite
 from arbormax.model.network import CHUNK, Model, ModelInputs, evaluating, input_chunks
 from arbormax.model.posterior import UNCERTAINTIES, Posterior
 from arbormax.model.settings import validate
@@ -155,4 +156,6 @@ def read_posterior(model: Model, folder: Path, files: Container[str]) -> None:
     record = read_json(folder / _RECORD)
     kind = UNCERTAINTIES[record["method"]]
     options = validate(kind.Options, record["options"], f"uncertainty {record['method']!r}", "uncertainty_options")
-    model.posterior = kind.restore(model, options, load_file(folder / _VALUES))
+    values = load_file(folder / _VALUES)
+    check_finite(values, "train the model again")
+    model.posterior = kind.restore(model, options, values)

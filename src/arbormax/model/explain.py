@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arbormax.data.tokens import Span
+from arbormax.data.tokens import Span, show_fields
 from arbormax.errors import InputError, OptionError
 from arbormax.model.network import Model
 from arbormax.model.predict import Decoding, NodeNames
@@ -86,7 +86,7 @@ def explain(
         ],
         "stopped_at": len(names.steps(explained)),
         "reason": stop_reason(tax, explained, logp_N),
-        "tokens": [{"text": text[start:end], "start": start, "end": end} for start, end in tokens],
+        "tokens": [{"text": show_fields(text[start:end]), "start": start, "end": end} for start, end in tokens],
         "words_method": method,
     }
 

@@ -54,7 +54,7 @@ class Model(nn.Module):
 
         If the texts of nodes are used, the encoder learns their words, too.
         """
-        if config.names is not None and ENCODERS[config.encoder].takes_texts:
+        if config.uses_names and ENCODERS[config.encoder].takes_texts:
             inputs = [*inputs, *taxonomy.texts[1:]]
         with seeded(config.seed):
             encoder = ENCODERS[config.encoder].fit(inputs, config.options)

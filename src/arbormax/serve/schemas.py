@@ -156,6 +156,32 @@ def _with_decoders(base: type[M], **fields: Any) -> type[M]:
     return model
 
 
+def request_schema(model: type[DecodingRequest]) -> dict[str, Any]:
+    """The JSON schema of a request, with the rules about several fields that its validation enforces."""
+    schema = model.model_json_schema()
+    unset = {"type": "null"}
+    options = dict.fromkeys(model.option_names, unset)
+    choices: list[dict[str, Any]] = [
+        {
+            "properties": {
+                "coverage": unset,
+                "decoder": {"enum": [name, None]},
+                **{option: unset for option in options if option not in accepted},
+            },
+            "required": [option for option in accepted if accepted[option].default is REQUIRED],
+        }
+        for name, accepted in decoder_options().items()
+    ]
+    unrestricted = {"anyOf": [unset, {"type": "array", "maxItems": 0}]}
+    no_decoder = {"decoder": unset, "within": unrestricted, "without": unrestricted, **options}
+    coverage = {"properties": {"coverage": {"type": "number"}, **no_decoder}, "required": ["coverage"]}
+    rules: list[dict[str, Any]] = [{"anyOf": [*choices, coverage]}]
+    if "texts" in model.model_fields:
+        kinds = {"text": {"type": "string"}, "texts": {"type": "array"}}
+        rules.append({"oneOf": [{"properties": {name: kinds[name]}, "required": [name]} for name in kinds]})
+    return {**schema, "allOf": rules}
+
+
 def _text_type(settings: Settings) -> Any:
     return Annotated[str, Field(max_length=settings.max_characters)]
 
@@ -165,10 +191,10 @@ class TaxonomyQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    node: int = Field(0, ge=0, description="return the children of this node")
+    node: int = Field(0, ge=0, description="return the children of this node; not with search")
     offset: int = Field(0, ge=0, description="number of results to skip")
     limit: int = Field(100, ge=1, le=500, description="maximum number of results")
-    search: str | None = Field(None, min_length=1, max_length=200, description="words of a name, in any case")
+    search: str | None = Field(None, min_length=1, max_length=200, description="words of a name; not with node")
 
     @model_validator(mode="after")
     def _check_search(self) -> Self:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -70,7 +71,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     class_weight: str | Mapping[Any, float] | None = None
     label_smoothing: float = 0.0
     gamma: float = 0.0
-    tau: float = 0.0
+    logit_adjustment: float = 0.0
     hxe_alpha: float | None = None
     path_weight: float | Sequence[float] = 0.0
     adapter: int = 0
@@ -79,6 +80,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     accelerator: str = "auto"
     devices: int | str = 1
     verbose: bool = False
+    tau: float | None = None  # the former name of logit_adjustment
 
     if TYPE_CHECKING:  # attributes that are no parameters
         model_: Model
@@ -128,6 +130,9 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         if isinstance(params["class_weight"], Mapping):
             settings["class_weight"] = self._class_weights(params["class_weight"], labels)
         settings["uncertainty_options"] = settings["uncertainty_options"] or {}
+        if params["tau"] is not None:
+            warnings.warn("the parameter tau is now named logit_adjustment", DeprecationWarning, stacklevel=3)
+            settings["logit_adjustment"] = to_python(params["tau"])
         config = self._config(settings, inputs, labels.taxonomy.num_leaves)
         from arbormax.training import Hardware, fit  # imports Lightning
 

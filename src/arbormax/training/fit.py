@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 
@@ -15,6 +17,7 @@ from arbormax.data.folds import hold_out
 from arbormax.errors import InputError, OptionError
 from arbormax.heads import HEADS
 from arbormax.model.draws import check_tree
+from arbormax.model.folder import lock_state
 from arbormax.model.network import Model
 from arbormax.model.posterior import UNCERTAINTIES, Trained
 from arbormax.model.run import Run
@@ -80,16 +83,39 @@ def fit(
         add_posterior(run.model, Trained(run.model, seen))
         return calibrator.apply(run)
     assert config.batch_size is not None
+    lock: AbstractContextManager[None] = nullcontext()
     if folder is not None:
         folder = Path(folder)
         # A run can be resumed on other devices if all of them together have the same examples in a step.
         joint = config.model_copy(update={"batch_size": config.batch_size * hardware.ranks})
         digest = None if valid is None else valid.digest()
         identity = run_identity(joint, taxonomy, train, validation_examples=digest)
-        if config.names is not None:
+        if config.uses_names:
             identity["node_texts"] = hashlib.sha256(repr(taxonomy.texts).encode()).hexdigest()
-        open_run(folder / "checkpoints", identity, resume, write=not hardware.several or is_first_process())
+        lock = _hold_run(folder, identity, resume, not hardware.several or is_first_process())
     loop = TrainingLoop(config, taxonomy, hardware, folder, resume, progress, callbacks, every_steps)
+    with lock:
+        return calibrator.apply(_run_phases(loop, train, part, held_out, is_refit, calibrator))
+
+
+@contextmanager
+def _hold_run(folder: Path, identity: dict[str, Any], resume: bool, write: bool) -> Iterator[None]:
+    """Keep other processes from training in the folder; one of the processes of this training writes to it."""
+    with lock_state(folder, "folder") if write else nullcontext():
+        open_run(folder / "checkpoints", identity, resume, write)
+        yield
+
+
+def _run_phases(
+    loop: TrainingLoop,
+    train: Examples,
+    part: Examples,
+    held_out: Examples | None,
+    is_refit: bool,
+    calibrator: Calibrator,
+) -> Run:
+    """Train on a part of the examples, then with `is_refit` on all of them, and fit the posterior."""
+    config, seen = loop.config, train if is_refit else part  # what the final weights are trained on
     model, metrics, prepared = loop.run(_FIRST if is_refit else _ONLY, part, held_out, config.epochs)
     epochs, rows, seconds = int(metrics[EPOCHS]), metrics[CURVE].tolist(), float(metrics[SECONDS])
     best = best_epoch(rows, config.monitor) if rows else epochs
@@ -116,8 +142,7 @@ def fit(
     seconds += time.perf_counter() - started
     curve = tuple(dict(zip(CURVE_COLUMNS, row, strict=True)) for row in rows)
     score = curve[best - 1]["macro_f1"] if curve else None
-    run = Run(model, epochs, best, valid_macro_f1=score, seconds=seconds, curve=curve, refit_epochs=epochs_again)
-    return calibrator.apply(run)
+    return Run(model, epochs, best, valid_macro_f1=score, seconds=seconds, curve=curve, refit_epochs=epochs_again)
 
 
 def add_posterior(model: Model, trained: Trained) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from arbormax._files import to_plain
 from arbormax.data.examples import Examples
-from arbormax.errors import InputError, OptionError
+from arbormax.errors import InputError, LabelError, OptionError
 from arbormax.functional import scale_siblings
 from arbormax.model.calibration import Calibration, Coverage, Scaling, apply_calibration, remove_calibration
 from arbormax.model.network import Model
@@ -132,6 +132,9 @@ def check_held_out(examples: Examples, tax: Taxonomy) -> None:
     """Raise if there is nothing to calibrate on, or a label is not a node of the taxonomy."""
     if not len(examples):
         raise InputError("no examples to calibrate on; give labelled examples that were not trained on", argument="X")
+    if unseen := examples.unseen_counts(tax):
+        first = ", ".join(f"{label!r} ({count:,})" for label, count in list(unseen.items())[:8])
+        raise LabelError(f"calibration needs labels that the model knows; these are unknown: {first}", argument="y")
     if examples.nodes.min() < 0 or examples.nodes.max() >= tax.num_nodes:
         raise InputError(f"expected labels that are nodes from 0 to {tax.num_nodes - 1} of the taxonomy", argument="y")
 
