@@ -71,6 +71,8 @@ def explain(
 
 def _branches(text: str, found: dict[str, Any]) -> Branch:
     """The relevant part of the tree, with the words below each step."""
+    from rich.text import Text
+
     from arbormax.report.prediction import percent
     from arbormax.taxonomy.render import Branch, printable
 
@@ -87,6 +89,9 @@ def _branches(text: str, found: dict[str, Any]) -> Branch:
         branch = Branch(line, style=style, share=node["probability"])
         if (step := steps.get(node["node"])) and (words := _words(step["parts"])):
             branch.more.append(words)
+        if step and (uncertainty := step.get("uncertainty")):
+            line = "± {std:.3f} between draws of the network; {epistemic:.3f} of {total:.3f} nats are epistemic"
+            branch.more.append(Text(line.format(**uncertainty), style="dim"))
         branches[node["node"]] = branch
         branches[node["parent"]].children.append(branch)
     for node in found["nodes"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from arbormax.data.tokens import show_fields
 from arbormax.errors import InputError, OptionError, check_choice
 
 if TYPE_CHECKING:
+    from arbormax.model.network import Model
     from arbormax.model.predict import Decoding, Prediction
 
 ENGINES = ("local", "ray")
@@ -66,6 +68,18 @@ def predict(
     without_column: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of the nodes that are excluded for each row.")
     ] = None,
+    max_nodes: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="With --coverage: also a set of at most N nodes that contains the truth."),
+    ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="branch|FILE",
+            help="With --coverage: the set has it in each branch below the root, or in each group of classes of a JSON "
+            "file, which maps labels to groups.",
+        ),
+    ] = None,
     features: Features = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 256,
     engine: Annotated[
@@ -82,11 +96,14 @@ def predict(
 
     Restricted to the species of a region: `arbormax predict birds-model new.csv --within-column species_here`
 
+    Sets of at most three nodes: `arbormax predict reviews-model new.csv --coverage 0.9 --max-nodes 3`
+
     With Ray: `arbormax predict reviews-model corpus/ --engine ray --workers 8 --out predicted.parquet`
     """
     import_modules(loading.imports)  # which may register decoders
     decoding = decoder.decoding(top_k)
     check_choice("engine", engine, ENGINES)
+    sets = _SetOptions(decoder, max_nodes, groups)
     columns = {"within_column": within_column, "without_column": without_column}
     if engine == "ray":
         if decoder.coverage is not None:
@@ -107,7 +124,7 @@ def predict(
         for name, value in columns.items():
             if value is not None:
                 raise OptionError("cannot be combined with --message, which is no table", argument=name)
-        _predict_one(model, message, decoder, top_k, loading, json)
+        _predict_one(model, message, sets, top_k, loading, json)
         return
     source = _check_source(files, out)
     if json and (out is not None or output_format not in (None, "jsonl")):
@@ -117,7 +134,7 @@ def predict(
     from arbormax.model.rows import BadRows, Rows, predict_rows, read_rows, source_name
 
     loaded = loading.load(model)
-    decoding = decoder.decoding_of(loaded, top_k)
+    decoding = sets.decoding_of(loaded, top_k)
     numbers = feature_columns(Path(source), model, loaded, features, table)
     if numbers is None:
         rows = read_rows(source, table.columns(loaded.config.columns), **table.reader())
@@ -141,7 +158,35 @@ def predict(
     _print_written(out, count, bad_rows)
 
 
-def _predict_one(model: Path, text: str, decoder: DecoderOptions, top_k: int, loading: LoadOptions, json: bool) -> None:
+@dataclass(frozen=True)
+class _SetOptions:
+    """The decoder, and the sets of nodes beside it."""
+
+    decoder: DecoderOptions
+    max_nodes: int | None
+    groups: str | None
+
+    def __post_init__(self) -> None:
+        for name in ("max_nodes", "groups"):
+            if getattr(self, name) is not None and self.decoder.coverage is None:
+                raise OptionError("requires --coverage", argument=name)
+
+    def decoding_of(self, model: Model, top_k: int) -> Decoding:
+        decoding = self.decoder.decoding_of(model, top_k)
+        if self.decoder.coverage is None or (self.max_nodes is None and self.groups is None):
+            return decoding
+        from arbormax._files import read_json
+        from arbormax.uncertainty.conformal import BRANCH, SetRule
+
+        groups: Any = self.groups
+        if groups is not None and groups != BRANCH:
+            if not Path(groups).is_file():
+                raise OptionError(f"expected {BRANCH!r} or a JSON file, found {groups!r}", argument="groups")
+            groups = read_json(Path(groups))
+        return replace(decoding, sets=SetRule.of_coverage(model, self.decoder.coverage, self.max_nodes, groups))
+
+
+def _predict_one(model: Path, text: str, sets: _SetOptions, top_k: int, loading: LoadOptions, json: bool) -> None:
     if not text.strip():
         raise InputError("the text is empty", argument="message")
     from arbormax.model.predict import predict as predict_texts
@@ -150,7 +195,7 @@ def _predict_one(model: Path, text: str, decoder: DecoderOptions, top_k: int, lo
     if not loaded.encoder.takes_texts:
         raise OptionError(f"{model} classifies feature matrices, not texts: give a FILE", argument="message")
     text = read_text(loaded, text)
-    (prediction,) = predict_texts(loaded, [text], **vars(decoder.decoding_of(loaded, top_k)))
+    (prediction,) = predict_texts(loaded, [text], **vars(sets.decoding_of(loaded, top_k)))
     if json:
         output.print_json({"text": show_fields(text), **prediction.to_dict()})
     else:
@@ -209,10 +254,13 @@ def _print_prediction(text: str, prediction: Prediction) -> None:
         output.print_result("No class is probable enough: the prediction is the root of the taxonomy.")
     if prediction.reason:
         output.print_result(printable(prediction.reason))
+    if prediction.set:
+        names = "; ".join(label or "all classes" for label in prediction.set)
+        output.print_result(f"The set: {printable(names)}")
     if prediction.uncertainty:
         steps = zip(prediction.path, prediction.uncertainty, strict=True)
         cells = [(printable(name), *(f"{value:.3f}" for value in step)) for name, step in steps]
-        output.print_result(output.table(("uncertainty", "mean probability", "total", "aleatoric", "epistemic"), cells))
+        output.print_result(output.table(("uncertainty", "std of P", "total", "aleatoric", "epistemic"), cells))
     if prediction.alternatives:
         rows = [(printable(label), f"{probability:.3f}") for label, probability in prediction.alternatives]
         output.print_result(output.table(("most probable classes", "probability"), rows))

@@ -62,6 +62,8 @@ def train(
     """Train a classifier and save it in a folder.
 
     Example: `arbormax train reviews.csv --text body --label category --test held-out.csv --out reviews-model`
+
+    With the uncertainty of each prediction: `arbormax train reviews.csv --uncertainty laplace`
     """
     config = model.config().model_copy(update={"columns": table.columns()})
     for path in (data if not is_dataset(data) else None, valid, test, table.taxonomy, table.node_texts):

@@ -19,6 +19,13 @@ from torch import Tensor
 
 from arbormax.data.tokens import Span, show_fields
 from arbormax.errors import InputError, OptionError
+from arbormax.model.draws import (
+    StepUncertainty,
+    mean_log_probs,
+    node_draws,
+    path_uncertainty,
+    restrict_draws,
+)
 from arbormax.model.network import Model
 from arbormax.model.predict import Decoding, NodeNames
 from arbormax.model.reason import stop_reason
@@ -48,8 +55,10 @@ def explain(
     the number of children that are not listed. The `words` of a step are the contributions of each of `tokens` to
     log P(node | parent): positive values support the step, negative values oppose it; a restriction of the decoding
     does not change them. The `parts` of a step are the words and n-grams of words with a contribution that is not
-    negligible, the largest first; that of an n-gram is not in the values of its words there. `reason` says why a
-    prediction stops above the classes; it is None for a class.
+    negligible, the largest first; that of an n-gram is not in the values of its words there. Of a model with a
+    posterior, the probabilities are the means over the draws, each step has its `uncertainty`, and the contributions
+    are those of the network with the trained weights. `reason` says why a prediction stops above the classes; it is
+    None for a class.
     """
     if not isinstance(text, str):
         raise InputError(f"expected a string, found {type(text).__name__}", argument="text")
@@ -58,11 +67,15 @@ def explain(
     tax = model.taxonomy
     if node is not None and not 0 <= node < tax.num_nodes:
         raise OptionError(f"expected a node id from 0 to {tax.num_nodes - 1:,}, found {node}", argument="node")
-    logp_1N = decoding.restriction(tax).apply(next(iter(model.node_log_probs([text]))).cpu())
+    restriction = decoding.restriction(tax)
+    draws_S1N = None if model.posterior is None else next(node_draws(model, [text]))
+    scored_1N = next(model.node_log_probs([text])).cpu() if draws_S1N is None else mean_log_probs(draws_S1N)
+    logp_1N = restriction.apply(scored_1N)
     explained = int(decoding.nodes(logp_1N, tax)) if node is None else node
     logp_N = logp_1N[0].double().numpy()
     names = NodeNames(tax)
     steps = names.steps(_best_leaf(logp_N, tax, explained))
+    uncertainty = _uncertainty(draws_S1N, decoding, tax, steps)
     none = np.zeros((len(steps), 0))
     nothing = Contributions([], none, None, (), none)
     tokens, values_ST, method, ngrams, values_SG = contributions(model, text, steps) if words else nothing
@@ -81,6 +94,7 @@ def explain(
                 "conditional": _conditional(logp_N, tax, step),
                 "words": values_ST[place].tolist(),
                 "parts": _parts(text, tokens, values_ST[place], ngrams, values_SG[place]),
+                **uncertainty[place],
             }
             for place, step in enumerate(steps)
         ],
@@ -89,6 +103,19 @@ def explain(
         "tokens": [{"text": show_fields(text[start:end]), "start": start, "end": end} for start, end in tokens],
         "words_method": method,
     }
+
+
+def _uncertainty(
+    draws_S1N: torch.Tensor | None, decoding: Decoding, tax: Taxonomy, steps: list[int]
+) -> list[dict[str, Any]]:
+    """The key `uncertainty` of each step, of a model with a posterior."""
+    if draws_S1N is None:
+        return [{}] * len(steps)
+    weight_S1 = None
+    if decoding.is_restricted:
+        draws_S1N, weight_S1 = restrict_draws(draws_S1N, decoding.restriction(tax), tax)
+    (found,) = path_uncertainty(draws_S1N, torch.tensor(steps[-1:]), tax, weight_S1).tolist()
+    return [{"uncertainty": StepUncertainty(*values)._asdict()} for values in found[: len(steps)]]
 
 
 def _best_leaf(logp_N: np.ndarray, tax: Taxonomy, node: int) -> int:

@@ -175,7 +175,7 @@ def parse_nodes(cell: Any) -> list[str | tuple[str, ...]] | None:
 
 def column_prefix(rows: Iterable[dict[str, Any]]) -> str:
     """The prefix of predicted columns beside the columns of these rows."""
-    names = {"label", "path", "probabilities", "top", "uncertainty"}
+    names = {"label", "path", "probabilities", "top", "uncertainty", "set"}
     return "predicted_" if any(names & row.keys() for row in rows) else ""
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import index
 from pathlib import Path
@@ -24,9 +24,9 @@ from sklearn.utils.validation import check_is_fitted
 from arbormax._files import read_json, write_file
 from arbormax.data.examples import Examples
 from arbormax.decode import Restriction
-from arbormax.errors import LabelError, OptionError
+from arbormax.errors import OptionError
 from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, save_model
-from arbormax.model.network import evaluating
+from arbormax.model.draws import predicted_log_probs
 from arbormax.model.predict import Decoder, Decoding, Prediction, bounded_batch, decode_batches, predict
 from arbormax.model.run import Run
 from arbormax.sklearn.inputs import LabelFormat, Labels, as_taxonomy, node_labels, to_python
@@ -275,15 +275,17 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         restriction = Restriction(tax, within, without)
         is_restricted = within is not None or without is not None
         result = np.empty((items, tax.num_nodes if nodes is None else len(nodes)), np.float32)
-        head, start = self.model_.head, 0
-        for features_BD in self.model_.features(inputs, bounded_batch(tax)):
-            with evaluating(self.model_):
-                if nodes is not None and not is_restricted:
-                    rows = head(features_BD).cpu().numpy()
-                else:
-                    logp_BN = restriction.apply(head.node_log_probs(features_BD).cpu(), start)
-                    rows = logp_BN.numpy() if nodes is None else logp_BN.numpy()[:, nodes]
-            result[start : start + len(rows)] = rows
+        classes_only = nodes is not None and not is_restricted and self.model_.posterior is None
+        batch_size, start = bounded_batch(tax), 0
+        batches: Iterator[torch.Tensor]
+        if classes_only:
+            batches = (logp_BC.cpu() for logp_BC in self.model_.leaf_log_probs(inputs, batch_size))
+        else:
+            batches = predicted_log_probs(self.model_, inputs, batch_size)
+        for logp in batches:
+            rows = (logp if classes_only else restriction.apply(logp, start)).numpy()
+            chosen = slice(None) if classes_only or nodes is None else nodes
+            result[start : start + len(rows)] = rows[:, chosen]
             start += len(rows)
         restriction.finish(items)
         return result
@@ -346,15 +348,10 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """
         check_is_fitted(self)
         inputs, raw = self._check_pairs(X, y, reset=False)
-        try:
-            examples = Examples(inputs, self._find_nodes(raw, self._fitted_labels))
-        except LabelError as error:
-            advice = "remove these items, or add their classes to the classifier with am.edit"
-            problems = error.problems if len(error.problems) > 1 else ()
-            first = error.message.partition("\n")[0]
-            raise LabelError(f"{first}; {advice}", problems, argument="y") from None
-        from arbormax.uncertainty.calibration import calibrate
+        from arbormax.uncertainty.calibration import calibrate, unseen_classes
 
+        with unseen_classes("y"):
+            examples = Examples(inputs, self._find_nodes(raw, self._fitted_labels))
         self.calibration_ = calibrate(self.model_, examples, method, coverage=coverage, seed=seed)
         self._evaluated = None
         return self

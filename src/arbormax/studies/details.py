@@ -41,6 +41,7 @@ class Details(TypedDict, total=False):
     date: str
     versions: dict[str, str]
     config: dict[str, Any]
+    probabilities: str  # which they are, of a model with uncertainty
 
 
 def evaluation_details(examples: Examples, found: Evaluation, *, texts: bool = True) -> Details:

@@ -19,6 +19,7 @@ from arbormax.metrics.inputs import scored_nodes
 from arbormax.metrics.probabilities import DEFAULT_THRESHOLDS, log_prob_sums
 from arbormax.metrics.registry import measure_values, node_sums
 from arbormax.metrics.sums import Items, Sums
+from arbormax.model.draws import predicted_log_probs
 from arbormax.model.network import Model
 from arbormax.model.predict import Decoding
 from arbormax.taxonomy import Taxonomy
@@ -48,8 +49,11 @@ def evaluate(
     progress: Callable[[int], None] | None = None,
     decoding: Decoding = LEAF,
 ) -> Evaluation:
-    """The measures of the model's predictions, by default its most probable leaves, and of its log-probabilities."""
-    batches = model.node_log_probs(examples.inputs, batch_size)
+    """The measures of the model's predictions, by default its most probable leaves, and of its log-probabilities.
+
+    Those of a model with a posterior are of the mean over the draws.
+    """
+    batches = predicted_log_probs(model, examples.inputs, batch_size)
     return evaluate_log_probs(batches, examples, model.taxonomy, progress, decoding)
 
 

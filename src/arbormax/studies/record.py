@@ -150,7 +150,9 @@ def evaluation(
 ) -> tuple[Record, Evaluation]:
     """The record and the result of evaluating a model on labelled examples; without `texts` it quotes no text."""
     found = evaluate(model, examples, batch_size, progress, decoding)
-    details = {**origin(command, model.config), **evaluation_details(examples, found, texts=texts)}
+    details: dict[str, Any] = {**origin(command, model.config), **evaluation_details(examples, found, texts=texts)}
+    if model.posterior is not None:
+        details["probabilities"] = f"means over {model.posterior.draws} draws of {model.config.uncertainty}"
     unseen = examples.unseen_counts(model.taxonomy) or None
     return Record(test=to_plain(found.metrics), unseen_labels=unseen, details=details), found
 

@@ -100,7 +100,7 @@ def _cell_writer(write_cells: Callable[[Sequence[Any]], Any], separator: str) ->
 
 
 def _to_cells(row: Row, separator: str) -> dict[str, Any]:
-    """The row as cells: paths and numbers joined, and a column for each part of an alternative."""
+    """The row as cells: paths, sets and numbers joined, and a column for each part of a nested value."""
     cells: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
@@ -108,7 +108,13 @@ def _to_cells(row: Row, separator: str) -> dict[str, Any]:
                 cells |= {f"{name}{place}_{part}": cell for part, cell in alternative.items()}
         elif isinstance(value, list):
             is_numbers = bool(value) and all(isinstance(part, float) for part in value)
-            cells[name] = ";".join(map(str, value)) if is_numbers else join_names(list(map(str, value)), separator)
+            parts = list(map(str, value))
+            if is_numbers or name.endswith("set"):
+                cells[name] = (";" if is_numbers else "; ").join(parts)
+            else:
+                cells[name] = join_names(parts, separator)
+        elif isinstance(value, dict) and value and all(isinstance(part, list) for part in value.values()):
+            cells |= _to_cells({f"{name}_{part}": numbers for part, numbers in value.items()}, separator)
         elif isinstance(value, dict):
             cells[name] = json.dumps(value, ensure_ascii=False)
         else:
@@ -159,10 +165,13 @@ def _parquet_writer(stream: IO[bytes]) -> Iterator[Write]:
             writer.close()
 
 
-def _default_type(pa: Any, field: Any) -> Any:
-    """A column or list without any value in the first rows is text, or numbers if it is named probabilities."""
+def _default_type(pa: Any, field: Any, inside: str = "") -> Any:
+    """A column or list without any value in the first rows is text, or numbers if it is of a prediction."""
+    if pa.types.is_struct(field.type):
+        return field.with_type(pa.struct([_default_type(pa, part, field.name) for part in field.type]))
     if pa.types.is_null(field.type):
         return field.with_type(pa.string())
     if pa.types.is_list(field.type) and pa.types.is_null(field.type.value_type):
-        return field.with_type(pa.list_(pa.float64() if field.name.endswith("probabilities") else pa.string()))
+        is_numbers = field.name.endswith("probabilities") or inside.endswith("uncertainty")
+        return field.with_type(pa.list_(pa.float64() if is_numbers else pa.string()))
     return field
