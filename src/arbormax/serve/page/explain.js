@@ -193,7 +193,8 @@ export function createExplain({ changed, browse }) {
     byId("step-text").textContent = sentences.filter(Boolean).join(" ");
     const hasWords = shown.words_method !== null && step?.words.length;
     byId("legend").hidden = !hasWords;
-    words.replaceChildren(...(hasWords ? highlightWords(explainedText, shown.tokens, step.words) : [explainedText]));
+    const matters = hasWords && step.parts.length; // otherwise all contributions are negligible
+    words.replaceChildren(...(matters ? highlightWords(explainedText, shown.tokens, step.words) : [explainedText]));
     const summary = hasWords ? wordSummary(step) : "This model does not support word contributions.";
     byId("words-summary").textContent = summary;
   }

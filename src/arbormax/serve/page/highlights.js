@@ -3,7 +3,6 @@
 import { el, isolate } from "./dom.js";
 
 const MIN_SHARE = 0.08; // of the largest contribution; smaller ones are not highlighted
-const MIN_WEIGHT = 0.005;
 
 /**
  * The text with highlighted words.
@@ -23,7 +22,7 @@ export function highlightWords(text, tokens, weights) {
     parts.push(characters.slice(position, start).join(""));
     const word = characters.slice(start, end).join("");
     const share = largest > 0 ? Math.abs(weight) / largest : 0;
-    parts.push(share < MIN_SHARE || Math.abs(weight) < MIN_WEIGHT ? word : highlight(word, weight, share));
+    parts.push(share < MIN_SHARE ? word : highlight(word, weight, share));
     position = end;
   });
   parts.push(characters.slice(position).join(""));
