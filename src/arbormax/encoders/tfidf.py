@@ -20,7 +20,7 @@ from arbormax.data.ragged import Ragged
 from arbormax.data.terms import NumberedTexts, WordTerms
 from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
 from arbormax.data.vocabulary import load_words, save_words
-from arbormax.encoders._terms import CharacterOptions, term_gates
+from arbormax.encoders._terms import CharacterOptions, ngram_places, term_gates
 from arbormax.encoders.base import Encoder, EncoderOptions
 from arbormax.errors import InputError, import_extra
 from arbormax.functional.linear import sparse_rows
@@ -176,6 +176,11 @@ class TfidfEncoder(Encoder):
         assert isinstance(self.options, TfidfOptions)
         return spans(text, self.options.tokens)
 
+    def ngram_places(self, text: str) -> list[tuple[int, int]]:
+        assert isinstance(self.options, TfidfOptions)
+        _, ends, lengths = self.words.places(NumberedTexts.of([tokeniser(self.options.tokens)(text)]))
+        return ngram_places(ends, lengths)
+
     def gated_features(self, text: str, gates_W: Tensor) -> Tensor:
         assert isinstance(self.options, TfidfOptions)
         rows = self.encode([text])
@@ -187,7 +192,7 @@ class TfidfEncoder(Encoder):
         ends_O = np.concatenate([ends, np.repeat(np.arange(len(words)), grams.lengths)])
         lengths_O = np.concatenate([lengths, np.ones_like(grams.values)])
         lengths_B, columns_T, weights_T = (tensor.to(gates_W.device) for tensor in self.collate(rows))
-        gates_T = term_gates(gates_W, terms_O, ends_O, lengths_O, len(rows.values))
+        gates_T = term_gates(gates_W, len(words), terms_O, ends_O, lengths_O, len(rows.values))
         return self.forward(lengths_B, columns_T, weights_T * gates_T)
 
     def save(self, folder: Path) -> None:

@@ -295,20 +295,29 @@ class ExplainedNode(ConditionalStep):
     hidden_probability: float
 
 
+class Token(BaseModel):
+    text: str
+    start: int
+    end: int
+
+
+class Part(Token):
+    """A word, or an n-gram of words, and its contribution to a step."""
+
+    value: float
+
+
 class ExplainedStep(ConditionalStep):
     words: list[float] | None = Field(
         default=None,
         description="contribution of each token to the logarithm of `conditional`; positive values support the step",
     )
+    parts: list[Part] = Field(
+        default=[], description="words and n-grams of words whose own contribution is not negligible, the largest first"
+    )
     uncertainty: StepUncertainty | None = Field(
         default=None, description="of a model that was trained with uncertainty; absent otherwise"
     )
-
-
-class Token(BaseModel):
-    text: str
-    start: int
-    end: int
 
 
 class ExplainResponse(Alternative):
