@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arbormax.cli import errors, output
+from arbormax.cli.continuing import continue_from
 from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import read_labelled, read_tree
 from arbormax.cli.options import MACHINE, Json, MachineOptions, ModelOptions, TrainingDataOptions
 from arbormax.cli.report import NoTexts
+from arbormax.errors import OptionError
 from arbormax.metrics.registry import shown_measures
 
 if TYPE_CHECKING:
@@ -40,6 +42,10 @@ def train(
     model: ModelOptions,
     table: TrainingDataOptions,
     machine: MachineOptions,
+    start: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="MODEL", help="Continue this model with new texts; its settings stay the same."),
+    ] = None,
     valid: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Texts for early stopping, instead of --validation.")
     ] = None,
@@ -61,7 +67,15 @@ def train(
     """Train a classifier and save it in a folder.
 
     Example: `arbormax train reviews.csv --text body --label category --test held-out.csv --out reviews-model`
+
+    With --from, a model continues with new texts: `arbormax train --from reviews-model new.csv --test held-out.csv
+    --out newer-model`
     """
+    if start is not None:
+        _refuse_with_start(strategy, num_nodes, table)
+        continued = continue_from(start, data, model, table, machine, valid, test, out)
+        continued.run(ctx, resume=resume, overwrite=overwrite, texts=not no_texts, json=json)
+        return
     config = model.config()
     hardware = replace(machine.hardware(), strategy=strategy, num_nodes=num_nodes)  # type: ignore[arg-type]
     folder = out or Path("runs") / f"{Path(data).name.split('.')[0]}-{config.encoder}-{config.head}"
@@ -105,6 +119,15 @@ def train(
     output.print_result(_describe_data(texts))
     _print_summary(trained)
     _print_next_commands(folder, str(test or data), texts, table)
+
+
+def _refuse_with_start(strategy: str, num_nodes: int, table: TrainingDataOptions) -> None:
+    """Raise for options that do not act on a training that continues a model."""
+    given = {"strategy": strategy != "auto", "num_nodes": num_nodes != 1}
+    given |= {name: getattr(table, name) is not None for name in ("taxonomy", "node_texts")}
+    for name, is_given in given.items():
+        if is_given:
+            raise OptionError("cannot be combined with --from", argument=name)
 
 
 @contextmanager

@@ -65,6 +65,7 @@ class Record(BaseModel):
     test: dict[str, Any] | None = None  # every measure by name
     training: Training | None = None
     data: dict[str, Any] | None = None  # name, source, licence and size of the data
+    continued: dict[str, Any] | None = None  # accuracy before and after a continued training, by examples
     details: dict[str, Any] | None = None  # `Details`
 
     @classmethod

@@ -111,6 +111,7 @@ def fit(
             return other.run(_SECOND, train, None, epochs_again)[0]
         return other.run(_ONLY, part, held_out, config.epochs)[0]
 
+    model.row_counts = model.count_rows(seen.nodes)
     started = time.perf_counter()
     add_posterior(model, Trained(model, seen, train_again, prepared))
     seconds += time.perf_counter() - started
