@@ -135,7 +135,7 @@ class Edits(TaxonomyEdits):
         fresh = np.array(list(dict.fromkeys(changed_nodes)), np.int64)  # a class may have two new rows
         names = ": " + listing(join_path(edited.taxonomy.path(node)) for node in fresh.tolist()) if len(fresh) else ""
         copied = len(filled.target) - (0 if preserved is None else int((row_map[preserved.rows] >= 0).sum()))
-        notes = [f"rows: {copied:,} copied bit for bit, {len(fresh):,} new{names}", *_describe_kept(edited)]
+        notes = [f"rows: {copied:,} copied bit for bit, {len(fresh):,} new or fitted{names}", *_describe_kept(edited)]
         return replace(edited, head=new, model=self._owner, new_rows=fresh, changed="\n".join([edited.changed, *notes]))
 
 

@@ -25,7 +25,6 @@ _MOST_CLASSES = 512  # that are imitated
 _MOST_ITEMS, _CELLS = 4000, 1 << 23  # items, and numbers of a (B, C) matrix
 _HELD_OUT = 5  # every fifth item estimates the loss
 _TERMS, _DRAWN = 1000, 25  # features of a class in a sparse head, and how many of them are in one item
-_MOVED_WEIGHT = 0.25  # power of the share of the moved classes; 1: that of items, 0: that of half of them
 _OTHER = 0.5  # share of another class in an item, so that the items are not all clear
 
 _BACKGROUND = 0.7  # length of the features that say nothing about the class, relative to those of the class
@@ -47,10 +46,11 @@ def preserve_moved(
 ) -> Preserved:
     """Fit the rows of the new head on the paths of moved nodes, which are nodes of the old taxonomy, in place."""
     most = max(200, min(_MOST_ITEMS, _CELLS // old.taxonomy.num_leaves))
-    items, weight_B = _imitate(old, moved, most)
-    if features is not None:
-        some = features.index_select(0, torch.linspace(0, len(features) - 1, min(len(features), most)).long())
-        items, weight_B = some, torch.ones(len(some))
+    if features is None:
+        items = _imitate(old, moved, most)
+    else:
+        places = torch.linspace(0, len(features) - 1, min(len(features), most), device=features.device)
+        items = features.index_select(0, places.long())
     leaves = edited.node_map[old.taxonomy.leaves]
     known = torch.from_numpy(np.flatnonzero(leaves > 0)).to(old.device)
     nodes_C = torch.from_numpy(leaves[leaves > 0]).to(old.device)
@@ -58,7 +58,7 @@ def preserve_moved(
         wanted_BC = old(items.to(old.dtype)).float()[:, known].log_softmax(-1)
     is_held_out = torch.arange(len(items), device=old.device) % _HELD_OUT == 0
     fitted, held_out = (part.nonzero().squeeze(1) for part in (~is_held_out, is_held_out))
-    target_BC = wanted_BC[fitted].exp() * weight_B.to(old.device)[fitted, None]
+    target_BC = wanted_BC[fitted].exp()
 
     def log_probs(logp: Tensor) -> Tensor:
         found: Tensor = flat_node_log_probs(logp, new.taxonomy).index_select(-1, nodes_C).log_softmax(-1)
@@ -95,8 +95,8 @@ def _rows_on_paths(old: TreeHead, new: TreeHead, edited: Edited, moved: list[int
     return np.array(sorted(has_siblings), np.int64) - 1
 
 
-def _imitate(head: TreeHead, moved: list[int], count: int) -> tuple[Tensor, Tensor]:
-    """(B, D) features like those of items of the classes, and their weights; half of them are of the moved classes."""
+def _imitate(head: TreeHead, moved: list[int], count: int) -> Tensor:
+    """(B, D) features like those of items of the classes; half of them are of the moved classes."""
     draw, tax = np.random.default_rng(0), head.taxonomy
     is_moved = np.zeros(tax.num_leaves, bool)
     for node in moved:
@@ -112,10 +112,8 @@ def _imitate(head: TreeHead, moved: list[int], count: int) -> tuple[Tensor, Tens
     items = own + _OTHER * other
     if head.sparse_weight is not None:
         items = items + _BACKGROUND * _draw_background(head.sparse_weight, count, draw)
-    share = is_moved.mean() ** _MOVED_WEIGHT
-    weights = np.where(is_moved[classes[first]], share, 1.0)
     scale = _scale(head, items, torch.from_numpy(classes[first]).to(head.device))
-    return items * scale, torch.from_numpy(weights).float()
+    return items * scale
 
 
 def _draw_background(weight: SparseWeight, count: int, draw: np.random.Generator) -> Tensor:
