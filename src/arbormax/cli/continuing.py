@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arbormax.cli import errors, output
-from arbormax.cli.inputs import read_file
+from arbormax.cli.inputs import read_for_model, read_new
 from arbormax.cli.options import MachineOptions, ModelOptions, TrainingDataOptions, resolve_device
 from arbormax.errors import LabelError, OptionError
 
@@ -103,11 +103,12 @@ def continue_from(
         raise OptionError(f"{start} classifies feature matrices; continue it in Python with partial_fit")
     config = change_config(model, options.settings)
     try:
-        train = read_file(Path(data), table, model.taxonomy)[0]
+        train = read_new(Path(data), model, table)
+        held_out = None if valid is None else read_new(valid, model, table)
     except LabelError as error:
         raise _unknown_classes(error, start) from None
-    others = [None if path is None else read_file(path, table, model.taxonomy)[0] for path in (valid, test)]
-    return Continuation(model, config, machine, train, others[0], others[1], start, Path(data), out)
+    tested = None if test is None else read_for_model(test, start, model, None, table)
+    return Continuation(model, config, machine, train, held_out, tested, start, Path(data), out)
 
 
 def _unknown_classes(error: LabelError, start: Path) -> LabelError:

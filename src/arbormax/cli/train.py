@@ -17,9 +17,10 @@ import typer
 from arbormax.cli import errors, output
 from arbormax.cli.continuing import continue_from
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import read_labelled, read_tree
+from arbormax.cli.inputs import describe_unseen, is_dataset, read_labelled, read_tree
 from arbormax.cli.options import MACHINE, Json, MachineOptions, ModelOptions, TrainingDataOptions
 from arbormax.cli.report import NoTexts
+from arbormax.data.tables import check_file
 from arbormax.errors import OptionError
 from arbormax.metrics.registry import shown_measures
 
@@ -68,6 +69,8 @@ def train(
 
     Example: `arbormax train reviews.csv --text body --label category --test held-out.csv --out reviews-model`
 
+    With the uncertainty of each prediction: `arbormax train reviews.csv --uncertainty laplace`
+
     With --from, a model continues with new texts: `arbormax train --from reviews-model new.csv --test held-out.csv
     --out newer-model`
     """
@@ -76,7 +79,10 @@ def train(
         continued = continue_from(start, data, model, table, machine, valid, test, out)
         continued.run(ctx, resume=resume, overwrite=overwrite, texts=not no_texts, json=json)
         return
-    config = model.config()
+    config = model.config().model_copy(update={"columns": table.columns()})
+    for path in (data if not is_dataset(data) else None, valid, test, table.taxonomy, table.node_texts):
+        if path is not None:
+            check_file(path)
     hardware = replace(machine.hardware(), strategy=strategy, num_nodes=num_nodes)  # type: ignore[arg-type]
     folder = out or Path("runs") / f"{Path(data).name.split('.')[0]}-{config.encoder}-{config.head}"
     from arbormax.studies.train import has_checkpoint, is_finished, train_model
@@ -90,6 +96,7 @@ def train(
                 output.print_json({"model": str(folder), "finished": True})
             return
         texts = (read_tree if config.names == "only" else read_labelled)(data, table, valid, test)
+        config = config.model_copy(update={"separator": texts.separator})
         if resume and not has_checkpoint(folder):
             output.print_status(f"Nothing to resume in {folder}; training from the beginning.")
         again = errors.command_line(ctx, without=("--overwrite",), extra=("--resume",))
@@ -117,6 +124,10 @@ def train(
         output.print_json({"model": str(folder), **trained.record.to_dict(details=False)})
         return
     output.print_result(_describe_data(texts))
+    if (inner := _describe_inner(texts)) is not None:
+        output.print_result(inner)
+    if texts.test is not None and (unseen := describe_unseen(texts.test, texts.taxonomy)) is not None:
+        output.print_result(unseen)
     _print_summary(trained)
     _print_next_commands(folder, str(test or data), texts, table)
 
@@ -166,6 +177,22 @@ def _describe_data(texts: LabelledData) -> str:
         rare += f": {first}{', …' * (len(single) > 5)}"
     size = f"{tree.num_leaves:,} class{'es' * (tree.num_leaves > 1)} in a tree of depth {tree.depth}"
     return f"{len(texts.train):,} texts, {size}{inferred}{rare}."
+
+
+def _describe_inner(texts: LabelledData) -> str | None:
+    """How many texts are labelled at inner nodes, and what happens to them; None if there are none."""
+    tree = texts.taxonomy
+    nodes = texts.train.nodes[~tree.is_leaf[texts.train.nodes]]
+    if not len(nodes):
+        return None
+    found = Counter(nodes.tolist()).most_common()
+    first = ", ".join(repr(" > ".join(tree.path(node))) for node, _ in found[:3]) + ", …" * (len(found) > 3)
+    texts_are = "text is" if len(nodes) == 1 else "texts are"
+    at = "an inner node" if len(found) == 1 else f"{len(found):,} inner nodes"
+    return (
+        f"{len(nodes):,} {texts_are} labelled at {at} ({first}): they train the steps down to their node, which is no "
+        "class. To predict such nodes as classes, add --inner-classes stop."
+    )
 
 
 def _describe_training(run: Run) -> str:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import index
 from pathlib import Path
@@ -26,7 +27,7 @@ from arbormax.data.labels import unknown_classes
 from arbormax.decode import Restriction
 from arbormax.errors import LabelError, OptionError
 from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, save_model
-from arbormax.model.network import evaluating
+from arbormax.model.draws import predicted_log_probs
 from arbormax.model.predict import Decoder, Decoding, Prediction, bounded_batch, decode_batches, predict
 from arbormax.model.run import Run
 from arbormax.sklearn.inputs import LabelFormat, Labels, as_taxonomy, node_labels, to_python
@@ -72,7 +73,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     class_weight: str | Mapping[Any, float] | None = None
     label_smoothing: float = 0.0
     gamma: float = 0.0
-    tau: float = 0.0
+    logit_adjustment: float = 0.0
     hxe_alpha: float | None = None
     path_weight: float | Sequence[float] = 0.0
     freeze_encoder: bool = False
@@ -83,6 +84,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     devices: int | str = 1
     verbose: bool = False
     warm_start: bool = False
+    tau: float | None = None  # the former name of logit_adjustment
 
     if TYPE_CHECKING:  # attributes that are no parameters
         model_: Model
@@ -184,6 +186,9 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         if isinstance(params["class_weight"], Mapping):
             settings["class_weight"] = self._class_weights(params["class_weight"], labels)
         settings["uncertainty_options"] = settings["uncertainty_options"] or {}
+        if params["tau"] is not None:
+            warnings.warn("the parameter tau is now named logit_adjustment", DeprecationWarning, stacklevel=5)
+            settings["logit_adjustment"] = to_python(params["tau"])
         return self._config(settings, inputs, labels.taxonomy.num_leaves)
 
     def _machine(self) -> dict[str, Any]:
@@ -321,15 +326,17 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         restriction = Restriction(tax, within, without)
         is_restricted = within is not None or without is not None
         result = np.empty((items, tax.num_nodes if nodes is None else len(nodes)), np.float32)
-        head, start = self.model_.head, 0
-        for features_BD in self.model_.features(inputs, bounded_batch(tax)):
-            with evaluating(self.model_):
-                if nodes is not None and not is_restricted:
-                    rows = head(features_BD).cpu().numpy()
-                else:
-                    logp_BN = restriction.apply(head.node_log_probs(features_BD).cpu(), start)
-                    rows = logp_BN.numpy() if nodes is None else logp_BN.numpy()[:, nodes]
-            result[start : start + len(rows)] = rows
+        classes_only = nodes is not None and not is_restricted and self.model_.posterior is None
+        batch_size, start = bounded_batch(tax), 0
+        batches: Iterator[torch.Tensor]
+        if classes_only:
+            batches = (logp_BC.cpu() for logp_BC in self.model_.leaf_log_probs(inputs, batch_size))
+        else:
+            batches = predicted_log_probs(self.model_, inputs, batch_size)
+        for logp in batches:
+            rows = (logp if classes_only else restriction.apply(logp, start)).numpy()
+            chosen = slice(None) if classes_only or nodes is None else nodes
+            result[start : start + len(rows)] = rows[:, chosen]
             start += len(rows)
         restriction.finish(items)
         return result
@@ -392,12 +399,10 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """
         check_is_fitted(self)
         inputs, raw = self._check_pairs(X, y, reset=False)
-        try:
-            examples = Examples(inputs, self._find_nodes(raw, self._fitted_labels))
-        except LabelError as error:
-            raise unknown_classes(error, "y") from None
-        from arbormax.uncertainty.calibration import calibrate
+        from arbormax.uncertainty.calibration import calibrate, unseen_classes
 
+        with unseen_classes("y"):
+            examples = Examples(inputs, self._find_nodes(raw, self._fitted_labels))
         self.calibration_ = calibrate(self.model_, examples, method, coverage=coverage, seed=seed)
         self._evaluated = None
         return self

@@ -63,6 +63,7 @@ class Record(BaseModel):
 
     calibration: dict[str, Any] | None = None  # what the calibration on held-out examples changed
     test: dict[str, Any] | None = None  # every measure by name
+    unseen_labels: dict[str, int] | None = None  # the number of test examples with each label that the model lacks
     training: Training | None = None
     data: dict[str, Any] | None = None  # name, source, licence and size of the data
     continued: dict[str, Any] | None = None  # accuracy before and after a continued training, by examples
@@ -150,8 +151,11 @@ def evaluation(
 ) -> tuple[Record, Evaluation]:
     """The record and the result of evaluating a model on labelled examples; without `texts` it quotes no text."""
     found = evaluate(model, examples, batch_size, progress, decoding)
-    details = {**origin(command, model.config), **evaluation_details(examples, found, model.taxonomy, texts=texts)}
-    return Record(test=to_plain(found.metrics), details=details), found
+    details: dict[str, Any] = {**origin(command, model.config), **evaluation_details(examples, found, texts=texts)}
+    if model.posterior is not None:
+        details["probabilities"] = f"means over {model.posterior.draws} draws of {model.config.uncertainty}"
+    unseen = examples.unseen_counts(model.taxonomy) or None
+    return Record(test=to_plain(found.metrics), unseen_labels=unseen, details=details), found
 
 
 def comparison(

@@ -11,7 +11,7 @@ from typing import Any
 
 from arbormax.data.examples import Examples
 from arbormax.errors import OptionError
-from arbormax.model.folder import has_model, read_record, remove_state, save_model
+from arbormax.model.folder import clear_state, has_model, lock_state, read_record, remove_state, save_model
 from arbormax.model.network import Model
 from arbormax.model.node_texts import build_from_texts
 from arbormax.model.run import Run
@@ -61,22 +61,23 @@ def train_model(
     strategy `ddp` every process calls this function; the result is None in all but the first.
     """
     is_first = not hardware.several or is_first_process()
-    if overwrite and is_first:
-        remove_state(out)
     options: dict[str, Any] = {"hardware": hardware, "progress": progress, "every_steps": every_steps}
-    if config.names == "only":
-        run = build_from_texts(config, taxonomy)
-    else:
-        run = fit(config, taxonomy, train, valid, folder=out, resume=resume, **options)
-    if not is_first:
-        return None
-    bar = nullcontext(None) if test is None or evaluation_bar is None else evaluation_bar(len(test))
-    with bar as advance:
-        made = record.build(
-            run, train, valid=valid, test=test, data=data, command=command, texts=texts, progress=advance
-        )
-    save_model(run.model, out, made.to_dict())
-    remove_state(out)
+    with lock_state(out, "out") if is_first else nullcontext():
+        if overwrite and is_first:
+            clear_state(out)
+        if config.names == "only":
+            run = build_from_texts(config, taxonomy)
+        else:
+            run = fit(config, taxonomy, train, valid, folder=out, resume=resume, **options)
+        if not is_first:
+            return None
+        bar = nullcontext(None) if test is None or evaluation_bar is None else evaluation_bar(len(test))
+        with bar as advance:
+            made = record.build(
+                run, train, valid=valid, test=test, data=data, command=command, texts=texts, progress=advance
+            )
+        save_model(run.model, out, made.to_dict())
+        remove_state(out)
     return TrainedModel(run, made, out)
 
 
@@ -133,20 +134,21 @@ def continue_model(
     The record has the accuracy before and after, under "continued": "new" on held-out new examples and "test" on the
     `test` examples, such as those of the first training. The other arguments are those of `train_model`.
     """
-    if overwrite:
-        remove_state(out)
     options: dict[str, Any] = {"hardware": hardware, "progress": progress, "resume": resume}
-    found = continue_training(model, config, train, valid, folder=out, **options)
-    bar = nullcontext(None) if test is None or evaluation_bar is None else evaluation_bar(len(test))
-    with bar as advance:
-        made = record.build(
-            found.run, train, valid=valid, test=test, data=data, command=command, texts=texts, progress=advance
-        )
-    changes: dict[str, Any] = {} if found.new is None else {"new": asdict(found.new)}
-    if test is not None:
-        assert made.test is not None
-        changes["test"] = asdict(Change(len(test), accuracy(model, test), made.test["accuracy"]))
-    made = record.Record.model_validate({**made.to_dict(), "continued": changes})
-    save_model(found.run.model, out, made.to_dict())
-    remove_state(out)
+    with lock_state(out, "out"):
+        if overwrite:
+            clear_state(out)
+        found = continue_training(model, config, train, valid, folder=out, **options)
+        bar = nullcontext(None) if test is None or evaluation_bar is None else evaluation_bar(len(test))
+        with bar as advance:
+            made = record.build(
+                found.run, train, valid=valid, test=test, data=data, command=command, texts=texts, progress=advance
+            )
+        changes: dict[str, Any] = {} if found.new is None else {"new": asdict(found.new)}
+        if test is not None:
+            assert made.test is not None
+            changes["test"] = asdict(Change(len(test), accuracy(model, test), made.test["accuracy"]))
+        made = record.Record.model_validate({**made.to_dict(), "continued": changes})
+        save_model(found.run.model, out, made.to_dict())
+        remove_state(out)
     return TrainedModel(found.run, made, out)

@@ -38,6 +38,7 @@ from arbormax.training.optim import refit_epochs
 from arbormax.training.state import open_run, run_identity
 
 _FIXED = ("encoder", "encoder_options", "head", "adapter", "sparse_head", "uncertainty")  # what stays as it was
+_SOLVER = ("columns", "solver", "names", "convex_loss", "strength", "prune")  # likewise, whatever is given
 _STRENGTH = 20.0  # of rows without old examples, as that of the convex solver for dense features
 _UNKNOWN_COUNT = 20  # old examples of each row of a model whose folder does not say how many there were
 _ITEMS = 1024  # that are evaluated together
@@ -70,7 +71,7 @@ def continue_config(model: Model, config: TrainConfig) -> TrainConfig:
         if getattr(config, name) != getattr(own, name) and name != "encoder_options":
             message = f"a trained model keeps its {name}, {getattr(own, name)!r}, found {getattr(config, name)!r}"
             raise OptionError(message, argument=name)
-    kept = {name: getattr(own, name) for name in (*_FIXED, "solver", "names", "convex_loss", "strength", "prune")}
+    kept = {name: getattr(own, name) for name in (*_FIXED, *_SOLVER)}
     return config.model_copy(update=kept)
 
 
