@@ -57,6 +57,11 @@ def read_file(path: Path, table: LabelOptions, taxonomy: Taxonomy | None) -> tup
     return _reader(table).read_file(path, taxonomy)
 
 
+def read_new(path: Path, model: Model, table: LabelOptions) -> Examples:
+    """The labelled texts of one file, with the columns and the taxonomy of a model; unknown labels are an error."""
+    return _reader(table, of_model=model.config.columns).read_file(path, model.taxonomy)[0]
+
+
 def read_for_model(path: Path, folder: Path, model: Model, features: str | None, table: LabelOptions) -> Examples:
     """The labelled texts or rows of features of one file, as the model in a folder expects."""
     columns = feature_columns(path, folder, model, features, table)

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arbormax.cli import errors, output
+from arbormax.cli.continuing import continue_from
 from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import describe_unseen, is_dataset, read_labelled, read_tree
 from arbormax.cli.options import MACHINE, Json, MachineOptions, ModelOptions, TrainingDataOptions
 from arbormax.cli.report import NoTexts
 from arbormax.cli.threads import set_threads
 from arbormax.data.tables import check_file
+from arbormax.errors import OptionError
 from arbormax.metrics.registry import shown_measures
 
 if TYPE_CHECKING:
@@ -42,6 +44,10 @@ def train(
     model: ModelOptions,
     table: TrainingDataOptions,
     machine: MachineOptions,
+    start: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="MODEL", help="Continue this model with new texts; its settings stay the same."),
+    ] = None,
     valid: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Texts for early stopping, instead of --validation.")
     ] = None,
@@ -65,7 +71,15 @@ def train(
     Example: `arbormax train reviews.csv --text body --label category --test held-out.csv --out reviews-model`
 
     With the uncertainty of each prediction: `arbormax train reviews.csv --uncertainty laplace`
+
+    With --from, a model continues with new texts: `arbormax train --from reviews-model new.csv --test held-out.csv
+    --out newer-model`
     """
+    if start is not None:
+        _refuse_with_start(strategy, num_nodes, table)
+        continued = continue_from(start, data, model, table, machine, valid, test, out)
+        continued.run(ctx, resume=resume, overwrite=overwrite, texts=not no_texts, json=json)
+        return
     config = model.config().model_copy(update={"columns": table.columns()})
     is_dataset(data)  # raises if the file is missing, before anything else is looked at
     for path in filter(None, (valid, test)):
@@ -118,6 +132,15 @@ def train(
         output.print_result(unseen)
     _print_summary(trained, threads)
     _print_next_commands(folder, str(test or data), texts, table)
+
+
+def _refuse_with_start(strategy: str, num_nodes: int, table: TrainingDataOptions) -> None:
+    """Raise for options that do not act on a training that continues a model."""
+    given = {"strategy": strategy != "auto", "num_nodes": num_nodes != 1}
+    given |= {name: getattr(table, name) is not None for name in ("taxonomy", "node_texts")}
+    for name, is_given in given.items():
+        if is_given:
+            raise OptionError("cannot be combined with --from", argument=name)
 
 
 @contextmanager

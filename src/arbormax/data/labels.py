@@ -18,7 +18,7 @@ from arbormax.errors import InputError, LabelError, OptionError, check_choice
 from arbormax.taxonomy import InnerClasses, Taxonomy
 from arbormax.taxonomy.labels import DistinctLabels, split_path
 
-__all__ = ["find_nodes", "guess_separator", "infer_taxonomy", "label_nodes", "read_examples"]
+__all__ = ["find_nodes", "guess_separator", "infer_taxonomy", "label_nodes", "read_examples", "unknown_classes"]
 
 _SEPARATORS = (" > ", "/", ";", "|")
 _SEVERAL = (
@@ -213,6 +213,14 @@ def find_nodes(table: Table, tax: Taxonomy, separator: str | None = None) -> np.
             if (found >= 0).all():
                 return found
         raise
+
+
+def unknown_classes(error: LabelError, argument: str | None = None) -> LabelError:
+    """The error for labels that a trained model does not have, with the way to add them."""
+    problems = error.problems if len(error.problems) > 1 else ()
+    first = error.message.partition("\n")[0].rstrip(":")
+    advice = "remove these items, or add their classes to the model: am.edit(model).add(name, under=parent).done()"
+    return LabelError(f"{first}; {advice}", problems, argument=argument)
 
 
 def _check_separator(separator: str | None) -> None:

@@ -112,6 +112,10 @@ class Encoder(nn.Module, ABC):
         """
         return None
 
+    def feature_shares(self) -> Tensor | None:
+        """(D,) the share of the training inputs in which each feature is not zero, if the encoder knows it."""
+        return None
+
     def sparse_parameters(self) -> list[nn.Parameter]:
         """The parameters whose gradients are sparse."""
         return []

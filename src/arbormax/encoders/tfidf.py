@@ -195,6 +195,9 @@ class TfidfEncoder(Encoder):
         gates_T = term_gates(gates_W, len(words), terms_O, ends_O, lengths_O, len(rows.values))
         return self.forward(lengths_B, columns_T, weights_T * gates_T)
 
+    def feature_shares(self) -> Tensor:
+        return self.text_counts / self.num_texts.clamp(min=1)
+
     def save(self, folder: Path) -> None:
         save_words(folder / _FILE, self.terms)
 
