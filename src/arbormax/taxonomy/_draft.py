@@ -79,9 +79,9 @@ class Draft:
             raise TaxonomyError(message, self.problems, fix=self.fix)
 
     def path(self, node: int) -> list[str]:
-        """Return the names from below the root down to a node; in a cycle, the last 64."""
+        """Return the names from below the root down to a node; the last 64 in a cycle."""
         steps: list[str] = []
-        while node >= 0 and len(steps) < 64:
+        while 0 <= node < len(self.names) and len(steps) < 64:
             above = int(self.parents[node])
             if above >= 0 or not self.has_root:
                 steps.append(self.names[node])
@@ -96,7 +96,7 @@ class Draft:
 def assemble(draft: Draft, kind: type[T], classes: Iterable[Label] | None, inner_classes: InnerClasses) -> T:
     """Return the taxonomy of a draft, or raise one error with all defects."""
     check_choice("inner_classes", inner_classes, ("error", "stop"))
-    names, parents, source = draft.names, np.array(draft.parents, np.int64), np.arange(len(draft.names))
+    names, parents, source = draft.names, _to_array(draft.parents), np.arange(len(draft.names))
     texts = [draft.texts.get(node) for node in range(len(names))] if draft.texts else None
     _check_nodes(draft, parents)
     if not draft.has_root:
@@ -120,6 +120,13 @@ def assemble(draft: Draft, kind: type[T], classes: Iterable[Label] | None, inner
     tax, rank = build_ordered(kind, names, parents, source, order, draft.stops, texts)
     chosen = tax.leaves if draft.classes is None else rank[np.array(draft.classes, np.int64)]
     return _with_classes(tax, chosen, draft, classes, inner_classes)
+
+
+def _to_array(parents: Sequence[int] | np.ndarray) -> np.ndarray:
+    try:
+        return np.array(parents, np.int64)
+    except OverflowError:  # a file may contain any number; those outside of the tree are reported later
+        return np.array([min(max(parent, -2), len(parents)) for parent in parents], np.int64)
 
 
 def _check_nodes(draft: Draft, parents: np.ndarray) -> None:
