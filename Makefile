@@ -55,9 +55,10 @@ test-lowest:  ## test the lowest allowed versions of the dependencies, in .venv-
 	sed 's/^torch==.*/torch==$(TORCH)/' constraints-lowest.txt > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/constraints.txt \
 	  --editable '.[train,excel,report,serve]' pytest pytest-xdist hypothesis httpx jsonschema
-	$(LOWEST)/bin/python -m pytest -W default tests/taxonomy tests/functional tests/heads tests/decode tests/metrics tests/data \
-	  tests/model tests/training tests/studies tests/sklearn tests/report tests/serve/test_serve_api.py \
-	  tests/serve/test_serve_connections.py tests/serve/test_serve_workers.py tests/cli/test_cli_program.py
+	$(LOWEST)/bin/python -m pytest -W default tests/taxonomy/test_formats.py tests/data/test_tables.py tests/model/test_folder.py \
+	  tests/training/test_fit.py tests/studies/test_search.py tests/sklearn/test_text_classifier.py tests/report \
+	  tests/serve/test_serve_api.py tests/serve/test_serve_connections.py tests/serve/test_serve_workers.py \
+	  tests/cli/test_cli_program.py
 
 coverage: $(VENV)/.dev  ## report the branch coverage of the tests
 	$(BIN)/pytest --cov --cov-report=term:skip-covered --cov-report=html:build/coverage
