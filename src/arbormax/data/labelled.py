@@ -15,7 +15,7 @@ from arbormax.data.labels import find_nodes, read_examples
 from arbormax.data.matrices import FEATURES, iter_features, unit_of
 from arbormax.data.tables import OnBadRows, Table, TableOptions, join_batches, read_table
 from arbormax.errors import InputError, LabelError, OptionError, did_you_mean
-from arbormax.taxonomy import Taxonomy
+from arbormax.taxonomy import Taxonomy, load_taxonomy
 
 OnSkipped = Callable[[str, list[str]], None]  # called with the name of a file and its bad rows
 
@@ -71,7 +71,7 @@ class LabelledReader:
             tree, train, own_test = dataset.taxonomy, dataset.train, dataset.test
             origin: dict[str, Any] = {"name": data, "source": dataset.source, "licence": dataset.licence}
         else:
-            train, tree = self.read_file(Path(data), None if taxonomy is None else Taxonomy.load(taxonomy))
+            train, tree = self.read_file(Path(data), None if taxonomy is None else load_taxonomy(taxonomy))
             origin = {"name": Path(data).name, "taxonomy": "inferred" if taxonomy is None else str(taxonomy)}
         inferred = data not in DATASETS and taxonomy is None
         tree = tree if node_texts is None else tree.with_texts(node_texts)
@@ -85,7 +85,7 @@ class LabelledReader:
         if data in DATASETS:
             return replace(self.read(data, test=test, node_texts=node_texts), train=no_examples)
         check_data(data)
-        tree = Taxonomy.load(data)
+        tree = load_taxonomy(data)
         tree = tree if node_texts is None else tree.with_texts(node_texts)
         origin = {"name": Path(data).name, "taxonomy": data, **_sizes(tree)}
         return LabelledData(_short_name(data), tree, no_examples, None, self._read_other(test, tree, None), origin)

@@ -15,7 +15,7 @@ import numpy as np
 
 from arbormax.data.labels import guess_separator, infer_taxonomy, label_nodes
 from arbormax.errors import InputError, LabelError, OptionError
-from arbormax.taxonomy import Taxonomy
+from arbormax.taxonomy import Taxonomy, load_taxonomy
 
 WHOLE = "\0"  # a separator that occurs in no label: a string is one name
 
@@ -34,7 +34,7 @@ def as_taxonomy(value: Any) -> Taxonomy:
     if isinstance(value, Taxonomy):
         return value
     if isinstance(value, (str, os.PathLike)):
-        return Taxonomy.load(value)
+        return load_taxonomy(value)
     if isinstance(value, (Mapping, list, tuple)):
         return Taxonomy.from_nested(value)
     raise OptionError(

@@ -1,5 +1,6 @@
 """The class taxonomy: an immutable tree in arrays, its builders and its files. numpy only."""
 
+from arbormax.taxonomy.graph import Graph, load_taxonomy
 from arbormax.taxonomy.tree import Taxonomy
 
-__all__ = ["Taxonomy"]
+__all__ = ["Graph", "Taxonomy", "load_taxonomy"]
