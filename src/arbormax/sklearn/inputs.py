@@ -300,7 +300,7 @@ def _class_rows(tax: Taxonomy, levels: int | None) -> np.ndarray:
     """(C, L) the path of every class, padded with ""."""
     assert levels is not None
     # a class that is an inner node is written as that node, not as its virtual leaf
-    nodes = np.where(np.isin(tax.leaves, tax.stops), tax.parent[tax.leaves], tax.leaves)
+    nodes = np.where(np.isin(tax.leaves, tax.stops), tax.first_parent[tax.leaves], tax.leaves)
     paths = [tax.path(node) for node in nodes.tolist()]
     return np.array([[*path, *[""] * (levels - len(path))] for path in paths])
 

@@ -149,6 +149,8 @@ def evaluation(
 ) -> tuple[Record, Evaluation]:
     """The record and the result of evaluating a model on labelled examples; without `texts` it quotes no text."""
     found = evaluate(model, examples, batch_size, progress, decoding)
+    if model.taxonomy.is_graph:  # a report draws trees
+        return Record(test=to_plain(found.metrics)), found
     details = {**origin(command, model.config), **evaluation_details(examples, found, model.taxonomy, texts=texts)}
     return Record(test=to_plain(found.metrics), details=details), found
 

@@ -14,6 +14,7 @@ from arbormax.data.examples import Examples
 from arbormax.data.folds import hold_out
 from arbormax.errors import InputError, OptionError
 from arbormax.heads import HEADS
+from arbormax.model.graph_settings import graph_settings
 from arbormax.model.draws import check_tree
 from arbormax.model.network import Model
 from arbormax.model.posterior import UNCERTAINTIES, Trained
@@ -62,6 +63,7 @@ def fit(
     once a minute. Callbacks are called in both trainings; the trainer that they receive is not usable afterwards.
     """
     hardware.check()
+    config = graph_settings(config) if taxonomy.is_graph else config
     config = config.resolved(len(train), taxonomy.num_leaves)
     check_examples(train, taxonomy, "train")
     if valid is not None:
