@@ -21,8 +21,8 @@ from arbormax.taxonomy import Taxonomy
 def hf(logp: Tensor, tax: Taxonomy, beta: float = 1.0) -> Tensor:
     """Return the node with the largest expected hF of the item; ties go to the lower node id.
 
-    With A(n), the path from below the root to n (in a graph, n and all nodes above it), the hF of a prediction n for a leaf y is
-    (1 + β²)·|A(n) ∩ A(y)| / (β²·|A(y)| + |A(n)|).
+    With A(n), the path from below the root to n (in a graph, n and all nodes above it), the hF of a prediction n for a
+    leaf y is (1 + β²)·|A(n) ∩ A(y)| / (β²·|A(y)| + |A(n)|).
     """
     check_node_log_probs(logp, tax)
     weight = check_positive(beta, "beta") ** 2

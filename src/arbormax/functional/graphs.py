@@ -10,6 +10,7 @@ B batch, N nodes, E edges, C classes, A entries of the array of all ancestors. N
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -70,7 +71,7 @@ def graph_index(tax: Taxonomy, device: torch.device) -> GraphIndex:
     order, shapes = bucket_order(tax.num_children[np.flatnonzero(tax.num_children)])
     length = np.zeros(tax.num_nodes, np.int64)
     starts = tax.level_start.tolist()
-    for first, stop in zip(starts[1:-1], starts[2:], strict=True):
+    for first, stop in pairwise(starts[1:]):
         length[first:stop] = length[tax.first_parent[first:stop]] + 1
     return GraphIndex(
         num_nodes=tax.num_nodes,
@@ -110,7 +111,7 @@ def _steps(graph: Graph, device: torch.device) -> list[Step]:
     position = np.zeros(graph.num_nodes, np.int64)
     steps = []
     starts = graph.level_start.tolist()
-    for first, stop in zip(starts[1:-1], starts[2:], strict=True):
+    for first, stop in pairwise(starts[1:]):
         edges = slice(*np.searchsorted(children, (first, stop)))
         together = np.concatenate((state, np.arange(first, stop)))
         keep = np.flatnonzero(last_child[together] >= stop)

@@ -7,17 +7,18 @@ from arbormax.heads import HEADS
 from arbormax.model.settings import TrainConfig
 
 _OFF = "none"  # no calibration
-_HEAD = "hierarchical"
+_ENCODER, _HEAD = "bag", "hierarchical"
 _TREE_SETTINGS = ("gamma", "tau", "hxe_alpha", "path_weight", "adapter", "sparse_head", "uncertainty")
 
 
 def graph_settings(config: TrainConfig) -> TrainConfig:
-    """The settings for a graph: a head that takes one, trained by Adam, without calibration.
+    """The settings for a graph: an encoder and a head that Adam trains, without calibration.
 
-    Settings that need a tree are reported in one error.
+    The default encoder is `bag`: Adam is slow on the many features of `tfidf`. Settings that need a tree are reported in one error.
 
-    >>> graph_settings(TrainConfig.make()).head
-    'hierarchical'
+    >>> settings = graph_settings(TrainConfig.make())
+    >>> settings.encoder, settings.head, settings.solver
+    ('bag', 'hierarchical', 'adam')
     """
     reason = "needs a tree, and the taxonomy is a graph, whose nodes may have several parents"
     names = [name for name in _TREE_SETTINGS if getattr(config, name) != TrainConfig.model_fields[name].default]
@@ -34,4 +35,7 @@ def graph_settings(config: TrainConfig) -> TrainConfig:
         problems.append(OptionError(reason, argument="solver", fix={"solver": "adam"}))
     if problems:
         raise OptionError(parts=problems)
-    return config.model_copy(update={"head": head, "solver": "adam", "calibration": _OFF})
+    encoder = config.encoder
+    if "encoder" not in config.model_fields_set and not config.encoder_options:
+        encoder = _ENCODER
+    return config.model_copy(update={"encoder": encoder, "head": head, "solver": "adam", "calibration": _OFF})

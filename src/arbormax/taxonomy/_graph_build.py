@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -163,7 +164,7 @@ def below(graph: G, node: int) -> G:
     kept = np.zeros(graph.num_nodes, bool)
     kept[node] = True
     starts, lists = graph.level_start.tolist(), graph.parent_list
-    for first, stop in zip(starts[1:-1], starts[2:], strict=True):
+    for first, stop in pairwise(starts[1:]):
         edges = slice(graph.parent_start[first], graph.parent_start[stop])
         np.logical_or.at(kept, graph.child_list[edges], kept[lists[edges]])
     old = np.flatnonzero(kept)

@@ -6,6 +6,7 @@ N nodes, C classes, E edges, A entries: one for each node below the root and eac
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,7 +31,7 @@ class Ancestry:
         self.steps = np.zeros(count, np.int64)  # (A,) edges on the shortest way up
         self.root_steps = np.zeros(count, np.int64)  # (N,) edges on the shortest way to the root
         levels = level_start.tolist()
-        for first, stop in zip(levels[1:-1], levels[2:], strict=True):
+        for first, stop in pairwise(levels[1:]):
             starts = parent_start[first : stop + 1]
             self._add_level(first, stop, np.diff(starts), parent_list[starts[0] : starts[-1]])
         self.above, self.steps = self.above[: self.start[-1]], self.steps[: self.start[-1]]
@@ -189,7 +190,7 @@ class GraphQueries:
         """(N,) float64 the number of paths from the root to each node."""
         counts = np.zeros(self.num_nodes)
         counts[0] = 1
-        for first, stop in zip(self.level_start[1:-1], self.level_start[2:], strict=True):
+        for first, stop in pairwise(self.level_start[1:]):
             starts = self.parent_start[first : stop + 1]
             parents = self.parent_list[starts[0] : starts[-1]]
             counts[first:stop] = np.add.reduceat(counts[parents], starts[:-1] - starts[0])

@@ -237,7 +237,7 @@ class Graph(GraphQueries, Taxonomy):
         return _graph_build.below(self, node)
 
     def to_nested(self) -> dict[str, Any]:
-        """Return nested mappings, with `{}` at the leaves; a node with several parents is one mapping in all of them."""
+        """Return nested mappings, with `{}` at the leaves; a node with several parents is one mapping."""
         nodes: list[dict[str, Any]] = [{} for _ in self.names]
         for parent, child in self.edges.tolist():
             nodes[parent][self.names[child]] = nodes[child]

@@ -14,8 +14,8 @@ from arbormax.data.examples import Examples
 from arbormax.data.folds import hold_out
 from arbormax.errors import InputError, OptionError
 from arbormax.heads import HEADS
-from arbormax.model.graph_settings import graph_settings
 from arbormax.model.draws import check_tree
+from arbormax.model.graph_settings import graph_settings
 from arbormax.model.network import Model
 from arbormax.model.posterior import UNCERTAINTIES, Trained
 from arbormax.model.run import Run

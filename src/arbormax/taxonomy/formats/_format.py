@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 class Format:
     """How files of one format are read and written.
 
-    `write_graph` yields the texts of a graph; without it, the format cannot store several parents. `read(text, draft, **options)` fills a draft. `write(taxonomy)` yields texts; the first one that reads back as the
-    same taxonomy is written. `matches(text)` distinguishes the format from others with the same suffix; the format
-    without it is the default of that suffix.
+    `read(text, draft, **options)` fills a draft. `write(taxonomy)` yields texts; the first one that reads back as the
+    same taxonomy is written. `write_graph` does the same for graphs; without it, the format cannot store several
+    parents. `matches(text)` distinguishes the format from others with the same suffix; the format without it is the
+    default of that suffix.
     """
 
     title: str  # its name in messages
