@@ -14,7 +14,8 @@ _TREE_SETTINGS = ("gamma", "tau", "hxe_alpha", "path_weight", "adapter", "sparse
 def graph_settings(config: TrainConfig) -> TrainConfig:
     """The settings for a graph: an encoder and a head that Adam trains, without calibration.
 
-    The default encoder is `bag`: Adam is slow on the many features of `tfidf`. Settings that need a tree are reported in one error.
+    The default encoder is `bag`: Adam is slow on the many features of `tfidf`. Settings that
+    need a tree are reported in one error.
 
     >>> settings = graph_settings(TrainConfig.make())
     >>> settings.encoder, settings.head, settings.solver

@@ -122,7 +122,7 @@ def _find(folder: Path) -> Path | None:
 
 
 def _is_group(synsets: Graph) -> np.ndarray:
-    return (synsets.leaf_counts >= LEAST) & ~synsets.is_leaf
+    return np.asarray((synsets.leaf_counts >= LEAST) & ~synsets.is_leaf)
 
 
 def _groups(synsets: Graph) -> Graph:
