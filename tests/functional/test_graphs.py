@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import arbormax as am
-from itertools import pairwise
-
 import oracles_graph as oracle
 from arbormax.errors import InputError, OptionError
 from arbormax.functional import (

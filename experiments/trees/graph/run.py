@@ -22,7 +22,7 @@ from arbormax.heads import HEADS, TreeHead
 
 RESULTS = Path(__file__).parent / "results"
 BRANCH = "physical entity"  # the part of the graph that is used
-FEATURES, EPOCHS, BATCH, RATE = 128, 15, 128, 0.01  # fixed in advance, the same for all methods
+FEATURES, EPOCHS, BATCH, RATE = 96, 10, 256, 0.01  # fixed in advance, the same for all methods
 MEASURES = ("accuracy", "macro_f1", "hf", "tree_distance", "mistake_severity")
 # name: (which hierarchy, head)
 METHODS = {

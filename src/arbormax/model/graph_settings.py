@@ -11,11 +11,11 @@ _ENCODER, _HEAD = "bag", "hierarchical"
 _TREE_SETTINGS = ("gamma", "tau", "hxe_alpha", "path_weight", "adapter", "sparse_head", "uncertainty")
 
 
-def graph_settings(config: TrainConfig) -> TrainConfig:
+def graph_settings(config: TrainConfig, *, any_head: bool = False) -> TrainConfig:
     """The settings for a graph: an encoder and a head that Adam trains, without calibration.
 
     The default encoder is `bag`: Adam is slow on the many features of `tfidf`. Settings that
-    need a tree are reported in one error.
+    need a tree are reported in one error. `any_head` says that the head was not chosen by the user.
 
     >>> settings = graph_settings(TrainConfig.make())
     >>> settings.encoder, settings.head, settings.solver
@@ -25,7 +25,7 @@ def graph_settings(config: TrainConfig) -> TrainConfig:
     names = [name for name in _TREE_SETTINGS if getattr(config, name) != TrainConfig.model_fields[name].default]
     if config.calibration not in (None, _OFF):
         names.append("calibration")
-    head = config.head if "head" in config.model_fields_set else _HEAD
+    head = config.head if "head" in config.model_fields_set and not any_head else _HEAD
     if config.label_smoothing and head == _HEAD:
         names.append("label_smoothing")
     problems = [OptionError(reason, argument=name) for name in (*names, *config.convex_settings)]

@@ -25,6 +25,7 @@ from arbormax.data.examples import Examples
 from arbormax.decode import Restriction
 from arbormax.errors import LabelError, OptionError
 from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, save_model
+from arbormax.model.graph_settings import graph_settings
 from arbormax.model.network import evaluating
 from arbormax.model.predict import Decoder, Decoding, Prediction, bounded_batch, decode_batches, predict
 from arbormax.model.run import Run
@@ -129,6 +130,8 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             settings["class_weight"] = self._class_weights(params["class_weight"], labels)
         settings["uncertainty_options"] = settings["uncertainty_options"] or {}
         config = self._config(settings, inputs, labels.taxonomy.num_leaves)
+        if labels.taxonomy.is_graph:
+            config = graph_settings(config, any_head=params["head"] is None)
         from arbormax.training import Hardware, fit  # imports Lightning
 
         run = fit(

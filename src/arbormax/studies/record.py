@@ -167,6 +167,8 @@ def comparison(
     """The content of a comparison's results.json: the result, and the details of each head over all seeds."""
     at = np.flatnonzero(result.predicted[result.heads[0]][0] >= 0)  # the only example of a label is never validated
     measured = examples.take(at)
+    if tax.is_graph:  # a report draws trees
+        return {**to_plain(result.to_dict()), "data": dict(data)}
     details = {
         head: {**origin(command, result.config), **build_details(measured, rows[:, at], tax, texts=texts)}
         for head, rows in result.predicted.items()
