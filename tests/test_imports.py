@@ -10,17 +10,22 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "arbormax"
 
-BASE = {"errors", "_files", "_lazy", "_registry", "_version", "taxonomy", "functional"}
+READERS = {"_archives", "_dialect", "_excel"}
+BASE = {"errors", "_files", "_locks", "_lazy", "_registry", "_version", "taxonomy", "functional", *READERS}
 CORE = BASE | {"heads", "decode", "metrics"}
 MODEL = CORE | {"data", "encoders", "model"}
 STUDIES = MODEL | {"uncertainty", "induce", "training", "studies"}
 ALLOWED = {
     "errors": set(),
     "_version": set(),
-    "_files": {"errors"},
+    "_files": {"errors", "_locks"},
+    "_locks": {"errors"},
     "_lazy": set(),
+    "_archives": {"errors"},
+    "_dialect": set(),
+    "_excel": {"errors", "_archives"},
     "_registry": {"errors"},
-    "taxonomy": {"errors", "_files", "_registry"},
+    "taxonomy": {"errors", "_files", "_registry", *READERS},
     "kernels": {"errors"},
     "functional": {"errors", "taxonomy", "kernels"},
     "heads": BASE,

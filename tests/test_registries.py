@@ -12,6 +12,8 @@ from arbormax.decode import DECODERS
 from arbormax.encoders import ENCODERS, BagEncoder
 from arbormax.errors import OptionError
 from arbormax.heads import HEADS, FlatSoftmax
+from arbormax.induce import INDUCERS, induce
+from arbormax.induce.forest import Forest
 from arbormax.metrics import MEASURES, Measure
 from arbormax.model import Model, TrainConfig
 from arbormax.studies.compare import compare
@@ -42,6 +44,12 @@ def first_letter(true_nodes, pred_nodes, tax) -> np.ndarray:
     return np.array([names[t][0] == names[p][0] for t, p in zip(true_nodes, pred_nodes, strict=True)])
 
 
+def toy_inducer(items, chosen, shape) -> Forest:
+    """All classes below the root."""
+    del items, shape
+    return Forest(np.array([-1]), np.zeros(len(chosen), np.int64))
+
+
 TOY_MEASURE = Measure("toy_measure", "first letters of toys", "share", "higher", per_item=first_letter)
 
 
@@ -53,6 +61,7 @@ def toys():
         (DECODERS, "toy-decoder", toy_decoder),
         (MEASURES, "toy_measure", TOY_MEASURE),
         (ENCODERS, "toy-encoder", ToyEncoder),
+        (INDUCERS, "toy-inducer", toy_inducer),
     ]
     for registry, name, entry in added:
         registry.add(name, entry, f"a {registry.kind} for tests")
@@ -112,6 +121,11 @@ def test_the_shell_completes_the_names_of_toys(option, name):
     environment = {"_ARBORMAX_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "4"}
     result = CliRunner().invoke(app, [], prog_name="arbormax", env=environment)
     assert result.stdout.split() == [name]
+
+
+def test_a_toy_method_induces_trees(program, texts):
+    assert "toy-inducer" in program("taxonomy", "induce", "--help")
+    assert induce(None, ["a", "b", "c"], "toy-inducer", 2).depth == 1
 
 
 def test_help_lists_encoders_of_texts_only(program):

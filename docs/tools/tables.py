@@ -14,6 +14,7 @@ from arbormax.data.datasets import DATASETS
 from arbormax.decode import DECODERS
 from arbormax.encoders import ENCODERS
 from arbormax.heads import HEADS
+from arbormax.induce import INDUCERS
 from arbormax.metrics import MEASURES
 from arbormax.taxonomy.formats import FORMATS
 
@@ -25,6 +26,7 @@ REGISTRIES = {
     "encoders": ENCODERS,
     "formats": FORMATS,
     "datasets": DATASETS,
+    "methods": INDUCERS,
 }
 MARKED = re.compile(r"(<!-- table of (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from arbormax import decode, errors, functional, metrics
     from arbormax.heads import BlendedSoftmax, FlatSoftmax, HierarchicalSoftmax, SharedSoftmax
     from arbormax.heads.edit import edit
+    from arbormax.induce import induce
     from arbormax.integrations.replace import replace_head
     from arbormax.integrations.transformers import from_pretrained, trainer_loss
     from arbormax.sklearn.features import HierarchicalClassifier
@@ -33,6 +34,7 @@ __all__ = [
     "errors",
     "from_pretrained",
     "functional",
+    "induce",
     "metrics",
     "replace_head",
     "trainer_loss",
@@ -45,6 +47,7 @@ _SUBMODULES = (
     "errors",
     "functional",
     "heads",
+    "induce",
     "metrics",
     "model",
     "studies",

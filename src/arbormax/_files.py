@@ -6,13 +6,18 @@ import json
 import math
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from arbormax._locks import is_kept, remove_leftovers
 from arbormax.errors import ArbormaxError, InputError
+
+_IS_WINDOWS = os.name == "nt"
+_PREFIX = ".arbormax-"  # of temporary files and folders
 
 
 @contextmanager
@@ -20,7 +25,8 @@ def atomic_write(path: str | os.PathLike[str], *, text: bool = False) -> Iterato
     """Open a file that appears under `path` only when the block ends without an error.
 
     The content goes to a temporary file in the same folder first, so `path` always holds either the old content or
-    all of the new one. A symbolic link stays a link, and an existing file keeps its permissions.
+    all of the new one. A symbolic link stays a link, and an existing file keeps its permissions. Temporary files that
+    killed processes have left in the folder are removed.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
@@ -28,20 +34,57 @@ def atomic_write(path: str | os.PathLike[str], *, text: bool = False) -> Iterato
     if not target.parent.is_dir():
         raise InputError(f"{os.fspath(path)}: the folder {target.parent} does not exist")
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-    temporary = target.parent / f".arbormax-{secrets.token_hex(8)}.tmp"
-    # os.open applies the user's umask to a new file, which mkstemp does not
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    remove_leftovers(target.parent, f"{_PREFIX}*")
+    handle, temporary = _create_temporary(target.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") if text else os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        if mode is not None:
-            temporary.chmod(mode)
-        os.replace(temporary, target)
-    except BaseException:
+            if mode is not None:
+                temporary.chmod(mode)
+            if not _IS_WINDOWS:  # while it is locked
+                os.replace(temporary, target)
+        if _IS_WINDOWS:  # cannot rename an open file
+            os.replace(temporary, target)
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:  # such as a full disk
+            raise type(error)(error.errno, error.strerror, os.fspath(path)) from error
         raise
+
+
+def _create_temporary(folder: Path) -> tuple[int, Path]:
+    """A new file in the folder, open and locked."""
+    while True:
+        path = folder / f"{_PREFIX}{secrets.token_hex(8)}.tmp"
+        # os.open applies the user's umask to a new file, which mkstemp does not
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        if is_kept(handle):
+            return handle, path
+        os.close(handle)
+
+
+@contextmanager
+def temporary_folder(parent: Path) -> Iterator[Path]:
+    """A new folder in `parent`, which is removed at the end of the block, as are those of killed processes."""
+    remove_leftovers(parent, f"{_PREFIX}*")
+    while True:
+        path = parent / f"{_PREFIX}{secrets.token_hex(8)}"
+        path.mkdir()
+        if _IS_WINDOWS:  # cannot open a folder
+            handle = None
+            break
+        handle = os.open(path, os.O_RDONLY)
+        if is_kept(handle):
+            break
+        os.close(handle)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        if handle is not None:
+            os.close(handle)
 
 
 def write_file(path: str | os.PathLike[str], content: bytes | str) -> None:

@@ -68,6 +68,11 @@ class ArbormaxError(Exception):
         return "\n".join([f"{prefix}{first}{hint}", *details])
 
 
+def _shorten(message: str) -> str:
+    """The message without the middle of a long quotation."""
+    return message if len(message) <= 2000 else f"{message[:1000]} … {message[-900:]}"
+
+
 class _ListedError(ArbormaxError, ValueError):
     """An error that reports several defects of one input.
 
@@ -86,10 +91,12 @@ class _ListedError(ArbormaxError, ValueError):
     ) -> None:
         self.problems = tuple(problems) or (message,)
         if len(self.problems) > 1:
-            listed = [f"  - {problem}" for problem in self.problems[: self.shown]]
+            listed = [f"  - {_shorten(problem)}" for problem in self.problems[: self.shown]]
             if len(self.problems) > self.shown:
                 listed.append(f"  - … and {len(self.problems) - self.shown} more")
-            message = "\n".join([message, *listed])
+            message = "\n".join([_shorten(message), *listed])
+        else:
+            message = _shorten(message)
         super().__init__(message, argument=argument, fix=fix)
 
 

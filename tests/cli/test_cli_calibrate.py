@@ -5,6 +5,7 @@ import json
 from cli_tools import write_csv
 
 from arbormax.model import load_model
+from arbormax.uncertainty.conformal import predict_sets
 
 
 def test_a_model_is_calibrated_into_another_folder(run, model, texts, tmp_path):
@@ -29,6 +30,22 @@ def test_a_model_is_calibrated_into_another_folder(run, model, texts, tmp_path):
     predicted = run("predict", out, "--message", "goal match", "--coverage", 0.9, "--json")
     assert predicted.code == 0, predicted.err
     assert run("evaluate", out, texts / "test.csv", "--coverage", 0.9).code == 0
+    sets = ["--coverage", 0.9, "--max-nodes", 3]
+    row = json.loads(run("predict", out, "--message", "goal match", *sets, "--json").out)
+    [nodes] = predict_sets(loaded, ["goal match"], 0.1, 3)
+    labels = [loaded.taxonomy.label(node) for node in nodes]
+    assert row["set"] == labels
+    assert (
+        f"The set: {'; '.join(label or 'all classes' for label in labels)}"
+        in run("predict", out, "--message", "goal match", *sets).out
+    )
+    found = run("predict", out, texts / "test.csv", *sets, "--groups", "branch", "--format", "csv")
+    assert found.out.splitlines()[0].endswith(",set")
+    (tmp_path / "groups.json").write_text(json.dumps(dict.fromkeys(loaded.taxonomy.classes, "all")))
+    grouped = run("predict", out, "--message", "goal match", *sets, "--groups", tmp_path / "groups.json", "--json")
+    assert json.loads(grouped.out)["set"] == labels
+    wrong = run("predict", out, "--message", "goal", *sets, "--groups", "branches")
+    assert "--groups: expected 'branch' or a JSON file, found 'branches'" in wrong.err
 
 
 def test_json_has_the_whole_report(run, model, tmp_path):
@@ -51,6 +68,9 @@ def test_bad_input_is_one_line_that_says_what_to_do(run, refused, model, texts, 
     assert "--overwrite" in refused("calibrate", model, held_out, "--out", model)
     assert "calibrate it with coverage" in refused("predict", model, "--message", "goal", "--coverage", 0.9)
     (tmp_path / "other.csv").write_text("text,label\ngoal,news > unicorns\n")
-    assert "unicorns" in refused("calibrate", model, tmp_path / "other.csv", *out)
+    message = refused("calibrate", model, tmp_path / "other.csv", *out)
+    assert "unicorns" in message
+    assert "remove these items, or add their classes to the model with am.edit" in message
     message = refused("predict", model, "--message", "goal", "--coverage", 0.9, "--tau", 0.5)
     assert "--coverage" in message
+    assert "requires --coverage" in refused("predict", model, "--message", "goal", "--max-nodes", 2)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
+import time
 
+import pyarrow as arrow
 import pytest
+from pyarrow import parquet
 from table_files import as_csv, read_problems, write
 
 from arbormax.data.tables import _csv, iter_rows, read_table
@@ -15,7 +18,7 @@ from arbormax.errors import InputError, OptionError, TableError
 
 def test_all_bad_rows_are_reported_in_one_error_with_line_numbers(tmp_path):
     rows = b'text,label\na,b,c\nbad \xff,x\n"two\nlines",\n   ,x\nnul\0,x\nfine,y\nlast,"open\nfoo,y\n'
-    problems = read_problems(write(tmp_path / "a.csv", rows))
+    problems = read_problems(write(tmp_path / "a.csv", rows), encoding="utf-8")
     reported = [
         "line 2: 3 cells, but the header has 2; a text that contains ',' needs quotes",
         "line 3: contains the byte 0xff",
@@ -57,22 +60,25 @@ def test_a_stream_fails_at_the_first_batch_with_bad_rows():
         next(batches)
 
 
-STRAY = 'text\tlabel\n"stray\ta\nfine\tb\nfive 5"\tc\n"Hello," she said\ta\nsay "hi"\tb\n"last\tc\n'
+CLEAN = "text\tlabel\n" + "clean\tb\n" * 300  # more rows than the ones from which quotes are detected
+STRAY = CLEAN + '"stray\ta\nfine\tb\nfive 5"\tc\n"Hello," she said\ta\nsay "hi"\tb\n"last\tc\n'
 
 
 def test_stray_quotes_in_a_tsv_do_not_hide_rows():
     problems = read_problems(io.StringIO(STRAY), format="tsv")
-    assert [problem.split(":")[0] for problem in problems] == ["line 2", "line 5", "line 7"]
-    assert "closes in line 4, around what look like whole rows" in problems[0]
+    assert [problem.split(":")[0] for problem in problems] == ["line 302", "line 305", "line 307"]
+    assert "closes in line 304, around what look like whole rows" in problems[0]
     assert "text after a quoted cell" in problems[1]
     with pytest.raises(TableError) as caught:
         read_table(io.StringIO(STRAY), format="tsv")
     assert caught.value.fix == {"quoting": False, "on_bad_rows": "skip"}
     table = read_table(io.StringIO(STRAY), format="tsv", on_bad_rows="skip")
-    assert table.texts == ["fine", 'five 5"', 'say "hi"']
+    assert table.texts[300:] == ["fine", 'five 5"', 'say "hi"']
     table = read_table(io.StringIO(STRAY), format="tsv", quoting=False)
-    assert table.texts == ['"stray', "fine", 'five 5"', '"Hello," she said', 'say "hi"', '"last']
-    assert table.lines == [2, 3, 4, 5, 6, 7]
+    assert table.texts[300:] == ['"stray', "fine", 'five 5"', '"Hello," she said', 'say "hi"', '"last']
+    assert table.lines[300:] == [302, 303, 304, 305, 306, 307]
+    few = STRAY.replace("clean\tb\n", "")
+    assert read_table(io.StringIO(few), format="tsv").texts == table.texts[300:]  # detected
 
 
 def test_quoted_tabs_and_newlines_in_a_tsv_are_preserved():
@@ -86,7 +92,7 @@ def test_quoted_tabs_and_newlines_in_a_tsv_are_preserved():
 
 def test_a_bad_byte_inside_an_open_quote_is_reported_at_its_own_line():
     data = b'text,label\n"open,a\nfine,b\nbad \xff,c\n'
-    problems = read_problems(io.BytesIO(data), format="csv")
+    problems = read_problems(io.BytesIO(data), format="csv", encoding="utf-8")
     assert [problem[:24] for problem in problems] == ["line 2: a quote opens he", "line 4: contains the byt"]
 
 
@@ -123,8 +129,7 @@ def test_the_error_about_a_missing_column_lists_those_that_exist(tmp_path):
         read_table(write(tmp_path / "a.csv", "a,b\nx,a\n"))
     assert len(caught.value.problems) == 2
     with pytest.raises(TableError, match=r"try delimiter=';'"):
-        read_table(write(tmp_path / "a.csv", "text;label\nx;a\n"), label=None)
-    assert read_table(tmp_path / "a.csv", delimiter=";").texts == ["x"]
+        read_table(write(tmp_path / "a.csv", "text;label\nx;a\n"), delimiter=",")
     with pytest.raises(TableError, match="the column 'text' exists 2 times"):
         read_table(write(tmp_path / "a.csv", "text,text,label\nx,y,a\n"))
     with pytest.raises(
@@ -150,11 +155,16 @@ def test_rows_without_a_label_may_come_first_and_be_skipped():
         ("a.csv", b"\n\r\n", r"a\.csv: the file is empty"),
         ("a.csv", b"text,label\n", r"a\.csv: the file has no rows"),
         ("a.jsonl", b"\n", r"a\.jsonl: the file has no rows"),
-        ("a.csv", "text,label\nx,a\n".encode("utf-16"), r"as UTF-16 files do; try encoding='utf-16'"),
-        ("a.csv", gzip.compress(b"text,label\n", mtime=0), r"line 1: contains"),
-        ("a.csv.gz", b"text,label\nx,a\n", r"the file cannot be read after line 0 \(Not a gzipped file"),
-        ("a.csv.gz", gzip.compress(b"text,label\nx,a\n" * 9, mtime=0)[:-9], r"the file cannot be read after line"),
-        ("a.csv", b"te\xffxt,label\nx,a\n", "line 1: contains the byte 0xff"),
+        ("a.csv", "text,label\nx\0,a\n", r"line 2: contains a NUL character"),
+        ("a.csv", gzip.compress(b"text,label\n", mtime=0), r"the file is compressed; its name must end in \.gz"),
+        ("a.csv", b"PAR1", r"the file is a Parquet file; try format='parquet'"),
+        ("a.csv", b"PK\x03\x04", r"the file is an Excel workbook or another ZIP file; try format='xlsx'"),
+        ("a.csv", b"\xd0\xcf\x11\xe0", r"an old version of Excel; save it as \.xlsx"),
+        ("a.xls", b"\xd0\xcf\x11\xe0", r"unknown suffix; save it as \.xlsx or \.csv"),
+        ("a.xlsx", b"text,label\nx,a\n", r"not a complete workbook of Excel"),
+        ("a.csv.gz", b"text,label\nx,a\n", r"the file cannot be read \(Not a gzipped file"),
+        ("a.csv.gz", gzip.compress(b"text,label\nx,a\n" * 9, mtime=0)[:-9], r"the file cannot be read"),
+        ("a.csv", b"te\xe9\x81\xffxt,label\nx,a\n", "line 1: contains the byte 0xe9"),
         ("a.csv", b'"text,label\nx,a\n', "line 1: a quote opens here and is never closed"),
         ("a.txt", b"text,label\nx,a\n", r"a\.txt: unknown suffix .*try format="),
         ("a.jsonn", b"", r"did you mean '\.jsonl'"),
@@ -192,8 +202,9 @@ def test_the_error_about_a_missing_file_suggests_a_similar_name(tmp_path):
         ({"format": "cvs"}, "format: unknown format 'cvs'; did you mean 'csv'"),
         ({"format": "csv", "delimiter": ";;"}, "delimiter: expected one character"),
         ({"format": "jsonl", "delimiter": ";"}, "delimiter: an option for CSV and TSV"),
-        ({"format": "jsonl", "header": False}, "header: an option for CSV and TSV"),
+        ({"format": "jsonl", "header": False}, "header: an option for CSV, TSV and Excel"),
         ({"format": "jsonl", "quoting": False}, "quoting: an option for CSV and TSV"),
+        ({"format": "csv", "sheet": "A"}, "sheet: only workbooks have sheets"),
         ({"format": "csv", "on_bad_rows": "drop"}, "on_bad_rows: expected 'error' or 'skip'"),
     ],
 )
@@ -213,3 +224,29 @@ def test_one_string_is_not_a_list_of_columns():
         iter_rows(io.StringIO(""), "text", format="csv")
     with pytest.raises(OptionError, match="batch_size"):
         iter_rows(io.StringIO(""), ["text"], 0, format="csv")
+
+
+def test_a_table_full_of_open_quotes_is_an_error_in_linear_time(tmp_path):
+    path = tmp_path / "quotes.csv"
+    path.write_text("text,label\n" + 'a","b\n' * 50_000)
+    begin = time.monotonic()
+    with pytest.raises(TableError, match="too many quotes are never closed, up to line 50001; try quoting=False"):
+        read_table(path, on_bad_rows="skip")
+    assert time.monotonic() - begin < 60
+    assert len(read_table(path, quoting=False)) == 50_000
+
+
+@pytest.mark.parametrize("encoding", ["idna", "punycode", "undefined", "hex", "no-such", "utf\0-8", "", 5])
+def test_encodings_that_are_not_for_files_are_errors(tmp_path, encoding):
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"text,label\n\xff..a-,b\n")
+    with pytest.raises((OptionError, TableError)):
+        read_table(path, encoding=encoding)
+
+
+def test_a_parquet_column_whose_name_is_not_utf8_is_an_error(tmp_path):
+    path = tmp_path / "x.parquet"
+    parquet.write_table(arrow.table({"text": ["a"], "labelé": ["b"]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace("labelé".encode(), b"label\xff\xfe"))
+    with pytest.raises(TableError, match=r"x\.parquet: .*"):
+        read_table(path)

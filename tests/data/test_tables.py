@@ -63,8 +63,9 @@ def test_csv_round_trips_with_line_numbers(rows, delimiter, end):
     for batch in batches:
         found += zip(batch["text"], batch["label"], strict=True)
         lines += batch.lines
-    assert found == rows
-    assert lines == [len(io.StringIO(start, newline="").readlines()) + 1 for start in starts]
+    filled = [place for place, row in enumerate(rows) if any(cell.strip() for cell in row)]
+    assert found == [rows[place] for place in filled]
+    assert lines == [len(io.StringIO(starts[place], newline="").readlines()) + 1 for place in filled]
 
 
 @given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=8))

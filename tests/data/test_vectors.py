@@ -1,12 +1,16 @@
 """Word vectors from files."""
 
+import io
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from arbormax.data import _archives
+from arbormax import _archives
 from arbormax.data.vectors import WordVectors
 from arbormax.errors import InputError
 
@@ -223,3 +227,36 @@ def test_an_archive_that_would_unpack_to_an_unreasonable_size_is_refused(tmp_pat
     np.savez_compressed(tmp_path / "v.npz", words=np.array(b"a"), vectors=np.zeros((1, 1_000_000)))
     with pytest.raises(InputError, match="would unpack"):
         WordVectors.load(tmp_path / "v.npz")
+
+
+@pytest.mark.parametrize("name", ["x.vec", "x.txt"])
+def test_vectors_of_a_million_numbers_are_refused(tmp_path, name):
+    row = " ".join(["0.5"] * 999_999)
+    lines = [f"a {row}", f"b {row}"]
+    path = write(tmp_path / name, ["2 999999", *lines] if name == "x.vec" else lines)
+    with pytest.raises(InputError, match=r"999,999 numbers; expected .* at most 16,384|more than 1,048,576 bytes"):
+        WordVectors.load(path)
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("suffix", [".zip", ".npz"])
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_archive_is_an_input_error(tmp_path_factory, suffix, method, data):
+    folder = tmp_path_factory.mktemp("damaged")
+    path = folder / f"x{suffix}"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        if suffix == ".zip":
+            archive.writestr("glove.3d.txt", "\n".join(LINES * 3))
+        else:
+            with np.load(save_npz(folder / "whole.npz", ["a", "b"], np.ones((2, 3), "f"))) as arrays:
+                for name in arrays.files:
+                    content = io.BytesIO()
+                    np.save(content, arrays[name])
+                    archive.writestr(f"{name}.npy", content.getvalue())
+    content = bytearray(path.read_bytes())
+    for place in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=3)):
+        content[place] = data.draw(st.integers(0, 255))
+    path.write_bytes(content[: data.draw(st.integers(1, len(content)))] if data.draw(st.booleans()) else content)
+    with suppress(InputError):
+        WordVectors.load(path)

@@ -4,4 +4,9 @@ import sys
 from pathlib import Path
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-sys.path[:0] = [str(EXPERIMENTS / "paper"), str(EXPERIMENTS / "heads"), str(EXPERIMENTS / "when")]
+sys.path[:0] = [
+    str(EXPERIMENTS / "paper"),
+    str(EXPERIMENTS / "heads"),
+    str(EXPERIMENTS / "when"),
+    str(EXPERIMENTS / "trees"),
+]

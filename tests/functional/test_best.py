@@ -78,8 +78,6 @@ def test_shapes_and_invalid_arguments():
             head.topk(torch.randn(1, 8), wrong)
     with pytest.raises(am.errors.InputError, match="expected a tensor, found list"):
         head.predict([0.0])
-    nan = torch.full((1, 8), torch.nan)
-    assert head.topk(nan, 2)[0].isnan().all()
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])

@@ -262,3 +262,12 @@ def test_priors_change_precision_with_the_weights():
     head.half()
     assert head.log_priors.dtype == torch.float16
     torch.testing.assert_close(head.log_priors.float(), expected, atol=1e-2, rtol=1e-2)
+
+
+@every_head
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+def test_a_fingerprint_of_another_dtype_is_an_error(kind, dtype):
+    head = make(kind)
+    state = {name: value.to(dtype) if name == "fingerprint" else value for name, value in head.state_dict().items()}
+    with pytest.raises(TaxonomyError, match="expected a fingerprint of bytes, found torch"):
+        head.load_state_dict(state)

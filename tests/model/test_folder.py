@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from arbormax import Taxonomy
-from arbormax.errors import OptionError
+from arbormax.errors import InputError, OptionError
 from arbormax.model import Model, ModelFolderError, load_model, read_metrics, save_model
 from toy import TREE, examples, settings
 
@@ -264,3 +264,29 @@ def test_a_folder_of_format_1_loads_and_predicts_the_same():
     assert model.taxonomy.classes == tuple(stored["classes"])
     assert (model.config.encoder, model.config.head) == ("bag", "hierarchical")
     assert read_metrics(FIRST)["test"]["accuracy"] > 0.9
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_not_finite_are_neither_loaded_nor_saved(folder, value):
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    weights["head.weight"][1, 2] = value
+    save_file(weights, path)
+    rewrite(folder)
+    with pytest.raises(
+        ModelFolderError, match=r"head\.weight has 1 of \d+ values that are not finite; .* save .*again"
+    ):
+        load_model(folder)
+    model = untrained()
+    with torch.no_grad():
+        model.head.bias[0] = value
+    with pytest.raises(InputError, match=r"head\.bias has 1 of \d+ values that are not finite; .* train it again"):
+        save_model(model, folder.parent / "new")
+    assert not (folder.parent / "new" / "config.json").exists()
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "x/" * 3000])
+def test_a_listed_file_with_an_impossible_name_is_an_error(folder, name):
+    rewrite(folder, files={**read_config(folder)["files"], name: "0"})
+    with pytest.raises(ModelFolderError, match=r"lists the file|is incomplete"):
+        load_model(folder)

@@ -188,7 +188,7 @@ def test_a_saved_model_keeps_the_texts(tmp_path):
 
 
 def test_misuse():
-    with pytest.raises(OptionError, match=r"names: expected 'init', 'tied' or 'only', found 'all'"):
+    with pytest.raises(OptionError, match=r"names: expected 'none', 'init', 'tied' or 'only', found 'all'"):
         small(DESCRIBED, names="all").fit(TEXTS, LABELS)
     with pytest.raises(OptionError, match="names: cannot be combined with sparse_head"):
         small(DESCRIBED, names="tied", sparse_head=True).fit(TEXTS, LABELS)

@@ -35,14 +35,14 @@ def write_run(folder: Path, tax=TREE, *, seed=0, head="hierarchical", texts=60, 
     found = evaluate_log_probs(am.functional.node_log_probs(scores, tax).split(16), examples, tax)
     made = {"command": "arbormax train x.csv", "date": "2026-01-02T03:04:05+00:00", "versions": {"arbormax": "0"}}
     config = {"encoder": "bag", "head": head, "seed": seed}
-    levels = evaluation_details(examples, found, tax)["calibration"]
+    levels = evaluation_details(examples, found)["calibration"]
     side = {name: found.metrics[name] for name in ("nll", "brier", "ece", "ece_debiased")} | {"levels": levels}
     metrics = {
         "test": found.metrics,
         "calibration": {"method": "parent", "items": texts, "applied": True, "before": side, "after": side},
         "training": {"curve": CURVE, "best_epoch": 2, "command": "arbormax train x.csv", "seconds": 1.5},
         "data": {"name": "toys"},
-        "details": {**made, "config": config, **evaluation_details(examples, found, tax)},
+        "details": {**made, "config": config, **evaluation_details(examples, found)},
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "metrics.json").write_text(format_metrics(metrics), "utf-8")

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
 from serve_tools import served
 
 import arbormax as am
+from arbormax.data.examples import Examples
 from arbormax.model.network import Model
+from arbormax.model.posterior import UNCERTAINTIES, Trained
 
 SCRIPT_MARKUP = "<script>document.title = 'run'</script>"
 IMAGE_MARKUP = "<img src=x onerror=\"document.title = 'run'\">"
@@ -40,6 +43,15 @@ def tiny_model() -> Model:
         taxonomy=am.Taxonomy.from_nested(TREE), encoder="bag", head="hierarchical", seed=0, accelerator="cpu"
     )
     return clf.fit(texts, labels).model_
+
+
+def uncertain_model() -> Model:
+    """The same model with a posterior of Laplace's method, wide enough to be seen."""
+    model = deepcopy(tiny_model())  # others use it, too
+    kind = UNCERTAINTIES["laplace"]
+    labelled = Examples(["a river"], model.taxonomy.leaves[:1])
+    model.posterior = kind.fit(Trained(model, labelled), kind.Options(draws=20, precision=50.0))
+    return model
 
 
 @contextmanager

@@ -259,6 +259,39 @@ def test_the_openapi_document_is_complete_and_its_examples_are_valid(client):
     assert "1024" in str(schema["properties"]["texts"])
 
 
+@pytest.mark.parametrize(
+    ("body", "is_valid"),
+    [
+        ({"text": "a"}, True),
+        ({"texts": ["a"], "text": None}, True),
+        ({}, False),
+        ({"text": None}, False),
+        ({"text": "a", "texts": ["b"]}, False),
+        ({"text": "a", "tau": 0.5}, True),
+        ({"text": "a", "decoder": "threshold", "tau": 0.5}, True),
+        ({"text": "a", "decoder": "threshold"}, True),
+        ({"text": "a", "decoder": None, "tau": None}, True),
+        ({"text": "a", "decoder": "leaf", "tau": 0.5}, False),
+        ({"text": "a", "decoder": "greedy", "tau": 0.5}, False),
+        ({"text": "a", "decoder": "threshold", "tau": 0.5, "coverage": 0.9}, False),
+        ({"text": "a", "tau": 0.5, "coverage": 0.9}, False),
+        ({"text": "a", "within": [1], "coverage": 0.9}, False),
+    ],
+)
+def test_the_schema_has_the_rules_of_the_service(client, body, is_valid):
+    document = client.get("/openapi.json").json()
+    schema = document["paths"]["/v1/predict"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert jsonschema.Draft202012Validator(schema).is_valid(body) is is_valid
+    assert client.post("/v1/predict", json=body).status_code == (200 if is_valid else 422)
+
+
+def test_the_document_says_that_node_and_search_exclude_each_other(client):
+    parameters = client.get("/openapi.json").json()["paths"]["/v1/taxonomy"]["get"]["parameters"]
+    about = {parameter["name"]: parameter["description"] for parameter in parameters}
+    assert "not with search" in about["node"]
+    assert "not with node" in about["search"]
+
+
 def test_the_openapi_document_describes_the_api_key(model):
     with served(model, api_key="a key of some length") as client:
         document = client.get("/openapi.json", headers={"x-api-key": "a key of some length"}).json()

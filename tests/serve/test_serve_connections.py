@@ -93,6 +93,124 @@ def test_a_request_gets_the_status_of_its_first_defect(client, content, status):
     assert int(response.split()[1]) == status, response
 
 
+@pytest.mark.parametrize(
+    ("content", "status", "detail"),
+    [
+        (request(body(), "POST /v1/predict HTTP/1.1\r\nhost: localhost"), 400, b"expected one Host header, found 2"),
+        (request(body(), host=None), 400, b"expected one Host header, found 0"),
+        (request(body(), "POST http://localhost/v1/predict HTTP/1.1"), 400, b"The target of a request is a path."),
+        (request(b"", "GET http://elsewhere.example/healthz HTTP/1.1"), 400, b"The target of a request is a path."),
+        (request(b"", "CONNECT localhost:80 HTTP/1.1"), 400, b""),
+    ],
+)
+def test_a_request_with_two_hosts_is_refused(client, content, status, detail):
+    with connected(client) as connection:
+        connection.sendall(content)
+        response = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert int(response.split()[1]) == status, response
+    assert detail in response
+
+
+def flood(connection, start, piece, count=10_000):
+    """Send the piece until the service closes the connection; returns the bytes that were sent, and the response."""
+    sent = 0
+    try:
+        connection.sendall(start)
+        for _ in range(count):
+            connection.sendall(piece)
+            sent += len(piece)
+    except OSError:
+        pass
+    try:
+        return sent, connection.recv(65536)
+    except OSError:  # the connection was reset because of unread bytes
+        return sent, b""
+
+
+START = b"POST /v1/predict HTTP/1.1\r\nhost: localhost\r\n"
+CHUNKED = START + b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "piece"),
+    [
+        (START, b"a: b\r\n" * 4096),
+        (START + b"a: ", b"b" * 20_000),
+        (START, b"b" * 20_000),
+        (b"GET /", b"b" * 20_000),
+        (b"", b"\r\n" * 10_000),
+        (CHUNKED + b"0\r\n", b"a: b\r\n" * 4096),
+        (CHUNKED + b"0\r\na: ", b"b" * 20_000),
+        (CHUNKED + b"1;", b"b" * 20_000),
+    ],
+    ids=["headers", "value", "name", "target", "blank lines", "trailers", "trailer", "chunk extension"],
+)
+def test_a_head_without_an_end_is_refused(client, start, piece):
+    with connected(client) as connection:
+        sent, response = flood(connection, start, piece)
+    assert sent < 32 * 2**20  # what the buffers of the system hold
+    assert response.startswith((b"HTTP/1.1 431 Request Header Fields Too Large", b"HTTP/1.1 400")) or not response
+    assert client.get("/healthz").status_code == 200
+
+
+def test_the_largest_head_is_accepted(client):
+    with connected(client) as connection:
+        connection.sendall(request(body(), x_a="a" * 60_000))
+        assert read_response(connection)[0] == 200
+        connection.sendall(request(body(), x_a="a" * 70_000))
+        assert read_response(connection)[0] == 431
+
+
+def test_too_many_pipelined_requests_end_the_connection(client):
+    with connected(client) as connection:
+        flood(connection, b"", request(body()) * 100, 500)
+    assert client.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("content", "answer"),
+    [
+        (b"", b""),
+        (b"\r\n", b"HTTP/1.1 408"),
+        (b"POST /v1/pre", b"HTTP/1.1 408"),
+        (START + b"a: ", b"HTTP/1.1 408"),
+        (request(body())[:-5], b"HTTP/1.1 408"),
+        (START + b"content-type: application/json\r\ncontent-length: 20\r\n\r\n", b"HTTP/1.1 408"),
+    ],
+    ids=["nothing", "blank line", "target", "header", "body", "no body"],
+)
+def test_a_slow_request_is_given_up(model, content, answer):
+    with served(model, head_seconds=0.4, request_seconds=0.4) as client, connected(client) as connection:
+        connection.sendall(content)
+        begin = time.monotonic()
+        response = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert response.startswith(answer)
+        assert 0.2 < time.monotonic() - begin < 5
+        assert bool(response) is bool(answer)
+
+
+def test_a_dripping_head_is_given_up(model):
+    with served(model, head_seconds=0.4) as client, connected(client) as connection:
+        begin = time.monotonic()
+        try:
+            for byte in START * 20:
+                connection.sendall(bytes([byte]))
+                time.sleep(0.02)
+        except OSError:
+            pass
+        assert time.monotonic() - begin < 5
+
+
+def test_the_time_of_a_head_does_not_include_the_response_before_it(model, monkeypatch):
+    with served(model, head_seconds=0.4) as client, connected(client) as connection:
+        gate = Gate(model, monkeypatch)
+        connection.sendall(request(body()) + START[:10])
+        assert gate.reached.wait(10)
+        time.sleep(0.7)
+        gate.open.set()
+        assert read_response(connection)[0] == 200
+
+
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not(model, monkeypatch):
     with served(model) as client:
         client.server.config.timeout_keep_alive = 0.2

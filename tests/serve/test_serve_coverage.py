@@ -11,7 +11,7 @@ from serve_tools import problem, served
 import arbormax as am
 from arbormax.data.examples import Examples
 from arbormax.uncertainty import calibrate
-from arbormax.uncertainty.conformal import climbing_threshold
+from arbormax.uncertainty.conformal import climbing_threshold, predict_sets
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +65,38 @@ def test_the_slider_of_a_covered_model_sets_the_coverage(covered, browser):
             page.wait_for_function("name => document.querySelector('#stop').textContent.includes(name)", arg=expected)
             assert page.inner_text("#tau-value") == f"{round(100 * coverage)}%"
         assert not visit.errors
+
+
+def test_a_request_asks_for_a_set_of_nodes(covered):
+    tax = covered.taxonomy
+    texts = ["song of a mountain", "what is it"]
+    with served(covered) as client:
+        for options in (
+            {"max_nodes": 3},
+            {"max_nodes": 2, "groups": "branch"},
+            {"groups": dict.fromkeys(tax.classes, "g")},
+        ):
+            body = {"texts": texts, "coverage": 0.7, **options}
+            found = client.post("/v1/predict", json=body).json()["predictions"]
+            known = {"max_nodes": options.get("max_nodes", 1), "groups": options.get("groups")}
+            for row, nodes in zip(found, predict_sets(covered, texts, 0.3, **known), strict=True):
+                assert row["set"] == [tax.label(node) for node in nodes]
+        assert (
+            "set" not in client.post("/v1/predict", json={"text": "a river", "coverage": 0.7}).json()["predictions"][0]
+        )
+        content = problem(client.post("/v1/predict", json={"text": "a river", "max_nodes": 3}), 422)
+        assert "coverage" in str(content)
+        problem(client.post("/v1/predict", json={"text": "a river", "coverage": 0.7, "max_nodes": 6}), 422)
+
+
+def test_the_page_shows_the_set_of_the_coverage(covered, browser):
+    text = "song of a mountain"
+    [nodes] = predict_sets(covered, [text], 0.2, 3)
+    with serving(covered) as address:
+        visit = Visit(browser, address)
+        page = visit.open(f"text={quote(text)}")
+        page.wait_for_function("() => document.querySelector('#set').textContent !== ''")
+        shown = page.inner_text("#set").replace("\u2068", "").replace("\u2069", "")
+        names = ", ".join(covered.taxonomy.label(node) or "all classes" for node in nodes)
+        assert shown == f"With at most 3 nodes: {names}."
+        visit.close()

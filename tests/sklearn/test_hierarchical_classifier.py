@@ -443,7 +443,7 @@ def test_the_default_head_suits_the_matrix_and_the_settings():
         am.HierarchicalClassifier(epochs=1, gamma=1.0).fit(X, ROWS),
         am.HierarchicalClassifier(epochs=1, hidden=[3]).fit(X, ROWS),
         am.HierarchicalClassifier().fit(sparse, ROWS),
-        am.HierarchicalClassifier(tau=1.0).fit(sparse, ROWS),
+        am.HierarchicalClassifier(logit_adjustment=1.0).fit(sparse, ROWS),
     ]
     wanted = ["shared", "hierarchical", "blended", "blended", "hierarchical"]
     assert [clf.model_.config.head for clf in heads] == wanted

@@ -247,7 +247,7 @@ def test_a_restart_runs_only_the_missing_trainings(tmp_path, monkeypatch, with_t
             "gamma: .* not available in flat, shared, blended; compare without it\nhxe_alpha: acts on sibling groups",
         ),
         (
-            {"tau": 1.0},
+            {"logit_adjustment": 1.0},
             {"heads": ("flat", "hierarchical")},
             "tau: acts on sibling groups, not available in flat; compare",
         ),

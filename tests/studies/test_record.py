@@ -38,7 +38,7 @@ def random_scores(tax, seed, count=12, inner=True):
 
 def evaluate_details(tax, examples, logp, size=5, **options):
     found = evaluate_log_probs(logp.split(size), examples, tax)
-    return found, evaluation_details(examples, found, tax, **options)
+    return found, evaluation_details(examples, found, **options)
 
 
 def ancestors_and_self(tax, node):

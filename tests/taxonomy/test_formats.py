@@ -356,7 +356,7 @@ def test_options_of_tables(load):
 def test_an_unknown_header_is_an_error_with_a_fix(problems, fix, write):
     assert "unknown header 'a,x' (line 2)" in problems("t.csv", "\na,x\na,y\n")[0]
     assert fix("t.csv", "a,x\n") == {"layout": "paths", "header": False}
-    assert fix("t.csv", "parent;child\na;x\n") == {"delimiter": ";"}
+    assert fix("t.csv", "parent;child\na;x\n", delimiter=",") == {"delimiter": ";"}
     assert "is for edges" in problems("t.csv", "parent,child\na,x\n", layout="paths")[0]
     assert fix("t.csv", "parent,child\na,x\n", layout="paths") == {"layout": "edges"}
     assert "unknown header" in problems("t.csv", "a,x\n", layout="paths")[0]

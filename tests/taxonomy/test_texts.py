@@ -180,7 +180,7 @@ def test_a_header_chooses_the_columns(tax, tmp_path):
         ("owl\tx\nbird/owl\ty\n", ["two texts for 'bird/owl' (line 1 and line 2)"]),
         ("owl\tx\nhen\t\t\n", ["the text of 'hen' is a string that is not empty, found empty (line 2)"]),
         ("owl\ta\tb\tc\n", ["expected the columns code, title and description, found 4 cells (line 1)"]),
-        ("owl,x\nhen,y\n", ["found one column; is '\\t' the delimiter"]),
+        ("owl x\nhen y\n", ["found one column; is '\\t' the delimiter"]),
         ("", ["the file has no texts"]),
     ],
 )

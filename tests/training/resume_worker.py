@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import signal
 import sys
 import traceback
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytorch_lightning as pl
 import torch
 
-from arbormax.training import TrainingInterrupted, fit
+from arbormax.training import TrainingInterrupted, fit, state
 from toy import TREE, examples, settings
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore Ctrl-C
@@ -43,18 +42,18 @@ def kill():
 
 
 def kill_in_write(where):
-    """At the next write of a state, die with half of the file at its place, or just before it is put in its place."""
-
-    def halfway(source, target):
-        data = Path(source).read_bytes()
-        Path(target).write_bytes(data[: len(data) // 2])
-        kill()
+    """At the next write of a state, die with half of the file written, or just before or after it gets its name."""
 
     def act():
         if where == "half":
-            shutil.move = halfway
+            write = state._HashingWriter.write
+            state._HashingWriter.write = lambda self, data: (write(self, bytes(data)[: len(data) // 2]), kill())
+        elif where == "before":  # the digests have their name already
+            replace = os.replace
+            os.replace = lambda source, target: kill() if str(target).endswith(".ckpt") else replace(source, target)
         else:
-            os.replace = lambda *_: kill()
+            replace = os.replace
+            os.replace = lambda source, target: (replace(source, target), str(target).endswith(".ckpt") and kill())
 
     return act
 
@@ -121,6 +120,7 @@ MOMENTS = {
     "halfway through the first write": [At(STEP, 1, kill_in_write("half"))],
     "halfway through a later write": [At(STEP, STEPS + 3, kill_in_write("half"))],
     "before a written state is put in place": [At(STEP, STEPS + 3, kill_in_write("before"))],
+    "after a written state is put in place": [At(STEP, STEPS + 3, kill_in_write("after"))],
     "as training ends": [At("on_train_end", 1, kill)],
     "at the very end": [At("teardown", 1, kill)],
 }
@@ -129,6 +129,7 @@ ASKED = {
     "terminated in a step": [At(STEP, 3, ask(signal.SIGTERM))],
     "interrupted at the last step of an epoch": [At(STEP, STEPS, ask(signal.SIGINT))],
     "interrupted during validation": [At("on_validation_start", 2, ask(signal.SIGINT))],
+    "terminated during validation": [At("on_validation_start", 2, ask(signal.SIGTERM))],
     "interrupted as the last epoch ends": [At(EPOCH, 3, ask(signal.SIGINT))],
 }
 
@@ -156,6 +157,7 @@ def main(encoder: str, root: Path) -> None:
         forked(lambda: train(encoder, root / "twice", resume=True)),
     ]
     result["without a folder"] = forked(lambda: train(encoder, None, [At(STEP, 3, ask(signal.SIGINT))]))
+    result["terminated without a folder"] = forked(lambda: train(encoder, None, [At(STEP, 3, ask(signal.SIGTERM))]))
     print(json.dumps(result))
 
 

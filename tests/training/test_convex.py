@@ -144,6 +144,31 @@ def test_a_class_without_examples_is_unlikely_and_gets_a_row_from_its_text(monke
     assert predict(run.model, ["bark bark bark paw"]) == TREE.find("dog")
 
 
+def test_a_class_without_examples_gets_a_row_from_its_name() -> None:
+    examples = texts()
+    rest = examples.take(np.flatnonzero(examples.nodes != TREE.find("dog")))
+    assert predict(fit(TrainConfig.make(encoder="tfidf"), TREE, rest).model, ["dog dog paw"]) == TREE.find("dog")
+    without = fit(TrainConfig.make(encoder="tfidf", names="none"), TREE, rest)
+    assert predict(without.model, ["dog dog paw"]) != TREE.find("dog")
+
+
+def test_examples_without_features_say_only_which_classes_occur() -> None:
+    nodes = np.repeat(TREE.find_many(["cat", "dog", "oak"]), 5)
+    X = csr_matrix(np.repeat([[0.0, 0.0], [0.0, 1.0]], [10, 5], axis=0).astype(np.float32))
+    options = {"inputs": 2, "sparse": True}
+    config = TrainConfig.make(encoder="features", encoder_options=options, head="hierarchical", validation=0)
+    model = fit(config, TREE, Examples(X, nodes)).model
+    logp = torch.cat(list(model.node_log_probs(X[:1])))[0]
+    cat, dog, cow = logp[TREE.find_many(["cat", "dog", "cow"])].tolist()
+    assert cat == dog > cow
+
+
+def test_examples_of_weight_zero_are_not_used(capfd: pytest.CaptureFixture[str]) -> None:
+    run = train(class_weight={"dog": 0.0}, names="none")
+    assert predict(run.model, ["bark bark bark"]) != TREE.find("dog")
+    assert not capfd.readouterr().err  # liblinear prints warnings
+
+
 @pytest.mark.parametrize("few", [0, 64])
 def test_a_blended_head_knows_branches_that_single_rows_cannot_separate(
     monkeypatch: pytest.MonkeyPatch, few: int

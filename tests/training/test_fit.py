@@ -147,7 +147,9 @@ def test_weights_by_name_reach_the_loss_and_are_checked():
         fit(settings(class_weight={"hen": -2.0}), TREE, examples(30))
 
 
-@pytest.mark.parametrize("option", [{"gamma": 2.0}, {"label_smoothing": 0.1}, {"tau": 1.0}, {"hxe_alpha": 0.5}])
+@pytest.mark.parametrize(
+    "option", [{"gamma": 2.0}, {"label_smoothing": 0.1}, {"logit_adjustment": 1.0}, {"hxe_alpha": 0.5}]
+)
 def test_options_of_the_loss_change_the_training(option):
     assert_training_changes("hierarchical", option)
 
@@ -244,7 +246,7 @@ def test_one_example_trains_without_validation(encoder):
 
 def test_examples_of_a_single_class_train():
     data = Examples(["owl here", "owl", "an owl", "owl owl"], np.full(4, TREE.leaves[2]))
-    run = fit(settings(class_weight="balanced", tau=1.0), TREE, data)
+    run = fit(settings(class_weight="balanced", logit_adjustment=1.0), TREE, data)
     assert accuracy(run.model, data) == 1.0
 
 

@@ -1,5 +1,6 @@
 """A training that is stopped, at whatever moment, ends with the very weights of one that never was."""
 
+import hashlib
 import json
 import os
 import pickle
@@ -11,6 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from arbormax import Taxonomy
 from arbormax.data.examples import Examples
@@ -40,7 +44,7 @@ def test_a_killed_training_resumes_to_the_same_weights(result):
     encoder, runs = result
     whole = runs.pop("never stopped")
     killed = {moment: run for moment, run in runs.items() if run[0] == "signal 9"}
-    assert len(killed) == (14 if encoder == "bag" else 5)
+    assert len(killed) == (15 if encoder == "bag" else 5)
     assert {moment: run[1] for moment, run in killed.items()} == dict.fromkeys(killed, whole)
     runs["never stopped"] = whole
     # of the two, the one stops early
@@ -54,7 +58,7 @@ def test_an_interrupted_training_saves_and_resumes_to_the_same_weights(result):
         for moment, run in runs.items()
         if str(run[0]).startswith("TrainingInterrupted: interrupted; the state is saved in")
     }
-    assert len(asked) == (5 if encoder == "bag" else 2)
+    assert len(asked) == (6 if encoder == "bag" else 2)
     assert {moment: run[1] for moment, run in asked.items()} == dict.fromkeys(asked, runs["never stopped"])
 
 
@@ -81,6 +85,11 @@ def test_a_second_interrupt_stops_at_once_and_the_run_can_be_resumed(result):
 def test_without_a_folder_an_interrupt_ends_the_training(result):
     _, runs = result
     assert runs["without a folder"].startswith(("SystemExit", "KeyboardInterrupt"))
+
+
+def test_without_a_folder_sigterm_ends_the_program_with_the_status_of_shells(result):
+    _, runs = result
+    assert runs["terminated without a folder"] == "SystemExit: 143"
 
 
 @pytest.fixture
@@ -137,11 +146,70 @@ def test_an_incomplete_checkpoint_is_an_error_with_a_hint(finished, keep):
     path, first, again = finished
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * keep) if isinstance(keep, float) else keep])
-    result = f"{re.escape(str(path))} is not a complete checkpoint of arbormax; remove it"
+    result = f"{re.escape(str(path))} does not have the digest in last.sha256: it was changed or damaged; remove it"
     with pytest.raises(InputError, match=result):
         again()
     path.unlink()
     assert same_weights(again().model, first.model)
+
+
+@given(position=st.integers(min_value=0), bit=st.integers(0, 7))
+@hypothesis_settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_flipped_bit_in_a_checkpoint_is_an_error(finished, position, bit):
+    path, _, again = finished
+    data = path.read_bytes()
+    flipped = bytearray(data)
+    flipped[position % len(data)] ^= 1 << bit
+    path.write_bytes(flipped)
+    try:
+        with pytest.raises(InputError, match=r"last\.ckpt does not have the digest in last\.sha256"):
+            again()
+    finally:
+        path.write_bytes(data)
+
+
+def test_a_checkpoint_without_its_digest_is_an_error(finished):
+    path, _, again = finished
+    for content in (b"", b"\xff"):
+        path.with_suffix(".sha256").write_bytes(content)
+        with pytest.raises(InputError, match=r"does not have the digest in last\.sha256"):
+            again()
+    path.with_suffix(".sha256").unlink()
+    with pytest.raises(InputError, match=r"does not have the digest in last\.sha256"):
+        again()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "null", "", "\udcff", None])
+def test_a_damaged_record_of_the_run_is_an_error_with_a_hint(finished, content):
+    path, _, again = finished
+    record = path.with_name("run.json")
+    record.unlink() if content is None else record.write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(InputError, match=r"run\.json.*; remove .*checkpoints to train from the beginning"):
+        again()
+
+
+def test_a_second_process_cannot_train_in_the_same_folder(tmp_path):
+    held = tmp_path / "checkpoints" / "lock"
+    script = f"""
+import pathlib, sys
+from arbormax._locks import lock_folder
+with lock_folder(pathlib.Path({str(held)!r})):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ}
+    )
+    assert holder.stdout.readline() == b"locked\n"
+    for resume in (False, True):
+        with pytest.raises(OptionError, match=rf"is in use by process {holder.pid} on .* since .*another folder"):
+            fit(settings(epochs=2), TREE, examples(24), folder=tmp_path, resume=resume)
+    assert held.exists()
+    holder.kill()  # its lock remains as a file, and is taken over
+    holder.communicate()
+    assert str(holder.pid) in held.read_text()
+    fit(settings(epochs=2), TREE, examples(24), folder=tmp_path)
+    assert str(os.getpid()) in held.read_text()
 
 
 class Malice:
@@ -161,7 +229,8 @@ def test_a_checkpoint_with_code_is_an_error(finished, form, tmp_path):
     if form == "torch":
         torch.save(state, path)
     else:
-        path.write_bytes(pickle.dumps(Malice(mark)))
+        path.write_bytes(pickle.dumps(Malice(mark), protocol=2))
+    path.with_suffix(".sha256").write_text(hashlib.sha256(path.read_bytes()).hexdigest())
     with pytest.raises(InputError, match="is not a complete checkpoint of arbormax"):
         again()
     assert not mark.exists()
@@ -184,4 +253,4 @@ def test_the_logs_of_all_starts_remain(finished):
 
 def test_only_the_checkpoint_and_its_record_remain(finished):
     path, _, _ = finished
-    assert sorted(file.name for file in path.parent.iterdir()) == ["last.ckpt", "run.json"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["last.ckpt", "last.sha256", "lock", "run.json"]

@@ -8,8 +8,10 @@ from torch.nn.functional import softplus
 
 from arbormax.heads import HEADS
 from arbormax.model import Model
+from arbormax.model.draws import predicted_log_probs
 from arbormax.training import fit
-from arbormax.uncertainty.bbb import BayesOptions, Variational, gaussian_divergence, sample_logits
+from arbormax.uncertainty.bbb import BayesOptions, Variational, gaussian_divergence, logit_stds
+from arbormax.uncertainty.copies import copy_model
 from toy import TREE, examples, settings
 
 NAMES = [name for name in HEADS.names if HEADS[name].has_logits]
@@ -25,7 +27,7 @@ def tiny(encoder="features", **options):
 def test_the_gradients_of_a_step_are_those_of_the_bound():
     torch.manual_seed(0)
     model = tiny()
-    options = BayesOptions(prior_std=0.7, lstm_prior_std=0.3, initial_std=0.1, annealing=0.5)
+    options = BayesOptions(prior_std=0.7, lstm_prior_std=0.3, initial_std=0.1, kl_weight=0.8, annealing=0.5)
     variational = Variational(model, options, items=20)
     x, target = torch.randn(5, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 3, 4])
     means = {name: value.detach().clone() for name, value in model.named_parameters()}
@@ -58,7 +60,7 @@ def test_the_gradients_of_a_step_are_those_of_the_bound():
     for name in means:
         prior = 0.7 if name.startswith("head") else 0.3
         divergence = kl_divergence(Normal(mean[name], softplus(rho[name])), Normal(0.0, prior)).sum()
-        loss = loss + 0.5 * divergence / 20
+        loss = loss + 0.8 * 0.5 * divergence / 20
     loss.backward()
     for name in means:
         torch.testing.assert_close(model.get_parameter(name).grad, mean[name].grad)
@@ -86,7 +88,8 @@ def test_drawing_logits_is_drawing_weights():
     head = HEADS["hierarchical"](3, TREE, init="torch")
     stds = torch.rand_like(head.weight), torch.rand_like(head.bias)
     h = torch.randn(1, 3)
-    drawn = sample_logits(head, h.expand(40_000, -1), *stds, torch.Generator().manual_seed(0)).detach()
+    noise = torch.randn(40_000, len(head.weight)) * logit_stds(h, *stds)
+    drawn = (head.logits(h) + noise).detach()
     weights = head.weight + stds[0] * torch.randn(40_000, *head.weight.shape)
     biases = head.bias + stds[1] * torch.randn(40_000, len(head.bias))
     expected = ((weights @ h[0]) + biases).detach()
@@ -104,3 +107,21 @@ def test_deviations_are_trained_and_without_divergence_they_shrink(encoder):
     assert free["head.weight"].mean() < bound["head.weight"].mean()
     assert any(name.startswith("encoder.forwards") for name in free) == (encoder != "bag")
     assert all(not torch.allclose(value, torch.full_like(value, 0.1)) for value in bound.values())
+
+
+@pytest.mark.parametrize("encoder", ["bag", "bilstm"])
+def test_predictions_are_the_mean_over_networks_with_drawn_weights(encoder):
+    given = {"draws": 1500, "initial_std": 0.3, "annealing": 0.0}
+    model = fit(settings(encoder, head="hierarchical", uncertainty="bbb", uncertainty_options=given, epochs=1), TREE,
+                examples(24)).model  # fmt: skip
+    texts = ["an owlish text", "the eelish one"]
+    found = torch.cat(list(predicted_log_probs(model, texts))).exp()
+    drawn = copy_model(model)
+    torch.manual_seed(0)
+    total = torch.zeros_like(found)
+    for _ in range(1500):
+        for name, std in model.posterior.stds.items():
+            with torch.no_grad():
+                drawn.get_parameter(name).copy_(model.get_parameter(name) + std * torch.randn_like(std))
+        total += torch.cat(list(drawn.node_log_probs(texts))).exp()
+    torch.testing.assert_close(found, total / 1500, atol=0.02, rtol=0)

@@ -12,6 +12,7 @@ from arbormax.functional import flat_cross_entropy, hierarchical_cross_entropy
 from arbormax.uncertainty.blocks import BLOCKS
 from arbormax.uncertainty.dense import DenseRows
 from arbormax.uncertainty.evidence import best_precision, log_evidence
+from arbormax.uncertainty.noise import standard_normals
 from arbormax.uncertainty.sparse import SparseRows
 from toy import TREE
 
@@ -27,6 +28,20 @@ def make(kind=am.HierarchicalSoftmax, tax=SMALL, items=40, width=2, bias=True):
             parameter.normal_()
     draw = np.random.default_rng(1)
     return head, torch.randn(items, width, dtype=torch.float64), tax.leaves[draw.integers(0, tax.num_leaves, items)]
+
+
+def sparse_copy(dense):
+    head = am.HierarchicalSoftmax(2, SMALL, sparse_weight=True)
+    rows, columns = (part.flatten().numpy() for part in torch.meshgrid(torch.arange(len(dense.weight)), torch.arange(2),
+                                                                     indexing="ij"))  # fmt: skip
+    head.sparse_weight.set_rows(rows, columns, dense.weight.detach().flatten().numpy())
+    with torch.no_grad():
+        head.bias.copy_(dense.bias)
+    return head
+
+
+def normals(draws, rows):
+    return standard_normals(draws, rows, torch.Generator().manual_seed(0))
 
 
 def exact_hessian(head, h, nodes):
@@ -86,7 +101,7 @@ def test_the_noise_of_the_logits_has_the_covariance_of_the_weights(kind, structu
     precision = 0.7
     rows = DenseRows.fit(head, [h], nodes, structure, "tree", precision)
     query = torch.tensor([[0.3, -1.2]])
-    noise = rows.noise(query, 40_000, torch.Generator().manual_seed(0))[:, 0].double()
+    noise = rows.noise(query, normals(40_000, len(head.weight)))[:, 0].double()
     assert noise.mean(0).abs().max() < 0.05
     phi = torch.tensor([0.3, -1.2, 1.0], dtype=torch.float64)
     exact = exact_hessian(head, h, nodes)
@@ -115,7 +130,7 @@ def test_the_mean_over_draws_is_the_integral_over_a_gaussian():
     head, h, nodes = make(tax=tax, items=20)
     rows = DenseRows.fit(head, [h], nodes, "full", "tree", 1.0)
     query = torch.tensor([[1.0, 0.5]])
-    noise = rows.noise(query, 50_000, torch.Generator().manual_seed(0))
+    noise = rows.noise(query, normals(50_000, len(head.weight)))
     logits = head.float().logits(query) + noise
     found = head.from_logits(logits).exp()[:, 0, 1].mean()
     covariance = rows.parts[0].block.covariance(torch.tensor([[1.0, 0.5, 1.0]]), 1.0)[0].double().numpy()
@@ -176,16 +191,25 @@ def test_labels_at_inner_nodes_count_for_the_softmaxes_on_their_path():
 
 def test_a_sparse_head_has_the_diagonal_form_for_its_stored_weights():
     dense, h, nodes = make()
-    head = am.HierarchicalSoftmax(2, SMALL, sparse_weight=True)
-    rows, columns = (part.flatten().numpy() for part in torch.meshgrid(torch.arange(len(dense.weight)), torch.arange(2),
-                                                                     indexing="ij"))  # fmt: skip
-    head.sparse_weight.set_rows(rows, columns, dense.weight.detach().flatten().numpy())
-    with torch.no_grad():
-        head.bias.copy_(dense.bias)
+    head = sparse_copy(dense)
     expected = DenseRows.fit(dense, [h], nodes, "diagonal", "tree", None)
     found = SparseRows.fit(head, [h.float().to_sparse()], nodes, "auto", "tree", None)
     assert found.evidence == pytest.approx(expected.evidence, rel=1e-4)
     query = h[:1].float()
-    spread = [each.noise(q, 30_000, torch.Generator().manual_seed(0)).std(0)[0]
+    spread = [each.noise(q, normals(30_000, len(dense.weight))).std(0)[0]
               for each, q in ((expected, query), (found, query.to_sparse()))]  # fmt: skip
     torch.testing.assert_close(spread[0], spread[1], atol=0.02, rtol=0.03)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_a_factor_is_that_of_the_precision(is_sparse):
+    dense, h, nodes = make()
+    head, features, kind = dense, h, DenseRows
+    if is_sparse:
+        head, features, kind = sparse_copy(dense), h.float().to_sparse(), SparseRows
+    expected = kind.fit(head, [features], nodes, "diagonal", "tree", 6.0)
+    found = kind.fit(head, [features], nodes, "diagonal", "tree", 2.0).with_factor(3.0)
+    z = normals(5, len(dense.weight))
+    query = h[:3].float().to_sparse() if is_sparse else h[:3].float()
+    torch.testing.assert_close(found.noise(query, z), expected.noise(query, z))
+    assert found.describe()["precision"] == pytest.approx(expected.describe()["precision"])

@@ -1,5 +1,7 @@
 """Models with uncertainty: trained, saved, calibrated and edited, with every registered method."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -8,11 +10,13 @@ import arbormax as am
 from arbormax.errors import InputError, OptionError
 from arbormax.model import TrainConfig, load_model, save_model
 from arbormax.model.posterior import UNCERTAINTIES
+from arbormax.model.predict import predict
+from arbormax.report import report_html
 from arbormax.training import fit
 from arbormax.uncertainty import predict_uncertainty
 from arbormax.uncertainty.calibration import calibrate
 from arbormax.uncertainty.predictive import FIELDS
-from text_toy import LABELS, TEXTS, small
+from text_toy import LABELS, TAX, TEXTS, small
 from toy import TREE, examples, settings
 
 OPTIONS = {"ensemble": {"members": 3}}
@@ -112,8 +116,31 @@ def test_an_ensemble_of_linear_models_is_trained_with_adam():
 def test_an_edited_model_has_no_uncertainty():
     model = train("laplace")
     am.edit(model).add("bee", under="animal").done()
-    with pytest.raises(InputError, match="has no uncertainty"):
+    with pytest.raises(InputError, match="an edit of its taxonomy has removed the uncertainty"):
         predict_uncertainty(model, QUERY)
+    assert all(found.uncertainty is None for found in predict(model, QUERY))
+
+
+def test_a_model_without_uncertainty_says_how_to_get_it():
+    with pytest.raises(InputError, match="train it with the setting uncertainty"):
+        small().fit(TEXTS, LABELS).predict_uncertainty(TEXTS)
+
+
+def test_uncertainty_needs_training_data():
+    tax = TAX.with_texts({name: name for name in TAX.classes})
+    with pytest.raises(OptionError, match="needs training data"):
+        am.TextClassifier(tax, uncertainty="laplace").fit_texts()
+
+
+def test_the_card_and_the_record_say_that_probabilities_are_means(tmp_path):
+    clf = small(uncertainty="dropout", encoder_options={"dim": 8, "dropout": 0.2}).fit(TEXTS, LABELS)
+    clf.evaluate(TEXTS, LABELS)
+    folder = clf.save(tmp_path / "model")
+    assert "means over 30 draws of the network (dropout)" in (folder / "README.md").read_text()
+    details = json.loads((folder / "metrics.json").read_text())["details"]
+    assert details["probabilities"] == "means over 30 draws of dropout"
+    page = report_html([folder])
+    assert "means over 30 draws of dropout" in page
 
 
 def test_a_training_with_uncertainty_is_calibrated_only_on_request():
@@ -133,7 +160,7 @@ def test_a_training_with_uncertainty_is_calibrated_only_on_request():
             "uncertainty",
             "not possible with encoder 'transformer'",
         ),
-        ({"uncertainty": "dropout"}, "uncertainty", "has no dropout"),
+        ({"uncertainty": "dropout"}, "uncertainty", "not possible with encoder 'tfidf'"),
         ({"uncertainty": "bbb", "encoder": "bag", "head": "blended"}, "uncertainty", "head 'blended'"),
         ({"uncertainty": "laplace", "encoder": "bag", "head": "shared"}, "uncertainty", "head 'shared'"),
         ({"uncertainty": "laplace", "encoder": "bag", "adapter": 2}, "uncertainty", "adapters"),
@@ -158,7 +185,7 @@ def test_wrong_settings_are_errors(given, argument, message):
 
 
 def test_what_a_model_cannot_do_is_an_error():
-    with pytest.raises(OptionError, match="has no dropout"):
+    with pytest.raises(OptionError, match="needs a dropout above 0"):
         train("dropout", encoder_options={"dropout": 0.0})
     with pytest.raises(OptionError, match="needs dense features"):
         small(encoder=None, encoder_options=None, epochs=None, batch_size=None, learning_rate=None,
@@ -172,3 +199,15 @@ def test_a_tree_that_is_too_large_for_draws_is_an_error_before_the_training():
     with pytest.raises(OptionError, match="too slow for a tree") as raised:
         fit(config, tax, type(data)(data.inputs, tax.leaves[:8]))
     assert raised.value.argument == "uncertainty"
+
+
+def test_with_sparse_features_held_out_texts_choose_the_factor_of_the_precision():
+    clf = am.TextClassifier(TAX, uncertainty="laplace").fit(TEXTS, LABELS)
+    chosen = clf.model_.posterior.options.factor
+    assert 1 <= chosen <= 10_000
+    evidence = am.TextClassifier(TAX, uncertainty="laplace", uncertainty_options={"factor": 1}).fit(TEXTS, LABELS)
+    median = [model.model_.posterior.describe()["precision"]["median"] for model in (clf, evidence)]
+    assert median[0] == pytest.approx(chosen * median[1])
+    with pytest.raises(InputError, match="chosen on held-out examples") as raised:
+        am.TextClassifier(TAX, uncertainty="laplace", validation=0).fit(TEXTS, LABELS)
+    assert raised.value.argument == "uncertainty_options.factor"

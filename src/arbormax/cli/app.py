@@ -16,6 +16,7 @@ from arbormax.cli.errors import Program
 from arbormax.cli.evaluate import evaluate
 from arbormax.cli.explain import explain
 from arbormax.cli.export import export
+from arbormax.cli.induce import induce
 from arbormax.cli.predict import predict
 from arbormax.cli.report import report
 from arbormax.cli.reproduce import CONTEXT, reproduce
@@ -24,6 +25,8 @@ from arbormax.cli.serve import serve
 from arbormax.cli.studies import compare, crossval
 from arbormax.cli.taxonomy import taxonomy
 from arbormax.cli.train import train
+from arbormax.cli.tree_studies import compare as compare_trees
+from arbormax.cli.tree_studies import refine
 
 app = typer.Typer(
     cls=Program,
@@ -72,5 +75,7 @@ def arbormax(
 for command in (demo, train, evaluate, predict, compare, crossval, search, calibrate, explain, export, report, serve):
     app.command()(command)
 app.command(context_settings=CONTEXT)(reproduce)
+for name, tree_command in (("induce", induce), ("compare", compare_trees), ("refine", refine)):
+    taxonomy.command(name)(tree_command)
 app.add_typer(taxonomy, name="taxonomy")
 app.add_typer(data, name="data")

@@ -40,13 +40,16 @@ class EditOptions(OptionGroup):
         "error"
     )
     keep_rows: Annotated[bool, typer.Option("--keep-rows", help="Keep the rows of moved nodes in the head.")] = False
+    patch: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Edits that `arbormax taxonomy refine` proposed; applied first.")
+    ] = None
 
     def append_to(self, edits: TaxonomyEdits) -> None:
         """Append the edits to a list; one error reports every option that cannot be read."""
         from arbormax.taxonomy.labels import join_path, split_path
 
-        if not any((self.add, self.split, self.move, self.remove, self.rename)):
-            raise OptionError("no edits: give --add, --split, --move, --remove or --rename")
+        if not any((self.add, self.split, self.move, self.remove, self.rename, self.patch)):
+            raise OptionError("no edits: give --add, --split, --move, --remove, --rename or --patch")
         check_choice("emptied", self.emptied, ("error", "class", "remove"))
         problems: list[str] = []
         emptied: Any = self.emptied
@@ -58,6 +61,8 @@ class EditOptions(OptionGroup):
                 return "", ""
             return parts[0], parts[1]
 
+        if self.patch is not None:
+            edits.apply(self.patch)
         described: dict[str, str] = {}
         for given in self.text or ():
             name, sign, text = given.partition("=")

@@ -10,13 +10,13 @@ import typer
 from arbormax._files import to_plain
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import read_split
+from arbormax.cli.inputs import describe_unseen, read_split
 from arbormax.cli.options import DecoderOptions, Features, Json, LabelOptions, LoadOptions
 from arbormax.cli.report import NoTexts
 
 if TYPE_CHECKING:
     from arbormax.data import Examples
-    from arbormax.taxonomy import Taxonomy
+    from arbormax.studies.evaluate import Evaluation
 
 
 @expand_options
@@ -67,7 +67,7 @@ def evaluate(
             decoding=decoder.decoding_of(loaded),
         )
     if predictions is not None:
-        _write_predictions(predictions, examples, found.predicted.tolist(), loaded.taxonomy)
+        _write_predictions(predictions, examples, found)
     if out is not None:
         saved = Record.read(model)
         record.training, record.data, record.calibration = saved.training, saved.data, saved.calibration
@@ -77,19 +77,21 @@ def evaluate(
     else:
         shown = {name: value for name, value in found.metrics.items() if name != "count"}  # equal to items
         output.print_result(output.measure_table(to_plain(shown), f"{model} on {data}"))
+    if (unseen := describe_unseen(examples, loaded.taxonomy)) is not None:
+        output.print_status(unseen, style="yellow")
     for path in (out, predictions):
         if path is not None:
             output.print_status(f"written: {path}")
 
 
-def _write_predictions(path: Path, examples: Examples, predicted: list[int], tree: Taxonomy) -> None:
+def _write_predictions(path: Path, examples: Examples, found: Evaluation) -> None:
     from arbormax.data.tables.writing import open_writer
     from arbormax.model.predict import NodeNames
 
-    names = NodeNames(tree)
+    names = NodeNames(found.taxonomy)
     texts = examples.inputs if isinstance(examples.inputs, list) else None
     with open_writer(path) as write:
-        for place, (true, node) in enumerate(zip(examples.nodes.tolist(), predicted, strict=True)):
+        for place, (true, node) in enumerate(zip(found.true.tolist(), found.predicted.tolist(), strict=True)):
             write(
                 {
                     **({} if texts is None else {"text": texts[place]}),

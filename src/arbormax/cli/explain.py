@@ -10,7 +10,9 @@ import typer
 
 from arbormax.cli import output
 from arbormax.cli.groups import expand_options
+from arbormax.cli.inputs import read_text
 from arbormax.cli.options import DecoderOptions, Json, LoadOptions
+from arbormax.data.tokens import show_fields
 from arbormax.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,7 +43,9 @@ def explain(
     from arbormax.model.explain import explain as explain_text
 
     loaded = loading.load(model)
+    text = read_text(loaded, text)
     found = explain_text(loaded, text, decoding=decoder.decoding_of(loaded), siblings=siblings)
+    text = show_fields(text)
     if svg is not None:
         from arbormax.cli.trees import write_drawing
         from arbormax.report import prediction_svg
@@ -67,6 +71,8 @@ def explain(
 
 def _branches(text: str, found: dict[str, Any]) -> Branch:
     """The relevant part of the tree, with the words below each step."""
+    from rich.text import Text
+
     from arbormax.report.prediction import percent
     from arbormax.taxonomy.render import Branch, printable
 
@@ -83,6 +89,9 @@ def _branches(text: str, found: dict[str, Any]) -> Branch:
         branch = Branch(line, style=style, share=node["probability"])
         if (step := steps.get(node["node"])) and (words := _words(found["tokens"], step["words"])):
             branch.more.append(words)
+        if step and (uncertainty := step.get("uncertainty")):
+            line = "± {std:.3f} between draws of the network; {epistemic:.3f} of {total:.3f} nats are epistemic"
+            branch.more.append(Text(line.format(**uncertainty), style="dim"))
         branches[node["node"]] = branch
         branches[node["parent"]].children.append(branch)
     for node in found["nodes"]:

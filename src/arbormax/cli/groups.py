@@ -44,7 +44,11 @@ def option_words(values: Mapping[str, Any]) -> list[str]:
     words = []
     for name, value in values.items():
         flag = f"--{name.replace('_', '-')}"
-        words += [flag, str(value)] if not isinstance(value, bool) else [flag if value else flag.replace("--", "--no-")]
+        if isinstance(value, bool):
+            words.append(flag if value else flag.replace("--", "--no-"))
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            words += [flag, str(one)]
     return words
 
 

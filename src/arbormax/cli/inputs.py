@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from arbormax.errors import OptionError, check_choice
 
 if TYPE_CHECKING:
     from arbormax.data import Examples
+    from arbormax.data.columns import InputColumns
     from arbormax.data.labelled import LabelledData, LabelledReader
     from arbormax.model import Model
     from arbormax.taxonomy import Taxonomy
@@ -26,13 +28,19 @@ def is_dataset(data: str) -> bool:
 
 
 def read_labelled(
-    data: str, table: TrainingDataOptions, valid: Path | None = None, test: Path | None = None
+    data: str,
+    table: TrainingDataOptions,
+    valid: Path | None = None,
+    test: Path | None = None,
+    *,
+    needs_known_labels: bool = False,
 ) -> LabelledData:
     """The dataset of this name, or the labelled texts of a file."""
     if is_dataset(data) and valid is None and test is None:
         check_no_table_options(data, table)
     with output.progress_bar(f"reading {data}"):
-        return _reader(table).read(data, table.taxonomy, valid, test, table.node_texts)
+        reader = _reader(table, table.inner_classes)
+        return reader.read(data, table.taxonomy, valid, test, table.node_texts, needs_known_labels=needs_known_labels)
 
 
 def read_tree(data: str, table: TrainingDataOptions, valid: Path | None, test: Path | None) -> LabelledData:
@@ -53,7 +61,7 @@ def read_for_model(path: Path, folder: Path, model: Model, features: str | None,
     """The labelled texts or rows of features of one file, as the model in a folder expects."""
     columns = feature_columns(path, folder, model, features, table)
     if columns is None:
-        return read_file(path, table, model.taxonomy)[0]
+        return _reader(table, of_model=model.config.columns).read_test(path, model.taxonomy)
     return _reader(table).read_features(path, model.taxonomy, *columns)
 
 
@@ -79,6 +87,19 @@ def read_split(
         return map_examples(dataset.test if split == "test" else dataset.train, dataset.taxonomy, model.taxonomy, data)
 
 
+def read_text(model: Model, text: str) -> str:
+    """The text of a model's input: as it is, or composed of the columns in a JSON object."""
+    from arbormax.data.columns import read_message
+
+    if model.config.columns.is_plain or not text.lstrip().startswith("{"):
+        return text
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError:
+        return text
+    return read_message(model.config.columns, values)
+
+
 def feature_columns(
     path: Path, folder: Path, model: Model, features: str | None, table: InputOptions
 ) -> tuple[int, list[str] | None] | None:
@@ -93,14 +114,15 @@ def feature_columns(
             argument = None if features is None else "features"
             raise OptionError(f"{folder} classifies texts, not feature matrices", argument=argument)
         return None
-    if table.text != InputOptions.text:
-        raise OptionError(f"{folder} classifies feature matrices, not texts", argument="text")
+    for name in ("text", "template", "also"):
+        if getattr(table, name):
+            raise OptionError(f"{folder} classifies feature matrices, not texts", argument=name)
     width = model.encoder.options.inputs  # type: ignore[attr-defined]  # an option of this encoder
     if features is not None:
         return width, [name.strip() for name in features.split(",") if name.strip()]
     from arbormax.sklearn.base import feature_names
 
-    return width, None if is_npz(path) or table.no_header else feature_names(folder, model.taxonomy)
+    return width, None if is_npz(path) or table.header is False else feature_names(folder, model.taxonomy)
 
 
 def check_no_table_options(data: str, table: LabelOptions) -> None:
@@ -117,14 +139,32 @@ def warn_skipped(name: str, problems: list[str], total: int | None = None) -> No
     output.print_status(f"arbormax: {name}: {rows}: {'; '.join(problems[:3])}{more}", style="yellow")
 
 
-def _reader(table: LabelOptions) -> LabelledReader:
+def describe_unseen(examples: Examples, tax: Taxonomy) -> str | None:
+    """How many test examples have labels that the model cannot predict, and which; None if there are none."""
+    counts = examples.unseen_counts(tax)
+    if not counts:
+        return None
+    items, labels = sum(counts.values()), sorted(counts, key=lambda label: (-counts[label], label))
+    first = ", ".join(f"{label!r} ({counts[label]:,})" for label in labels[:10]) + ", …" * (len(labels) > 10)
+    have = f"text{' has a label' if items == 1 else 's have labels'}"
+    return (
+        f"{items:,} of {len(examples):,} test {have} that training did not see; they count as errors, with "
+        f"probability zero: {first}"
+    )
+
+
+def _reader(
+    table: LabelOptions, inner_classes: str = "parents", of_model: InputColumns | None = None
+) -> LabelledReader:
     from arbormax.data.labelled import LabelledReader
 
+    check_choice("inner_classes", inner_classes, ("parents", "stop"))
     return LabelledReader(
-        table.text,
+        table.columns(of_model),
         table.label,
         table.separator,
         on_bad_rows="skip" if table.skip_bad_rows else "error",
         on_skipped=warn_skipped,
+        inner_classes="stop" if inner_classes == "stop" else "error",
         **table.reader(),
     )

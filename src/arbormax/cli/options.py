@@ -21,6 +21,7 @@ from arbormax.errors import OptionError
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
+    from arbormax.data.columns import InputColumns
     from arbormax.model import Model
     from arbormax.model.predict import Decoding
     from arbormax.model.settings import TrainConfig
@@ -82,28 +83,59 @@ class InputOptions(OptionGroup):
 
     panel = FILE
 
-    text: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts: a name, or a position from 0.")] = (
-        "text"
-    )
-    delimiter: Annotated[
-        str | None, typer.Option(metavar="CHAR", help="Character between the cells of CSV or TSV.")
+    text: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of the texts, a name or a position from 0; repeatable, for texts that are joined. By default "
+            "the columns of the model's training, or text.",
+        ),
     ] = None
-    no_header: Annotated[
-        bool, typer.Option("--no-header", help="The first row is data; columns have positions, not names.")
-    ] = False
-    quoting: Annotated[bool | None, typer.Option(help='Whether " encloses cells of CSV or TSV.')] = None
-    encoding: Annotated[str, typer.Option(metavar="NAME", help="Character encoding, such as latin-1.")] = "utf-8-sig"
+    template: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Text of several columns, such as '{name}. {description}', for --text."),
+    ] = None
+    also: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Column of categories beside the text, such as brand; repeatable."),
+    ] = None
+    delimiter: Annotated[
+        str | None, typer.Option(metavar="CHAR", help="Character between the cells of CSV or TSV; by default detected.")
+    ] = None
+    header: Annotated[
+        bool | None,
+        typer.Option(help="Whether the first row has the names of the columns; by default detected."),
+    ] = None
+    quoting: Annotated[
+        bool | None, typer.Option(help='Whether " encloses cells of CSV or TSV; by default detected.')
+    ] = None
+    encoding: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Character encoding, such as latin-1; by default detected.")
+    ] = None
+    sheet: Annotated[
+        str | None, typer.Option(metavar="TITLE", help="Sheet of an Excel workbook; by default the first with cells.")
+    ] = None
     input_format: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="csv, tsv, jsonl or parquet; by default the file's suffix.")
+        str | None,
+        typer.Option(metavar="FORMAT", help="csv, tsv, jsonl, parquet or xlsx; by default the file's suffix."),
     ] = None
     skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="Skip rows that cannot be read.")] = False
 
     def reader(self) -> dict[str, Any]:
         """The options of `iter_rows`."""
-        options: dict[str, Any] = {"format": self.input_format, "quoting": self.quoting, "encoding": self.encoding}
+        names = ("quoting", "encoding", "header", "sheet")
+        options: dict[str, Any] = {"format": self.input_format, **{name: getattr(self, name) for name in names}}
         if self.delimiter is not None:
             options["delimiter"] = {r"\t": "\t"}.get(self.delimiter, self.delimiter)
-        return {**options, "header": not self.no_header}
+        return options
+
+    def columns(self, of_model: InputColumns | None = None) -> InputColumns:
+        """The columns of the texts: those that were given, or those of a model."""
+        from arbormax.data.columns import InputColumns
+
+        if of_model is not None and not (self.text or self.template or self.also):
+            return of_model
+        return InputColumns.of(self.text, self.template, self.also)
 
 
 @dataclass(frozen=True)
@@ -130,6 +162,14 @@ class TrainingDataOptions(LabelOptions):
         Path | None, typer.Option(metavar="FILE", help="The taxonomy; by default inferred from the labels.")
     ] = None
     node_texts: NodeTexts = None
+    inner_classes: Annotated[
+        str,
+        typer.Option(
+            metavar="CHOICE",
+            help="What inner nodes are that are labels of rows: parents, whose rows train the steps down to them, or "
+            "stop, for classes that can be predicted.",
+        ),
+    ] = "parents"
 
 
 @dataclass(frozen=True)
@@ -261,7 +301,8 @@ def setting_parameters(without: Sequence[str] = ()) -> list[inspect.Parameter]:
 
     parameters = []
     for name, setting in TrainConfig.model_fields.items():
-        if name in ("encoder_options", "uncertainty_options", *without):  # which have options of their own
+        own = ("encoder_options", "uncertainty_options", "columns", "separator")  # which have options of their own
+        if name in (*own, *without):
             continue
         kind, choices = _option_type(setting.annotation)
         text = str(setting.description)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +11,14 @@ import typer
 
 from arbormax.cli import output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import feature_columns, warn_skipped
+from arbormax.cli.inputs import feature_columns, read_text, warn_skipped
 from arbormax.cli.options import DecoderOptions, Features, InputOptions, Json, LoadOptions, import_modules
 from arbormax.data.tables.writing import open_writer, resolve_format
+from arbormax.data.tokens import show_fields
 from arbormax.errors import InputError, OptionError, check_choice
 
 if TYPE_CHECKING:
+    from arbormax.model.network import Model
     from arbormax.model.predict import Decoding, Prediction
 
 ENGINES = ("local", "ray")
@@ -31,18 +34,30 @@ def predict(
         list[str] | None,
         typer.Argument(
             metavar="[FILE|-]",
-            help="Texts: .csv .tsv .jsonl .parquet .txt; - reads lines of stdin. For a model of feature matrices, "
-            "tables of numbers or .npz. With --engine ray also folders and several files.",
+            help="Texts: .csv .tsv .jsonl .parquet .xlsx .txt; - reads lines of stdin. For a model of feature "
+            "matrices, tables of numbers or .npz. With --engine ray also folders and several files.",
         ),
     ] = None,
     message: Annotated[
-        str | None, typer.Option("--message", "-m", metavar="TEXT", help="Predict this text and print the result.")
+        str | None,
+        typer.Option(
+            "--message",
+            "-m",
+            metavar="TEXT",
+            help="Predict this text and print the result. For a model of several columns also JSON, such as "
+            """'{"name": "Red scarf", "brand": "Acme"}'.""",
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Output file: .csv .tsv .jsonl .parquet; stdout by default.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Output file: .csv .tsv .jsonl .parquet .xlsx; stdout by default. CSV is written like the input.",
+        ),
     ] = None,
     output_format: Annotated[
-        str | None, typer.Option("--format", metavar="FORMAT", help="Format of the output: jsonl, csv, tsv or parquet.")
+        str | None,
+        typer.Option("--format", metavar="FORMAT", help="Format of the output: jsonl, csv, tsv, parquet or xlsx."),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Also write the columns of the input, first.")] = False,
     top_k: Annotated[int, typer.Option(min=0, help="Number of most probable classes to list.")] = 0,
@@ -52,6 +67,18 @@ def predict(
     ] = None,
     without_column: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of the nodes that are excluded for each row.")
+    ] = None,
+    max_nodes: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="With --coverage: also a set of at most N nodes that contains the truth."),
+    ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="branch|FILE",
+            help="With --coverage: the set has it in each branch below the root, or in each group of classes of a JSON "
+            "file, which maps labels to groups.",
+        ),
     ] = None,
     features: Features = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 256,
@@ -69,11 +96,14 @@ def predict(
 
     Restricted to the species of a region: `arbormax predict birds-model new.csv --within-column species_here`
 
+    Sets of at most three nodes: `arbormax predict reviews-model new.csv --coverage 0.9 --max-nodes 3`
+
     With Ray: `arbormax predict reviews-model corpus/ --engine ray --workers 8 --out predicted.parquet`
     """
     import_modules(loading.imports)  # which may register decoders
     decoding = decoder.decoding(top_k)
     check_choice("engine", engine, ENGINES)
+    sets = _SetOptions(decoder, max_nodes, groups)
     columns = {"within_column": within_column, "without_column": without_column}
     if engine == "ray":
         if decoder.coverage is not None:
@@ -94,27 +124,29 @@ def predict(
         for name, value in columns.items():
             if value is not None:
                 raise OptionError("cannot be combined with --message, which is no table", argument=name)
-        _predict_one(model, message, decoder, top_k, loading, json)
+        _predict_one(model, message, sets, top_k, loading, json)
         return
     source = _check_source(files, out)
     if json and (out is not None or output_format not in (None, "jsonl")):
         raise OptionError("prints JSON lines on stdout and cannot be combined with --out and --format", argument="json")
     chosen = resolve_format(out, "jsonl" if json else output_format)
     from arbormax.data.matrices import FEATURES, iter_features
-    from arbormax.model.rows import BadRows, predict_rows, read_rows, source_name
+    from arbormax.model.rows import BadRows, Rows, predict_rows, read_rows, source_name
 
     loaded = loading.load(model)
-    decoding = decoder.decoding_of(loaded, top_k)
+    decoding = sets.decoding_of(loaded, top_k)
     numbers = feature_columns(Path(source), model, loaded, features, table)
     if numbers is None:
-        batches, column = read_rows(source, table.text, **table.reader())
+        rows = read_rows(source, table.columns(loaded.config.columns), **table.reader())
     else:
-        batches, column = iter_features(source, *numbers, **table.reader()), FEATURES
+        rows = Rows(iter_features(source, *numbers, **table.reader()), FEATURES)
     bad_rows = BadRows(source_name(source), table.skip_bad_rows)
     count = 0
-    with open_writer(out, chosen) as write, output.progress_bar("predicting") as advance:
+    style = rows.source.dialect if rows.source is not None and rows.source.format in ("csv", "tsv") else None
+    separator = loaded.config.separator or " > "
+    with open_writer(out, chosen, style, separator) as write, output.progress_bar("predicting") as advance:
         for row in predict_rows(
-            loaded, batches, column, decoding, batch_size=batch_size, keep=keep, **columns, on_bad_rows=bad_rows
+            loaded, rows, decoding, batch_size=batch_size, keep=keep, **columns, on_bad_rows=bad_rows
         ):
             write(row)
             count += 1
@@ -126,7 +158,35 @@ def predict(
     _print_written(out, count, bad_rows)
 
 
-def _predict_one(model: Path, text: str, decoder: DecoderOptions, top_k: int, loading: LoadOptions, json: bool) -> None:
+@dataclass(frozen=True)
+class _SetOptions:
+    """The decoder, and the sets of nodes beside it."""
+
+    decoder: DecoderOptions
+    max_nodes: int | None
+    groups: str | None
+
+    def __post_init__(self) -> None:
+        for name in ("max_nodes", "groups"):
+            if getattr(self, name) is not None and self.decoder.coverage is None:
+                raise OptionError("requires --coverage", argument=name)
+
+    def decoding_of(self, model: Model, top_k: int) -> Decoding:
+        decoding = self.decoder.decoding_of(model, top_k)
+        if self.decoder.coverage is None or (self.max_nodes is None and self.groups is None):
+            return decoding
+        from arbormax._files import read_json
+        from arbormax.uncertainty.conformal import BRANCH, SetRule
+
+        groups: Any = self.groups
+        if groups is not None and groups != BRANCH:
+            if not Path(groups).is_file():
+                raise OptionError(f"expected {BRANCH!r} or a JSON file, found {groups!r}", argument="groups")
+            groups = read_json(Path(groups))
+        return replace(decoding, sets=SetRule.of_coverage(model, self.decoder.coverage, self.max_nodes, groups))
+
+
+def _predict_one(model: Path, text: str, sets: _SetOptions, top_k: int, loading: LoadOptions, json: bool) -> None:
     if not text.strip():
         raise InputError("the text is empty", argument="message")
     from arbormax.model.predict import predict as predict_texts
@@ -134,11 +194,12 @@ def _predict_one(model: Path, text: str, decoder: DecoderOptions, top_k: int, lo
     loaded = loading.load(model)
     if not loaded.encoder.takes_texts:
         raise OptionError(f"{model} classifies feature matrices, not texts: give a FILE", argument="message")
-    (prediction,) = predict_texts(loaded, [text], **vars(decoder.decoding_of(loaded, top_k)))
+    text = read_text(loaded, text)
+    (prediction,) = predict_texts(loaded, [text], **vars(sets.decoding_of(loaded, top_k)))
     if json:
-        output.print_json({"text": text, **prediction.to_dict()})
+        output.print_json({"text": show_fields(text), **prediction.to_dict()})
     else:
-        _print_prediction(text, prediction)
+        _print_prediction(show_fields(text), prediction)
 
 
 def _predict_with_ray(
@@ -150,15 +211,17 @@ def _predict_with_ray(
         raise OptionError("--engine ray reads Parquet", argument="input_format")
     if table != InputOptions(text=table.text, input_format=table.input_format, skip_bad_rows=table.skip_bad_rows):
         raise OptionError(
-            "--delimiter, --no-header, --quoting and --encoding are options of CSV and TSV; --engine ray reads Parquet"
+            "--engine ray reads the texts of one column of Parquet; options such as --delimiter and --also are for "
+            "files that one process reads"
         )
     from arbormax.integrations.ray import predict_parquet
     from arbormax.model.rows import BadRows, source_name
 
     bad_rows = BadRows(source_name(files[0]) if len(files) == 1 else f"{len(files)} inputs", table.skip_bad_rows)
     with output.stage_progress("predicting") as progress:
+        text = table.text[0] if table.text else "text"
         count = predict_parquet(
-            model, files, out, decoding, text=table.text, on_bad_rows=bad_rows, progress=progress, **options
+            model, files, out, decoding, text=text, on_bad_rows=bad_rows, progress=progress, **options
         )
     _print_written(out, count, bad_rows)
 
@@ -191,10 +254,13 @@ def _print_prediction(text: str, prediction: Prediction) -> None:
         output.print_result("No class is probable enough: the prediction is the root of the taxonomy.")
     if prediction.reason:
         output.print_result(printable(prediction.reason))
+    if prediction.set:
+        names = "; ".join(label or "all classes" for label in prediction.set)
+        output.print_result(f"The set: {printable(names)}")
     if prediction.uncertainty:
         steps = zip(prediction.path, prediction.uncertainty, strict=True)
         cells = [(printable(name), *(f"{value:.3f}" for value in step)) for name, step in steps]
-        output.print_result(output.table(("uncertainty", "mean probability", "total", "aleatoric", "epistemic"), cells))
+        output.print_result(output.table(("uncertainty", "std of P", "total", "aleatoric", "epistemic"), cells))
     if prediction.alternatives:
         rows = [(printable(label), f"{probability:.3f}") for label, probability in prediction.alternatives]
         output.print_result(output.table(("most probable classes", "probability"), rows))

@@ -124,7 +124,7 @@ def compare(
     if on_test and test is not None:
         raise OptionError("cannot be combined with --test", argument="on_test")
     selected, numbers = None if heads is None else _split(heads), _parse_seeds(seeds)
-    texts = read_labelled(data, table, test=test)
+    texts = read_labelled(data, table, test=test, needs_known_labels=True)
     from arbormax.studies.compare import compare as run
     from arbormax.studies.record import comparison
     from arbormax.studies.result_folder import write_results

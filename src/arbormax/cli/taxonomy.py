@@ -49,10 +49,15 @@ class TreeOptions(OptionGroup):
     layout: Annotated[
         str | None, typer.Option(help="Content of the lines: edges or paths (csv, tsv), paths or children (txt).")
     ] = None
-    delimiter: Annotated[str | None, typer.Option(metavar="CHAR", help="Delimiter of the cells (csv, tsv).")] = None
+    delimiter: Annotated[
+        str | None, typer.Option(metavar="CHAR", help="Delimiter of the cells (csv, tsv); by default detected.")
+    ] = None
     header: Annotated[bool | None, typer.Option(help="Whether the first line is a header (csv, tsv).")] = None
     root: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the root (csv, tsv, txt).")] = None
-    encoding: Annotated[str | None, typer.Option(metavar="NAME", help="Encoding of the file, such as latin-1.")] = None
+    encoding: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Encoding of the file, such as latin-1; by default detected.")
+    ] = None
+    sheet: Annotated[str | None, typer.Option(metavar="TITLE", help="Sheet of an Excel workbook.")] = None
     node_texts: NodeTexts = None
 
     def read(self, source: str) -> Taxonomy:
@@ -60,7 +65,7 @@ class TreeOptions(OptionGroup):
         from arbormax.data.datasets import DATASETS, load_taxonomy
         from arbormax.taxonomy import load_taxonomy as tax_from_file
 
-        given = {name: getattr(self, name) for name in ("layout", "delimiter", "header", "root", "encoding")}
+        given = {name: getattr(self, name) for name in ("layout", "delimiter", "header", "root", "encoding", "sheet")}
         options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if options.get("delimiter") == r"\t":
             options["delimiter"] = "\t"
@@ -246,6 +251,6 @@ def _count_examples(tax: Taxonomy, data: str, text: str, label: str) -> np.ndarr
             )
         nodes = np.concatenate([part.nodes for part in (dataset.train, dataset.test) if part is not None])
     else:
-        examples, _ = read_file(Path(data), LabelOptions(text=text, label=label), tax)
+        examples, _ = read_file(Path(data), LabelOptions(text=[text], label=label), tax)
         nodes = examples.nodes
     return tax.sum_up(np.bincount(nodes, minlength=tax.num_nodes))

@@ -16,9 +16,10 @@ import typer
 
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import read_labelled, read_tree
+from arbormax.cli.inputs import describe_unseen, is_dataset, read_labelled, read_tree
 from arbormax.cli.options import MACHINE, Json, MachineOptions, ModelOptions, TrainingDataOptions
 from arbormax.cli.report import NoTexts
+from arbormax.data.tables import check_file
 from arbormax.metrics.registry import shown_measures
 
 if TYPE_CHECKING:
@@ -61,8 +62,13 @@ def train(
     """Train a classifier and save it in a folder.
 
     Example: `arbormax train reviews.csv --text body --label category --test held-out.csv --out reviews-model`
+
+    With the uncertainty of each prediction: `arbormax train reviews.csv --uncertainty laplace`
     """
-    config = model.config()
+    config = model.config().model_copy(update={"columns": table.columns()})
+    for path in (data if not is_dataset(data) else None, valid, test, table.taxonomy, table.node_texts):
+        if path is not None:
+            check_file(path)
     hardware = replace(machine.hardware(), strategy=strategy, num_nodes=num_nodes)  # type: ignore[arg-type]
     folder = out or Path("runs") / f"{Path(data).name.split('.')[0]}-{config.encoder}-{config.head}"
     from arbormax.studies.train import has_checkpoint, is_finished, train_model
@@ -76,6 +82,7 @@ def train(
                 output.print_json({"model": str(folder), "finished": True})
             return
         texts = (read_tree if config.names == "only" else read_labelled)(data, table, valid, test)
+        config = config.model_copy(update={"separator": texts.separator})
         if resume and not has_checkpoint(folder):
             output.print_status(f"Nothing to resume in {folder}; training from the beginning.")
         again = errors.command_line(ctx, without=("--overwrite",), extra=("--resume",))
@@ -103,6 +110,10 @@ def train(
         output.print_json({"model": str(folder), **trained.record.to_dict(details=False)})
         return
     output.print_result(_describe_data(texts))
+    if (inner := _describe_inner(texts)) is not None:
+        output.print_result(inner)
+    if texts.test is not None and (unseen := describe_unseen(texts.test, texts.taxonomy)) is not None:
+        output.print_result(unseen)
     _print_summary(trained)
     _print_next_commands(folder, str(test or data), texts, table)
 
@@ -144,6 +155,22 @@ def _describe_data(texts: LabelledData) -> str:
     kind = "graph" if tree.is_graph else "tree"
     size = f"{tree.num_leaves:,} class{'es' * (tree.num_leaves > 1)} in a {kind} of depth {tree.depth}"
     return f"{len(texts.train):,} texts, {size}{inferred}{rare}."
+
+
+def _describe_inner(texts: LabelledData) -> str | None:
+    """How many texts are labelled at inner nodes, and what happens to them; None if there are none."""
+    tree = texts.taxonomy
+    nodes = texts.train.nodes[~tree.is_leaf[texts.train.nodes]]
+    if not len(nodes):
+        return None
+    found = Counter(nodes.tolist()).most_common()
+    first = ", ".join(repr(" > ".join(tree.path(node))) for node, _ in found[:3]) + ", …" * (len(found) > 3)
+    texts_are = "text is" if len(nodes) == 1 else "texts are"
+    at = "an inner node" if len(found) == 1 else f"{len(found):,} inner nodes"
+    return (
+        f"{len(nodes):,} {texts_are} labelled at {at} ({first}): they train the steps down to their node, which is no "
+        "class. To predict such nodes as classes, add --inner-classes stop."
+    )
 
 
 def _describe_training(run: Run) -> str:

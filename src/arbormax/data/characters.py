@@ -15,6 +15,7 @@ import numpy as np
 
 from arbormax.data.ragged import Ragged
 from arbormax.data.terms import NumberedTexts, count_values
+from arbormax.data.tokens import FIELD
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -30,6 +31,8 @@ def character_ngrams(word: str, shortest: int, longest: int) -> list[str]:
     >>> character_ngrams("a", 4, 5)
     [' a ']
     """
+    if word.startswith(FIELD):
+        return []  # a category has no parts
     padded = f" {word} "
     lengths = range(min(shortest, len(padded)), min(longest, len(padded)) + 1)
     return [padded[i : i + n] for n in lengths for i in range(len(padded) - n + 1)]

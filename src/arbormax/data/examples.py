@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from arbormax.errors import InputError
 
+if TYPE_CHECKING:
+    from arbormax.taxonomy import Taxonomy
+
 Matrix = Any  # a float32 array, or a scipy matrix or array in CSR format
+
+
+class Unseen(NamedTuple):
+    """A label that the taxonomy does not have."""
+
+    label: str
+    parent: int  # the deepest inner node on its path that the taxonomy has
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
     """Inputs and the node of the taxonomy that each belongs to; a label may be any node, not only a class.
 
-    The inputs are a list of texts, or the rows of a feature matrix: a numpy array or a scipy CSR matrix.
+    The inputs are a list of texts, or the rows of a feature matrix: a numpy array or a scipy CSR matrix. Test examples
+    may have labels that the taxonomy does not have: the node of `unseen[i]` is the number of nodes plus i.
     """
 
     inputs: Any  # list[str] or Matrix
     nodes: np.ndarray  # (n,) int64 node ids
+    unseen: tuple[Unseen, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", np.asarray(self.nodes, dtype=np.int64).reshape(-1))
@@ -62,4 +74,9 @@ class Examples:
         """
         rows = np.asarray(items, dtype=np.int64)
         inputs = self.inputs[rows] if self._is_matrix else [self.inputs[i] for i in rows]
-        return Examples(inputs, self.nodes[rows])
+        return Examples(inputs, self.nodes[rows], self.unseen)
+
+    def unseen_counts(self, tax: Taxonomy) -> dict[str, int]:
+        """The number of examples with each label that the taxonomy does not have."""
+        counts = np.bincount(self.nodes, minlength=tax.num_nodes + len(self.unseen))[tax.num_nodes :].tolist()
+        return {unseen.label: count for unseen, count in zip(self.unseen, counts, strict=True) if count}

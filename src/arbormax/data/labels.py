@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Unpack
 
 import numpy as np
 
-from arbormax.data.examples import Examples
+from arbormax.data.columns import InputColumns
+from arbormax.data.examples import Examples, Unseen
 from arbormax.data.tables import Column, OnBadRows, Source, Table, TableOptions, read_table
-from arbormax.errors import InputError, LabelError, OptionError
-from arbormax.taxonomy import Taxonomy, load_taxonomy
+from arbormax.errors import InputError, LabelError, OptionError, check_choice
+from arbormax.taxonomy import InnerClasses, Taxonomy, load_taxonomy
 from arbormax.taxonomy.labels import DistinctLabels, split_path
 
 __all__ = ["find_nodes", "guess_separator", "infer_taxonomy", "label_nodes", "read_examples"]
 
 _SEPARATORS = (" > ", "/", ";", "|")
+_SEVERAL = (
+    "{} are several labels, and a text has one; a list is the path of one label: its names from the top down. Choose "
+    "one label for each text, or repeat the text"
+)
 _HINTED = LabelError.shown  # a suggestion compares with all names, so only labels that are shown get one
 
 
@@ -62,24 +68,38 @@ def label_nodes(
             try:  # the error for the path names the first unknown part
                 tax.find(readings[0 if separator and len(readings[0]) > 1 else -1])
             except LabelError as error:
-                wrong[label] = str(error)
+                wrong[label] = _SEVERAL.format(list(label)) if _is_several(label, tax) else str(error)
         nodes.append(stop_leaf.get(node, node) if missing is None or label not in wrong else missing)
     if missing is None:
         distinct.raise_problems(wrong)
     return distinct.spread(nodes)
 
 
-def infer_taxonomy(labels: Iterable[Any], separator: str | None = None, *, sort: bool = False) -> Taxonomy:
+def _is_several(label: Any, tax: Taxonomy) -> bool:
+    """Whether a list has several labels of the taxonomy, and is not a path with a wrong name."""
+    if not isinstance(label, tuple) or len(label) < 2:
+        return False
+    nodes = [tax.find(name, missing=0) for name in label if isinstance(name, str)]
+    return len(nodes) == len(label) and bool(tax.is_leaf[nodes].all())
+
+
+def infer_taxonomy(
+    labels: Iterable[Any],
+    separator: str | None = None,
+    *,
+    sort: bool = False,
+    inner_classes: InnerClasses = "error",
+) -> Taxonomy:
     """The taxonomy of labels that are paths, with classes in order of first appearance or, with `sort`, of their paths.
 
     A string is split at `separator`, by default the result of `guess_separator`; a tuple or list is a path. A label
-    that is the start of other labels is an inner node, not a class.
+    that is the start of other labels is an inner node, not a class; with `inner_classes="stop"` it is a class, too.
 
     >>> infer_taxonomy(["news > sport", "shop", "news", "news > weather"]).classes
     ('sport', 'shop', 'weather')
     """
     paths = _paths(DistinctLabels(labels), separator)
-    return _build_tree(sorted(paths) if sort else paths)
+    return _build_tree(sorted(paths) if sort else paths, inner_classes)
 
 
 def guess_separator(labels: Iterable[Any]) -> str | None:
@@ -95,19 +115,20 @@ def guess_separator(labels: Iterable[Any]) -> str | None:
 def read_examples(
     path: Source | Table,
     taxonomy: Taxonomy | str | os.PathLike[str] | None = None,
-    text: Column = "text",
+    text: Column | InputColumns = "text",
     label: Column = "label",
     *,
     separator: str | None = None,
     on_bad_rows: OnBadRows = "error",
+    inner_classes: InnerClasses = "error",
     **options: Unpack[TableOptions],
 ) -> tuple[Examples, Taxonomy]:
     """The labelled texts of a file and the taxonomy of their labels.
 
     `taxonomy` is a `Taxonomy` or the path of its file; if None, it is inferred from the labels, with its classes sorted
-    by their paths. The options are those
-    of `iter_rows`. Rows that `on_bad_rows="skip"` leaves out are reported in a warning; to handle them yourself, pass a
-    `Table` from `read_table` instead of a path.
+    by their paths. With `inner_classes="stop"`, inner nodes that are labels of rows become classes. The options are
+    those of `iter_rows`. Rows that `on_bad_rows="skip"` leaves out are reported in a warning; to handle them yourself,
+    pass a `Table` from `read_table` instead of a path.
     """
     tax = taxonomy if taxonomy is None or isinstance(taxonomy, Taxonomy) else load_taxonomy(taxonomy)
     if isinstance(path, Table):
@@ -122,12 +143,61 @@ def read_examples(
             warnings.warn(f"{table.path}: {rows}: {', '.join(table.skipped[:3])}{more}", stacklevel=2)
     if table.labels is None:
         raise InputError(f"{table.path}: the table was read without labels")
+    check_choice("inner_classes", inner_classes, ("error", "stop"))
     if tax is not None:
-        return Examples(table.texts, find_nodes(table, tax, separator)), tax
+        nodes = find_nodes(table, tax, separator)
+        if inner_classes == "stop" and (grown := tax.with_classes(nodes)) is not tax:
+            tax, nodes = grown, find_nodes(table, grown, separator)
+        return Examples(table.texts, nodes), tax
     distinct = DistinctLabels(table.labels, table.lines, table.path, table.unit)
     paths = _paths(distinct, separator)
-    tax = _build_tree(sorted(paths))
-    return Examples(table.texts, distinct.spread(tax.find_many(paths))), tax
+    tax = _build_tree(sorted(paths), inner_classes)
+    return Examples(table.texts, distinct.spread(label_nodes(paths, tax).tolist())), tax
+
+
+def find_test_nodes(
+    labels: Sequence[Any], tax: Taxonomy, separator: str | None = None, table: Table | None = None
+) -> tuple[np.ndarray, tuple[Unseen, ...]]:
+    """The nodes of test labels; a label that the taxonomy does not have is a class that the model cannot predict.
+
+    Such a class is below the deepest inner node on its path that the taxonomy has. A label that several nodes have is
+    an error.
+    """
+    marks = [separator] if separator is not None else [None, guess_separator(labels)]
+    found = [label_nodes(labels, tax, separator=mark, missing=-1) for mark in dict.fromkeys(marks)]
+    best = min(range(len(found)), key=lambda place: int((found[place] < 0).sum()))
+    nodes, mark = found[best], list(dict.fromkeys(marks))[best]
+    missing = np.flatnonzero(nodes < 0).tolist()
+    if not missing:
+        return nodes, ()
+    mark = mark or guess_separator(labels)
+    repeated = {name for name, count in Counter(tax.names).items() if count > 1}
+    wrong = [place for place in missing if labels[place] in repeated]
+    if wrong:  # raises the error that lists the nodes
+        lines = None if table is None else [table.lines[place] for place in wrong]
+        source, unit = ("", "line") if table is None else (table.path, table.unit)
+        label_nodes([labels[place] for place in wrong], tax, lines, source, separator=separator, unit=unit)
+    numbers: dict[tuple[str, ...], int] = {}
+    unseen: list[Unseen] = []
+    for place in missing:
+        label = labels[place]
+        path = tuple(label) if not isinstance(label, str) else _strip(_split(label, mark) if mark else (label,))
+        if path not in numbers:
+            numbers[path] = tax.num_nodes + len(unseen)
+            unseen.append(Unseen(" > ".join(path), _deepest_inner(path, tax)))
+        nodes[place] = numbers[path]
+    return nodes, tuple(unseen)
+
+
+def _deepest_inner(path: tuple[str, ...], tax: Taxonomy) -> int:
+    """The deepest inner node of the taxonomy on a path, at least the root."""
+    node = 0
+    for end in range(1, len(path)):
+        below = tax.find(path[:end], missing=-1)
+        if below < 0 or tax.is_leaf[below]:
+            break
+        node = below
+    return node
 
 
 def find_nodes(table: Table, tax: Taxonomy, separator: str | None = None) -> np.ndarray:
@@ -174,6 +244,7 @@ def _paths(distinct: DistinctLabels, separator: str | None) -> list[tuple[str, .
     if not distinct.items:
         raise LabelError(f"{distinct.prefix}cannot infer a taxonomy without labels")
     mark = separator or guess_separator(distinct.items)
+    _refuse_several_labels(distinct)
     paths: list[tuple[str, ...]] = []
     wrong: dict[Any, str] = {}
     for label in distinct.items:
@@ -190,7 +261,19 @@ def _paths(distinct: DistinctLabels, separator: str | None) -> list[tuple[str, .
     return paths
 
 
-def _build_tree(paths: Sequence[tuple[str, ...]]) -> Taxonomy:
-    """The taxonomy of these paths, of which those that begin others are inner nodes."""
+def _refuse_several_labels(distinct: DistinctLabels) -> None:
+    """Raise for lists of which every element is a path of several names: several labels of one text."""
+    wrong: dict[Any, str] = {}
+    for label in distinct.items:
+        is_list = isinstance(label, tuple) and len(label) > 1 and all(isinstance(name, str) for name in label)
+        if is_list and any(all(mark in name for name in label) for mark in _SEPARATORS):
+            wrong[label] = _SEVERAL.format(list(label))
+    distinct.raise_problems(wrong)
+
+
+def _build_tree(paths: Sequence[tuple[str, ...]], inner_classes: InnerClasses) -> Taxonomy:
+    """The taxonomy of these paths, of which those that begin others are inner nodes, and with "stop" also classes."""
+    if inner_classes == "stop":
+        return Taxonomy.from_paths(dict.fromkeys(paths), inner_classes="stop")
     inner = {path for path, following in pairwise(sorted(set(paths))) if following[: len(path)] == path}
     return Taxonomy.from_paths(path for path in dict.fromkeys(paths) if path not in inner)

@@ -133,7 +133,7 @@ def _read_npz(path: Path, width: int, label: str | None) -> RowBatch:
         raise InputError(f"{path.name}: expected {wanted} ({str(error).splitlines()[0]})") from None
     if X.dtype.kind not in "fiub" or X.ndim != 2 or X.shape[1] != width:
         raise InputError(f"{path.name}: expected numbers of shape (rows, {width}) in X, found {X.dtype} of {X.shape}")
-    columns: dict[Column, list[Any]] = {}
+    columns: dict[Any, list[Any]] = {}
     if label is not None:
         y = labels[0]
         if y.dtype.kind not in "Uiubf" or y.ndim not in (1, 2) or len(y) != len(X):

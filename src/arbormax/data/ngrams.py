@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from arbormax.data._archives import check_archive
+from arbormax._archives import check_archive
 from arbormax.data.ragged import Ragged
 from arbormax.data.vocabulary import UNKNOWN
 from arbormax.errors import InputError

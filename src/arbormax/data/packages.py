@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
-from arbormax.data._archives import check_archive
+from arbormax._archives import check_archive
 from arbormax.data.datasets.base import data_root
 from arbormax.errors import InputError
 

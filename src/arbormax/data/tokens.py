@@ -10,6 +10,7 @@ from typing import Literal
 
 Tokeniser = Literal["words", "whitespace"]
 
+FIELD = "\ufdd0"  # begins a category at the end of a text; Unicode reserves it for such use inside a program
 _WORD = re.compile(r"\w+(?:'\w+)*")
 
 
@@ -19,6 +20,9 @@ def whitespace(text: str) -> list[str]:
     >>> whitespace("What's an  owl ?")
     ["what's", 'an', 'owl', '?']
     """
+    if FIELD in text:
+        text, fields = split_fields(text)
+        return [*text.lower().split(), *fields]
     return text.lower().split()
 
 
@@ -30,10 +34,35 @@ def words(text: str) -> list[str]:
     """
     if text.isascii():
         return _WORD.findall(text.lower())
+    if FIELD in text:
+        text, fields = split_fields(text)
+        return [*words(text), *fields]
     return word_pattern().findall(unicodedata.normalize("NFKC", text).replace("’", "'").lower())
 
 
 Span = tuple[int, int]  # start and end of a part of a text
+
+
+def split_fields(text: str) -> tuple[str, list[str]]:
+    """The text before its categories, and each category as one token, which no word is equal to.
+
+    >>> split_fields("A scarf \ufdd0 brand: Acme & Co")
+    ('A scarf ', ['\ufdd0brand:_acme_&_co'])
+    """
+    text, *fields = text.split(FIELD)
+    return text, [FIELD + "_".join(unicodedata.normalize("NFKC", field).lower().split()) for field in fields]
+
+
+def show_fields(text: str) -> str:
+    """A text for readers, with as many characters: categories after a bullet."""
+    return text.replace(FIELD, "•")
+
+
+def _field_spans(text: str) -> list[Span]:
+    """The start and end of each category."""
+    return [
+        (found.start(1), found.end(1)) for found in re.finditer(f"{FIELD}\\s*([^{FIELD}]*?)\\s*(?={FIELD}|$)", text)
+    ]
 
 
 def spans(text: str, name: Tokeniser = "words") -> list[Span]:
@@ -42,6 +71,8 @@ def spans(text: str, name: Tokeniser = "words") -> list[Span]:
     >>> spans("An owl’s ﬁnd: ½")
     [(0, 2), (3, 8), (9, 12), (14, 15), (14, 15)]
     """
+    if FIELD in text:
+        return [*spans(text.partition(FIELD)[0], name), *_field_spans(text)]
     if tokeniser(name) is whitespace:
         return [found.span() for found in re.finditer(r"\S+", text)]
     if text.isascii():

@@ -7,12 +7,14 @@ E size of a word vector.
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import re
+import struct
 import zipfile
 import zlib
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
@@ -21,13 +23,27 @@ from typing import IO, Any
 
 import numpy as np
 
-from arbormax.data._archives import check_archive
+from arbormax._archives import check_archive
 from arbormax.data._spacy import SPACY_FILES, read_spacy
 from arbormax.data.packages import package_folder
 from arbormax.data.ragged import Ragged
 from arbormax.errors import InputError, import_extra
 
 _SUFFIXES = (".npz", ".zip", ".txt", ".vec")
+_ARCHIVE_ERRORS = (  # that zipfile raises for damaged archives, also for encrypted ones and unknown compressions
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    OSError,
+    EOFError,
+    RuntimeError,
+    IndexError,
+    MemoryError,
+    OverflowError,
+    struct.error,
+)
+_MAX_DIM = 1 << 14  # numbers of one vector; more come from files that do not contain word vectors
+_MAX_LINE = _MAX_DIM * 64  # bytes
 MODEL2VEC_FILES = ("model.safetensors", "tokenizer.json")
 
 
@@ -86,8 +102,10 @@ class WordVectors:
             else:
                 with file.open("rb") as stream:
                     names, matrix = _read_text(stream, str(file))
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-            raise InputError(f"{file} is cut short or is not a {file.suffix} file: {error}") from error
+        except (FileNotFoundError, PermissionError):
+            raise
+        except _ARCHIVE_ERRORS as error:
+            raise InputError(f"{file} is cut short or is not a {file.suffix} file; fetch it again ({error})") from error
         if not np.isfinite(matrix).all():
             row = int(np.argwhere(~np.isfinite(matrix))[0, 0])
             raise InputError(f"{file}: the vector of {names[row]!r} contains a number that is not finite")
@@ -119,14 +137,17 @@ def _read_text(stream: IO[bytes], source: str) -> tuple[list[str], np.ndarray]:
 
     The first line may be a header, "words size" as word2vec writes it.
     """
-    first = stream.readline().removeprefix(b"\xef\xbb\xbf")
-    header = re.fullmatch(rb"(\d+) (\d+)\s*", first)
+    lines = _read_lines(stream, source)
+    first = next(lines, b"").removeprefix(b"\xef\xbb\xbf")
+    header = re.fullmatch(rb"([0-9]{1,18}) ([0-9]{1,18})\s*", first)
     dim = int(header[2]) if header else _count_numbers(first)
     if not dim:
         raise InputError(f"{source}: expected lines of a word and its numbers")
+    if dim > _MAX_DIM:
+        raise InputError(f"{source}, line 1: found {dim:,} numbers; expected vectors of at most {_MAX_DIM:,} numbers")
     words: list[str] = []
     values = array("f")
-    for number, line in enumerate(chain([b"" if header else first], stream), start=1):
+    for number, line in enumerate(chain([b"" if header else first], lines), start=1):
         line = line.rstrip(b"\r\n").removesuffix(b" ")
         if not line:
             continue
@@ -144,6 +165,13 @@ def _read_text(stream: IO[bytes], source: str) -> tuple[list[str], np.ndarray]:
     if header and int(header[1]) != len(words):
         raise InputError(f"{source} is cut short: its header announces {int(header[1]):,} words, found {len(words):,}")
     return words, np.frombuffer(values, dtype=np.float32).reshape(len(words), dim)
+
+
+def _read_lines(stream: IO[bytes], source: str) -> Iterator[bytes]:
+    for number, line in enumerate(iter(partial(stream.readline, _MAX_LINE), b""), start=1):
+        if len(line) == _MAX_LINE and not line.endswith(b"\n"):
+            raise InputError(f"{source}, line {number} has more than {_MAX_LINE:,} bytes; expected a word and numbers")
+        yield line
 
 
 def _count_numbers(line: bytes) -> int:

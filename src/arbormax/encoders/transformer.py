@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from arbormax.data.batching import Inputs
 from arbormax.data.packages import package_folder
 from arbormax.data.ragged import Ragged
-from arbormax.data.tokens import Span, spans
+from arbormax.data.tokens import Span, show_fields, spans
 from arbormax.encoders.base import Encoder, EncoderOptions
 from arbormax.errors import InputError, OptionError, import_extra
 
@@ -98,7 +98,7 @@ class TransformerEncoder(Encoder):
 
     def _tokenize(self, texts: list[str], **options: bool) -> Any:
         return self.tokenizer(
-            texts,
+            [show_fields(text) for text in texts],
             truncation=True,
             max_length=self.longest,
             padding=False,

@@ -25,6 +25,34 @@ def check_width(tensor: Tensor, width: int, meaning: str) -> None:
         raise InputError(f"expected floating-point values, found {tensor.dtype}")
 
 
+def find_non_finite(features: Tensor) -> Tensor | None:
+    """Raise if the features contain NaN or an infinite value, where values can be read without waiting.
+
+    Returns:
+        Elsewhere, in compiled code and on a GPU, which of the (...,) items contain one.
+    """
+    values = features if features.layout == torch.strided else _sparse_values(features)
+    if values is features and (not _can_read(features) or is_transformed()):
+        return ~features.isfinite().all(-1)
+    finite = values.isfinite()
+    if bool(finite.all()):
+        return None
+    place = int((~finite).nonzero()[0, 0])
+    where = f" in item {place}" if values is features and features.dim() > 1 else ""
+    raise InputError(f"the features contain a value that is not finite{where}; a prediction needs finite features")
+
+
+def mark_items(values: Tensor, items: Tensor | None, mark: float) -> Tensor:
+    """Set (..., *) values of the given (...,) items, if there are any, to the mark."""
+    if items is None:
+        return values
+    return values.masked_fill(items.view(items.shape + (1,) * (values.dim() - items.dim())), mark)
+
+
+def _sparse_values(features: Tensor) -> Tensor:
+    return features.coalesce().values() if features.layout == torch.sparse_coo else features.values()
+
+
 def is_transformed() -> bool:
     """Whether eager code runs inside a transform of torch.func, where values cannot be read."""
     # torch has no public function for this

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from arbormax.errors import InputError, OptionError, TaxonomyError, check_choice, did_you_mean
 from arbormax.functional import flat_cross_entropy, flat_node_log_probs
 from arbormax.functional.best import top_classes
-from arbormax.functional.checks import Reduction, TargetKind, check_width
+from arbormax.functional.checks import Reduction, TargetKind, check_width, find_non_finite, mark_items
 from arbormax.functional.graphs import node_index, refuse_graph, steps_to
 from arbormax.functional.linear import linear
 from arbormax.functional.paths import check_nodes
@@ -229,13 +229,18 @@ class TreeHead(nn.Module, ABC):
         return logp_BN.gather(1, path_BK).view(*nodes.shape, path_BK.shape[1])
 
     def predict(self, h: Tensor) -> Tensor:
-        """Return the class of the most probable leaf, (...,)."""
-        return self.forward(h).argmax(-1)
+        """Return the class of the most probable leaf, (...,).
+
+        Features with NaN or infinite values are an error. On a GPU and in compiled code, which cannot raise one without
+        waiting, such items have the class -1; likewise in `topk` and `predict_nodes`.
+        """
+        invalid = self._find_invalid(h)
+        return mark_items(self.forward(h).argmax(-1), invalid, -1)
 
     def predict_nodes(self, h: Tensor, tau: float = 0.5) -> Tensor:
         """Return the deepest node with P > tau, (...,): `decode.threshold` applied to `node_log_probs`."""
-        tau = check_tau(tau)
-        return deepest_node(self.node_log_probs(h), self.taxonomy, tau)
+        tau, invalid = check_tau(tau), self._find_invalid(h)
+        return mark_items(deepest_node(self.node_log_probs(h), self.taxonomy, tau), invalid, -1)
 
     @property
     def device(self) -> torch.device:
@@ -262,7 +267,9 @@ class TreeHead(nn.Module, ABC):
         Returns:
             (..., k) log-probabilities in descending order and (..., k) classes; ties are in class order.
         """
-        return top_classes(self.forward(h), self._check_k(k))
+        k, invalid = self._check_k(k), self._find_invalid(h)
+        logp, classes = top_classes(self.forward(h), k)
+        return mark_items(logp, invalid, torch.nan), mark_items(classes, invalid, -1)
 
     def reset_parameters(self) -> None:
         """Initialise the parameters again, as `init` says."""
@@ -293,6 +300,10 @@ class TreeHead(nn.Module, ABC):
         logits: Tensor = self.sparse_weight(h, self.bias)
         return logits
 
+    def _find_invalid(self, h: Tensor) -> Tensor | None:
+        self._check_features(h)
+        return find_non_finite(h)
+
     def _check_features(self, h: Tensor) -> None:
         check_width(h, self.in_features, "the in_features of this head")
         self._check_fingerprint()
@@ -314,6 +325,11 @@ class TreeHead(nn.Module, ABC):
     def _refuse_other_taxonomy(self, fingerprint: Tensor) -> None:
         if fingerprint.device.type == "meta":
             return
+        if fingerprint.dtype != torch.uint8:
+            raise TaxonomyError(
+                f"these weights do not belong to a head: expected a fingerprint of bytes, found {fingerprint.dtype}; "
+                "load weights that a head of arbormax has saved"
+            )
         found = bytes(fingerprint.flatten().tolist()).hex()
         if found != self.taxonomy.fingerprint:
             raise TaxonomyError(

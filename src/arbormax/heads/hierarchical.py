@@ -17,7 +17,7 @@ from arbormax.functional import (
     sibling_log_priors,
 )
 from arbormax.functional.best import best_leaves, deepest_nodes
-from arbormax.functional.checks import is_transformed
+from arbormax.functional.checks import find_non_finite, is_transformed, mark_items
 from arbormax.functional.graphs import refuse_graph
 from arbormax.functional.index import tree_index
 from arbormax.functional.linear import adapt_levels, level_logits
@@ -230,13 +230,14 @@ class HierarchicalSoftmax(TreeHead):
         k = self._check_k(k)
         if k * _CLASSES_PER_RESULT > self.out_features or not self._can_search(h):
             return super().topk(h, k)
-        features = h.reshape(-1, self.in_features)
+        invalid, features = find_non_finite(h), h.reshape(-1, self.in_features)
         with torch.no_grad():
             level_features = self._level_features(features)
             logp, classes, is_open = best_leaves(level_features, self.weight, self.bias, self.taxonomy, k)
             for items in self._split(is_open):
                 logp[items], classes[items] = super().topk(features[items], k)
-        return logp.view(*h.shape[:-1], k), classes.view(*h.shape[:-1], k)
+        logp, classes = logp.view(*h.shape[:-1], k), classes.view(*h.shape[:-1], k)
+        return mark_items(logp, invalid, torch.nan), mark_items(classes, invalid, -1)
 
     def predict(self, h: Tensor) -> Tensor:
         self._check_features(h)
@@ -251,13 +252,13 @@ class HierarchicalSoftmax(TreeHead):
         tau = check_tau(tau)
         if not self._can_search(h):
             return super().predict_nodes(h, tau)
-        features = h.reshape(-1, self.in_features)
+        invalid, features = find_non_finite(h), h.reshape(-1, self.in_features)
         with torch.no_grad():
             level_features = self._level_features(features)
             nodes, is_open = deepest_nodes(level_features, self.weight, self.bias, self.taxonomy, tau)
             for items in self._split(is_open):
                 nodes[items] = super().predict_nodes(features[items], tau)
-        return nodes.view(h.shape[:-1])
+        return mark_items(nodes.view(h.shape[:-1]), invalid, -1)
 
     def _split(self, chosen_B: Tensor) -> tuple[Tensor, ...]:
         """Return the chosen items in parts whose scores of all nodes fit in memory; no part if none is chosen."""

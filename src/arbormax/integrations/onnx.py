@@ -76,6 +76,12 @@ def export_model(
         import_extra(package, "ONNX export", package, "onnx")
     # tracing needs the CPU and float32, and makes requires_grad a part of the graph
     loaded = copy.deepcopy(model) if isinstance(model, Model) else load_model(model)
+    if loaded.posterior is not None:
+        raise ExportError(
+            f"a model with the uncertainty {loaded.config.uncertainty!r} predicts with many networks, and a graph has "
+            "one; train the model without uncertainty, or export the one with the trained weights alone, whose "
+            "probabilities differ: load_model, then posterior = None"
+        )
     graph = build_graph(loaded.cpu().float().eval().requires_grad_(False), format).eval()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".arbormax-", dir=folder.parent) as temporary:

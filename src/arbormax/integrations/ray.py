@@ -28,7 +28,7 @@ from arbormax.errors import InputError, OptionError, TableError, import_extra
 from arbormax.model import Model, load_model
 from arbormax.model.folder import read_record
 from arbormax.model.predict import Decoding
-from arbormax.model.rows import ROWS, BadRows, predict_rows
+from arbormax.model.rows import ROWS, BadRows, Rows, predict_rows
 
 SPAN = 4 * ROWS  # rows that a worker predicts at a time
 ATTEMPTS = 4  # workers that may die on one span
@@ -161,9 +161,8 @@ class Worker:
         place = Path(self.folder, file)
         for part in iter_rows(place, [self.text], ROWS, required=[self.text], span=(first, stop), **how):
             problems = [f"{file}: {problem}" if self.has_files else problem for problem in part.problems]
-            found = predict_rows(
-                self.loaded, [part], self.text, self.decoding, on_bad_rows=lambda _: None, **self.options
-            )
+            rows_of = Rows(iter([part]), self.text)
+            found = predict_rows(self.loaded, rows_of, self.decoding, on_bad_rows=lambda _: None, **self.options)
             rows = [{"file": file, **row} if self.has_files else row for row in found]
             yield {"part": [pickle.dumps((rows, problems))]}
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from arbormax._files import read_json
 from arbormax.errors import OptionError
 from arbormax.heads.calibrated import CalibratedHead, carry_values
+from arbormax.model.finite import check_finite
 from arbormax.model.network import Model
 from arbormax.taxonomy import Taxonomy
 
@@ -117,7 +118,9 @@ def read_calibration(model: Model, folder: Path, files: Container[str]) -> None:
     if _RECORD not in files:
         return
     record = read_json(folder / _RECORD)
-    values = {name: value.numpy() for name, value in load_file(folder / _VALUES).items()}
+    loaded = load_file(folder / _VALUES)
+    check_finite({name: loaded[name] for name in ("scale", "shift") if name in loaded}, "calibrate the model again")
+    values = {name: value.numpy() for name, value in loaded.items()}
     if "scale" in values:
         scaling = Scaling(values["scale"], values["shift"])
         calibration = Calibration(record["method"], scaling, record["items"], record["in_rows"])

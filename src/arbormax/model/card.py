@@ -53,7 +53,7 @@ def model_card(model: Model, metrics: dict[str, Any]) -> str:
         "## Training",
         "",
         *no_data,
-        f"{model.num_parameters:,} parameters.{_epochs(metrics.get('training') or {})}",
+        f"{model.num_parameters:,} parameters.{_draws(model)}{_epochs(metrics.get('training') or {})}",
         "",
         "| setting | value |",
         "|---|---|",
@@ -79,6 +79,15 @@ def _results(metrics: dict[str, Any]) -> list[str]:
         return []
     head = ["", "## Results", "", f"| split | items | {' | '.join(MEASURES[name].title for name in names)} |"]
     return [*head, f"|---|---|{'---|' * len(names)}", *rows]
+
+
+def _draws(model: Model) -> str:
+    if model.posterior is None:
+        return ""
+    return (
+        f" Probabilities are means over {model.posterior.draws} draws of the network ({model.config.uncertainty}); "
+        "`predict_uncertainty` says how much these differ."
+    )
 
 
 def _epochs(training: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ S draws, B batch, N nodes.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,11 +16,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from arbormax._files import read_json
+from arbormax.decode import Restriction
 from arbormax.errors import InputError, OptionError
 from arbormax.functional import scale_siblings
 from arbormax.functional.graphs import steps_to
 from arbormax.heads import TreeHead
 from arbormax.heads.calibrated import CalibratedHead
+from arbormax.model.finite import check_finite
 from arbormax.model.network import CHUNK, Model, ModelInputs, evaluating, input_chunks
 from arbormax.model.posterior import UNCERTAINTIES, Posterior
 from arbormax.model.settings import validate
@@ -31,6 +34,8 @@ _CELLS = 1 << 22  # log-probabilities of all draws that are in memory together
 
 def get_posterior(model: Model) -> Posterior:
     """The posterior of a model, or an error if it has none."""
+    if model.posterior is None and model.config.uncertainty is not None:
+        raise InputError("an edit of its taxonomy has removed the uncertainty of this model; train it again")
     if model.posterior is None:
         raise InputError(
             "this model has no uncertainty; train it with the setting uncertainty, such as 'laplace' "
@@ -62,7 +67,7 @@ def draws_batch(model: Model, batch_size: int = 256) -> int:
 def node_draws(model: Model, inputs: ModelInputs, batch_size: int = 256) -> Iterator[Tensor]:
     """(S, B, N) draws of the log-probabilities of every node on the CPU, a batch at a time, in the order of the inputs.
 
-    The draws of an item depend on the items in its batch, as far as these share random numbers.
+    The draws of an item are the same in every batch.
     """
     posterior, size = get_posterior(model), draws_batch(model, batch_size)
     check_tree(model.head)
@@ -77,7 +82,38 @@ def node_draws(model: Model, inputs: ModelInputs, batch_size: int = 256) -> Iter
                 yield logp_SBN.cpu()
 
 
-def decompose(logp_SBN: Tensor, tax: Taxonomy) -> dict[str, Tensor]:
+def predicted_log_probs(model: Model, inputs: ModelInputs, batch_size: int = 256) -> Iterator[Tensor]:
+    """(B, N) log-probabilities that a model predicts, a batch at a time: with uncertainty, of the mean over the draws.
+
+    They are on the CPU.
+    """
+    if model.posterior is None:
+        yield from (logp_BN.cpu() for logp_BN in model.node_log_probs(inputs, batch_size))
+        return
+    for logp_SBN in node_draws(model, inputs, batch_size):
+        yield mean_log_probs(logp_SBN)
+
+
+def mean_log_probs(logp_SBN: Tensor) -> Tensor:
+    """(B, N) the logarithm of the mean probability over the draws."""
+    return logp_SBN.logsumexp(0) - math.log(len(logp_SBN))
+
+
+def restrict_draws(logp_SBN: Tensor, restriction: Restriction, tax: Taxonomy, start: int = 0) -> tuple[Tensor, Tensor]:
+    """(S, B, N) draws given that the class is allowed, and (S, B) the weight of each draw.
+
+    A draw counts in proportion to the probability that it gives to the allowed classes. The weighted mean of the draws
+    is then the mean of all draws, restricted. The first item has the number `start` in the restriction.
+    """
+    restricted_SBN = torch.stack([restriction.apply(logp_BN, start) for logp_BN in logp_SBN])
+    leaves_C = torch.tensor(tax.leaves)
+    best_SB1 = leaves_C[restricted_SBN[..., leaves_C].argmax(-1, keepdim=True)]  # one of the allowed
+    mass_SB = (logp_SBN.gather(-1, best_SB1) - restricted_SBN.gather(-1, best_SB1)).squeeze(-1)
+    is_impossible = (mass_SB == -torch.inf).all(0)
+    return restricted_SBN, mass_SB.masked_fill(is_impossible, 0.0).softmax(0)
+
+
+def decompose(logp_SBN: Tensor, tax: Taxonomy, weight_SB: Tensor | None = None) -> dict[str, Tensor]:
     """The uncertainty of every node, (B, N) each, from draws of log-probabilities; entropies are in nats.
 
     `probability` and `std` are the mean and the standard deviation of P(node) over the draws. `total`, `aleatoric` and
@@ -85,13 +121,18 @@ def decompose(logp_SBN: Tensor, tax: Taxonomy) -> dict[str, Tensor]:
     entropy of the draws, and their difference, the mutual information of the answer and the draw. `children_total`,
     `children_aleatoric` and `children_epistemic` are about the choice among the children of the node, 0 for leaves.
     There, a draw counts in proportion to its P(node), so that the sum of P(node) times `children_epistemic` over all
-    nodes is the mutual information of the class and the draw; likewise for the other two.
+    nodes is the mutual information of the class and the draw; likewise for the other two. `weight_SB` are the weights
+    of the draws, which sum to 1 for each item, instead of equal ones.
     """
+
+    def average(values_SBN: Tensor) -> Tensor:
+        return values_SBN.mean(0) if weight_SB is None else (weight_SB.double()[..., None] * values_SBN).sum(0)
+
     parent_M = torch.from_numpy(tax.parent[1:].copy()).to(logp_SBN.device)
     logp = logp_SBN.double()
     p = logp.exp()
-    mean_BN = p.mean(0)
-    total, aleatoric = _binary_entropy(mean_BN), _binary_entropy(p).mean(0)
+    mean_BN = average(p)
+    total, aleatoric = _binary_entropy(mean_BN), average(_binary_entropy(p))
 
     def of_children(logp: Tensor, p: Tensor) -> Tensor:
         """(..., N) P(node) times the entropy of the choice among its children."""
@@ -100,11 +141,11 @@ def decompose(logp_SBN: Tensor, tax: Taxonomy) -> dict[str, Tensor]:
         return torch.zeros_like(p).index_add(-1, parent_M, steps).clamp(min=0)
 
     children = of_children(mean_BN.log(), mean_BN)
-    within = of_children(logp, p).mean(0)
+    within = average(of_children(logp, p))
     weight_BN = torch.where(mean_BN > 0, 1 / mean_BN, 0.0)
     return {
         "probability": mean_BN,
-        "std": p.std(0, correction=0),
+        "std": average((p - mean_BN).square()).sqrt(),
         "total": total,
         "aleatoric": aleatoric,
         "epistemic": (total - aleatoric).clamp(min=0),
@@ -114,18 +155,18 @@ def decompose(logp_SBN: Tensor, tax: Taxonomy) -> dict[str, Tensor]:
     }
 
 
-def path_uncertainty(logp_SBN: Tensor, nodes_B: Tensor, tax: Taxonomy) -> Tensor:
+def path_uncertainty(logp_SBN: Tensor, nodes_B: Tensor, tax: Taxonomy, weight_SB: Tensor | None = None) -> Tensor:
     """(B, K, 4) the values of `StepUncertainty` for each node on the path to the given nodes, on the CPU."""
     path_BK = torch.stack(steps_to(tax, nodes_B), dim=-1)
     with torch.inference_mode():
-        found = decompose(logp_SBN, tax)
+        found = decompose(logp_SBN, tax, weight_SB)
         return torch.stack([found[name].gather(1, path_BK) for name in StepUncertainty._fields], dim=-1)
 
 
 class StepUncertainty(NamedTuple):
     """The uncertainty of one node of a path, see `decompose`; entropies are in nats."""
 
-    probability: float  # the mean over the draws
+    std: float  # of the probability over the draws
     total: float
     aleatoric: float
     epistemic: float
@@ -155,4 +196,6 @@ def read_posterior(model: Model, folder: Path, files: Container[str]) -> None:
     record = read_json(folder / _RECORD)
     kind = UNCERTAINTIES[record["method"]]
     options = validate(kind.Options, record["options"], f"uncertainty {record['method']!r}", "uncertainty_options")
-    model.posterior = kind.restore(model, options, load_file(folder / _VALUES))
+    values = load_file(folder / _VALUES)
+    check_finite(values, "train the model again")
+    model.posterior = kind.restore(model, options, values)

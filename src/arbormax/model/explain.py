@@ -15,8 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from arbormax.data.tokens import Span
+from arbormax.data.tokens import Span, show_fields
 from arbormax.errors import InputError, OptionError
+from arbormax.model.draws import (
+    StepUncertainty,
+    mean_log_probs,
+    node_draws,
+    path_uncertainty,
+    restrict_draws,
+)
 from arbormax.model.network import Model
 from arbormax.model.predict import Decoding, NodeNames
 from arbormax.model.reason import stop_reason
@@ -43,7 +50,9 @@ def explain(
     `nodes` are the root and, for each step, the `siblings` most probable children, parents before children; `hidden` is
     the number of children that are not listed. The `words` of a step are the contributions of each of `tokens` to
     log P(node | parent): positive values support the step, negative values oppose it; a restriction of the decoding
-    does not change them. `reason` says why a prediction stops above the classes; it is None for a class.
+    does not change them. Of a model with a posterior, the probabilities are the means over the draws, each step has its
+    `uncertainty`, and the contributions are those of the network with the trained weights. `reason` says why a
+    prediction stops above the classes; it is None for a class.
     """
     if not isinstance(text, str):
         raise InputError(f"expected a string, found {type(text).__name__}", argument="text")
@@ -52,11 +61,15 @@ def explain(
     tax = model.taxonomy
     if node is not None and not 0 <= node < tax.num_nodes:
         raise OptionError(f"expected a node id from 0 to {tax.num_nodes - 1:,}, found {node}", argument="node")
-    logp_1N = decoding.restriction(tax).apply(next(iter(model.node_log_probs([text]))).cpu())
+    restriction = decoding.restriction(tax)
+    draws_S1N = None if model.posterior is None else next(node_draws(model, [text]))
+    scored_1N = next(model.node_log_probs([text])).cpu() if draws_S1N is None else mean_log_probs(draws_S1N)
+    logp_1N = restriction.apply(scored_1N)
     explained = int(decoding.nodes(logp_1N, tax)) if node is None else node
     logp_N = logp_1N[0].double().numpy()
     names = NodeNames(tax)
     steps = names.steps(_best_leaf(logp_N, tax, explained))
+    uncertainty = _uncertainty(draws_S1N, decoding, tax, steps)
     tokens, values_ST, method = contributions(model, text, steps) if words else ([], np.zeros((len(steps), 0)), None)
     return {
         "label": names.label(explained),
@@ -72,14 +85,28 @@ def explain(
                 "probability": math.exp(logp_N[step]),
                 "conditional": _conditional(logp_N, tax, step),
                 "words": values_ST[place].tolist(),
+                **uncertainty[place],
             }
             for place, step in enumerate(steps)
         ],
         "stopped_at": len(names.steps(explained)),
         "reason": stop_reason(tax, explained, logp_N),
-        "tokens": [{"text": text[start:end], "start": start, "end": end} for start, end in tokens],
+        "tokens": [{"text": show_fields(text[start:end]), "start": start, "end": end} for start, end in tokens],
         "words_method": method,
     }
+
+
+def _uncertainty(
+    draws_S1N: torch.Tensor | None, decoding: Decoding, tax: Taxonomy, steps: list[int]
+) -> list[dict[str, Any]]:
+    """The key `uncertainty` of each step, of a model with a posterior."""
+    if draws_S1N is None:
+        return [{}] * len(steps)
+    weight_S1 = None
+    if decoding.is_restricted:
+        draws_S1N, weight_S1 = restrict_draws(draws_S1N, decoding.restriction(tax), tax)
+    (found,) = path_uncertainty(draws_S1N, torch.tensor(steps[-1:]), tax, weight_S1).tolist()
+    return [{"uncertainty": StepUncertainty(*values)._asdict()} for values in found[: len(steps)]]
 
 
 def _best_leaf(logp_N: np.ndarray, tax: Taxonomy, node: int) -> int:

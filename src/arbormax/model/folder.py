@@ -12,12 +12,14 @@ README.md           the model card
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
 import shutil
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +27,17 @@ import torch
 from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
-from arbormax._files import read_json, write_file
+from arbormax._files import read_json, temporary_folder, write_file
+from arbormax._locks import lock_folder
 from arbormax._version import __version__
 from arbormax.encoders import ENCODERS, Encoder
 from arbormax.errors import ArbormaxError, OptionError
 from arbormax.model.calibration import raw_state, read_calibration, write_calibration
 from arbormax.model.card import model_card
 from arbormax.model.draws import read_posterior, write_posterior
+from arbormax.model.finite import check_finite
 from arbormax.model.network import Model, seeded
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import load_taxonomy
@@ -45,7 +50,7 @@ _CONFIG, _TREE, _WEIGHTS, _METRICS, _CARD = (
     "metrics.json",
     "README.md",
 )
-_STATE, _LOGS = "checkpoints", "logs"  # what an unfinished training leaves in its folder
+_STATE, _LOGS, _LOCK = "checkpoints", "logs", "lock"  # what an unfinished training leaves in its folder
 
 
 class ModelFolderError(ArbormaxError, ValueError):
@@ -74,15 +79,10 @@ def save_model(model: Model, folder: Path | str, metrics: dict[str, Any] | None 
     has_model(folder, "folder")
     folder.mkdir(parents=True, exist_ok=True)
     metrics = metrics or {}
-    with tempfile.TemporaryDirectory(prefix=".arbormax-", dir=folder) as temporary:
-        new = Path(temporary)
-        model.encoder.save(new)
-        model.taxonomy.save(new / _TREE)
-        # copies, because the weights of an LSTM share memory on a GPU, which safetensors rejects
-        save_file({name: value.cpu().clone() for name, value in raw_state(model).items()}, new / _WEIGHTS)
-        (new / _WEIGHTS).chmod((new / _TREE).stat().st_mode)  # safetensors makes it readable by the owner only
-        needs_reader = write_calibration(model, new)
-        write_posterior(model, new)
+    state = raw_state(model)
+    check_finite(state, "a model with such weights cannot be saved; train it again")
+    with _name_folder(folder), temporary_folder(folder) as new:
+        needs_reader = _write_files(model, state, new)
         (new / _METRICS).write_text(format_metrics(metrics), "utf-8")
         (new / _CARD).write_text(model_card(model, metrics), "utf-8")
         names = sorted(str(p.relative_to(new).as_posix()) for p in new.rglob("*") if p.is_file())
@@ -102,6 +102,32 @@ def save_model(model: Model, folder: Path | str, metrics: dict[str, Any] | None 
     return folder
 
 
+def _write_files(model: Model, state: dict[str, Tensor], folder: Path) -> bool:
+    """Write the files that load a model, and return whether its weights alone are not calibrated."""
+    model.encoder.save(folder)
+    model.taxonomy.save(folder / _TREE)
+    # copies, because the weights of an LSTM share memory on a GPU, which safetensors rejects
+    save_file({name: value.cpu().clone() for name, value in state.items()}, folder / _WEIGHTS)
+    (folder / _WEIGHTS).chmod((folder / _TREE).stat().st_mode)  # safetensors makes it readable by the owner only
+    write_posterior(model, folder)
+    return write_calibration(model, folder)
+
+
+@contextmanager
+def _name_folder(folder: Path) -> Iterator[None]:
+    """Let errors of the file system, such as a full disk, name the folder instead of a temporary file in it."""
+    try:
+        yield
+    except SafetensorError as error:
+        found = re.search(r"os error (\d+)", str(error))
+        number = int(found[1]) if found else errno.EIO
+        raise OSError(number, os.strerror(number), str(folder)) from error
+    except OSError as error:
+        if error.errno is None or error.strerror is None:
+            raise
+        raise type(error)(error.errno, error.strerror, str(folder)) from error
+
+
 def load_model(folder: Path | str, device: torch.device | str = "cpu") -> Model:
     """The model in this folder, ready to predict."""
     folder = Path(folder)
@@ -118,7 +144,9 @@ def load_model(folder: Path | str, device: torch.device | str = "cpu") -> Model:
         taxonomy = load_taxonomy(folder / _TREE)
         with seeded(0):
             model = Model(kind.load(folder, options), taxonomy, config)
-        model.load_state_dict(load_file(folder / _WEIGHTS))
+        state = load_file(folder / _WEIGHTS)
+        check_finite(state, "copy or save the model again")
+        model.load_state_dict(state)
         read_posterior(model, folder, record["files"])
         read_calibration(model, folder, record["files"])
     except (ArbormaxError, SafetensorError, RuntimeError, OSError, ValueError, LookupError, MemoryError) as error:
@@ -180,9 +208,28 @@ def format_metrics(metrics: Mapping[str, Any]) -> str:
     return f'{text[:-1].rstrip()}{comma}\n  "details": {{\n{parts}\n  }}\n}}\n'
 
 
+def lock_state(folder: Path | str, argument: str) -> AbstractContextManager[None]:
+    """Keep other processes from training in the folder during the block; `argument` is the caller's name of it."""
+    return lock_folder(Path(folder) / _STATE / _LOCK, argument)
+
+
+def clear_state(folder: Path | str) -> None:
+    """Delete the state of a training, except for its lock."""
+    state = Path(folder) / _STATE
+    for path in state.iterdir() if state.is_dir() else ():
+        if path.name != _LOCK:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
 def remove_state(folder: Path | str) -> None:
     """Delete the state of a finished training."""
-    shutil.rmtree(Path(folder) / _STATE, ignore_errors=True)
+    state = Path(folder) / _STATE
+    if state.is_dir():
+        with lock_state(folder, "folder"):
+            clear_state(folder)
+            (state / _LOCK).unlink(missing_ok=True)
+            with suppress(OSError):  # another training has begun
+                state.rmdir()
 
 
 def _digest(path: Path) -> str:
@@ -194,7 +241,11 @@ def _check_file(folder: Path, name: str, digest: str) -> None:
     path = folder / name
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise ModelFolderError(f"{folder / _CONFIG} lists the file {name!r}, which is not in the folder")
-    if not path.is_file():
+    try:
+        is_there = path.is_file()
+    except OSError as error:  # such as a name that is too long
+        raise ModelFolderError(f"{folder / _CONFIG} lists the file {name[:60]!r}…: {error.strerror}") from error
+    if not is_there:
         raise ModelFolderError(f"{folder} is incomplete: {name} is missing")
     if _digest(path) != digest:
         raise ModelFolderError(

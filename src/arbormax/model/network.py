@@ -54,7 +54,7 @@ class Model(nn.Module):
 
         If the texts of nodes are used, the encoder learns their words, too.
         """
-        if config.names is not None and ENCODERS[config.encoder].takes_texts:
+        if config.uses_names and ENCODERS[config.encoder].takes_texts:
             inputs = [*inputs, *taxonomy.texts[1:]]
         with seeded(config.seed):
             encoder = ENCODERS[config.encoder].fit(inputs, config.options)
@@ -126,8 +126,18 @@ class Model(nn.Module):
         features: Tensor = self.encoder(*(part.to(self.device) for part in batch))
         return features
 
+    def leaf_log_probs(self, inputs: ModelInputs, batch_size: int = 256) -> Iterator[Tensor]:
+        """(B, C) log-probabilities of every class, a batch at a time, in the order of the inputs."""
+        for features_BD in self.features(inputs, batch_size):
+            with evaluating(self.head):
+                logp_BC = self.head(features_BD)
+            yield logp_BC
+
     def node_log_probs(self, inputs: ModelInputs, batch_size: int = 256) -> Iterator[Tensor]:
-        """(B, N) log-probabilities of every node, a batch at a time, in the order of the inputs."""
+        """(B, N) log-probabilities of every node, a batch at a time, in the order of the inputs.
+
+        They are those of the weights: see `arbormax.model.draws.predicted_log_probs` for a model with a posterior.
+        """
         for features_BD in self.features(inputs, batch_size):
             with evaluating(self.head):
                 logp_BN = self.head.node_log_probs(features_BD)

@@ -104,6 +104,8 @@ def refresh_ties(model: Model) -> None:
 
 def build_from_texts(config: TrainConfig, taxonomy: Taxonomy) -> Run:
     """A model from the texts of the nodes alone, as a run without epochs: no training, no data."""
+    if config.uncertainty is not None:
+        raise OptionError("needs training data, and the texts of nodes are none", argument="uncertainty")
     started = time.perf_counter()
     model = Model.new([], taxonomy, config.model_copy(update={"names": "only"}).resolved())
     start_rows(model)

@@ -84,6 +84,12 @@ class Posterior(ABC):
         del model, options, items
 
     @classmethod
+    def choose(cls, trained: Trained, held_out: Examples | None, options: Any) -> Any:
+        """The options with values that held-out examples select, for a model that was trained without these."""
+        del trained, held_out
+        return options
+
+    @classmethod
     @abstractmethod
     def fit(cls, trained: Trained, options: Any) -> Self:
         """The posterior of a trained model."""

@@ -9,9 +9,9 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import tee
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,10 +20,25 @@ from arbormax.errors import ArbormaxError, OptionError, did_you_mean
 from arbormax.functional.best import top_classes
 from arbormax.functional.graphs import steps_to
 from arbormax.heads import TreeHead
-from arbormax.model.draws import StepUncertainty, draws_batch, node_draws, path_uncertainty
+from arbormax.model.draws import (
+    StepUncertainty,
+    draws_batch,
+    mean_log_probs,
+    node_draws,
+    path_uncertainty,
+    restrict_draws,
+)
 from arbormax.model.network import Model, ModelInputs, evaluating
 from arbormax.model.reason import stop_reason
 from arbormax.taxonomy import Taxonomy
+
+
+class SetFinder(Protocol):
+    """Finds few nodes that contain the truth with a guaranteed probability: see `arbormax.uncertainty.conformal`."""
+
+    def nodes(self, p_BN: np.ndarray) -> np.ndarray:
+        """(B, W) the nodes of each set, -1 for none, from (B, N) probabilities."""
+
 
 Decoder = Callable[..., Tensor]  # (logp_BN, tax, **options) -> nodes_B, or (B, k) with the best first
 
@@ -53,6 +68,7 @@ class Prediction:
     )
 
     uncertainty: tuple[StepUncertainty, ...] | None = None  # one for each name of the path, of a model that has it
+    set: tuple[str, ...] = ()  # labels of the nodes that contain the truth with the coverage that was asked for
 
     @property
     def probability(self) -> float:
@@ -62,7 +78,8 @@ class Prediction:
     def to_dict(self) -> dict[str, Any]:
         """The prediction as plain values for JSON and tables.
 
-        `top` is present if alternatives were requested, and `uncertainty` if the model has it.
+        `top` is present if alternatives were requested, `set` if a set was, and `uncertainty` if the model has it: a
+        list for each field of `StepUncertainty`, as long as the path.
         """
         row: dict[str, Any] = {
             "label": self.label,
@@ -70,7 +87,10 @@ class Prediction:
             "probabilities": list(self.probabilities),
         }
         if self.uncertainty is not None:
-            row["uncertainty"] = [step._asdict() for step in self.uncertainty]
+            steps = zip(*self.uncertainty, strict=True) if self.uncertainty else [()] * len(StepUncertainty._fields)
+            row["uncertainty"] = dict(zip(StepUncertainty._fields, map(list, steps), strict=True))
+        if self.set:
+            row["set"] = list(self.set)
         if self.alternatives:
             row["top"] = [{"label": label, "probability": p} for label, p in self.alternatives]
         return row
@@ -78,8 +98,8 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Decoding:
-    """A decoder, its options, the number of alternatives and the allowed classes: all that a prediction needs besides
-    the model.
+    """A decoder, its options, the number of alternatives, the allowed classes and how sets are found: all that a
+    prediction needs besides the model.
 
     `decoder` is a name from `arbormax.decode.DECODERS` or a function `(logp, tax, **options) -> nodes`. The classes are
     those `within` some nodes and `without` others, in the forms of `arbormax.decode.within`.
@@ -90,6 +110,7 @@ class Decoding:
     top_k: int = 0
     within: Any = None
     without: Any = None
+    sets: SetFinder | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.decoder):
@@ -160,6 +181,7 @@ class Decoded(NamedTuple):
     top_classes: Tensor  # (B, k)
     reasons: Sequence[str | None]  # (B,) why a prediction stops above the classes
     uncertainty: Tensor | None = None  # (B, K, 4) the values of `StepUncertainty` on the path
+    sets: Tensor | None = None  # (B, W) the nodes of each set, -1 for none
 
 
 def predict(
@@ -172,16 +194,18 @@ def predict(
     batch_size: int = 256,
     within: Any = None,
     without: Any = None,
+    sets: SetFinder | None = None,
 ) -> Iterator[Prediction]:
     """Predictions in the order of the inputs, which are texts, possibly an infinite stream, or a feature matrix.
 
     `decoder` is a name from `arbormax.decode.DECODERS` or a function, `options` are its keyword arguments, and `top_k`
     is the number of alternatives. `within` and `without` restrict the classes of all items, or with one list for each
-    item those of each: see `arbormax.decode.within`.
+    item those of each: see `arbormax.decode.within`. `sets` adds a set of nodes to each prediction, such as an
+    `arbormax.uncertainty.conformal.SetRule`.
     """
-    decoding = Decoding(decoder, options or {}, top_k, within, without)
+    decoding = Decoding(decoder, options or {}, top_k, within, without, sets)
     names = NodeNames(model.taxonomy)
-    batches = decode_batches(model, inputs, decoding, batch_size, uncertainty=model.posterior is not None)
+    batches = decode_batches(model, inputs, decoding, batch_size, uncertainty=True)
     return (prediction for batch in batches for prediction in render(batch, names))
 
 
@@ -190,11 +214,11 @@ def decode_batches(
 ) -> Iterator[Decoded]:
     """The predictions of each batch as tensors; a large tree is searched, so that (B, N) is never in memory.
 
-    `uncertainty` adds that of the paths, from draws of the model's posterior.
+    A model with a posterior predicts with the mean over the draws; `uncertainty` adds that of the paths.
     """
     decoding.check(model.taxonomy)
-    if uncertainty:
-        return _decode_draws(model, inputs, decoding, draws_batch(model, batch_size))
+    if model.posterior is not None:
+        return _decode_draws(model, inputs, decoding, draws_batch(model, batch_size), uncertainty)
     size = batch_size if _can_search(model, decoding) else bounded_batch(model.taxonomy, batch_size)
     return _decode_batches(model, inputs, decoding, size)
 
@@ -208,15 +232,21 @@ def _decode_batches(model: Model, inputs: ModelInputs, decoding: Decoding, size:
     restriction.finish(start)
 
 
-def _decode_draws(model: Model, inputs: ModelInputs, decoding: Decoding, size: int) -> Iterator[Decoded]:
-    restriction, start = decoding.restriction(model.taxonomy), 0
-    inputs, again = (inputs, inputs) if hasattr(inputs, "shape") else tee(inputs)
-    parts = _decode_batches(model, inputs, decoding, size), node_draws(model, again, size)
-    for found, logp_SBN in zip(*parts, strict=True):
-        if decoding.is_restricted:
-            logp_SBN = torch.stack([restriction.apply(logp_BN, start) for logp_BN in logp_SBN])
+def _decode_draws(
+    model: Model, inputs: ModelInputs, decoding: Decoding, size: int, uncertainty: bool
+) -> Iterator[Decoded]:
+    tax, start = model.taxonomy, 0
+    restriction = decoding.restriction(tax)
+    for logp_SBN in node_draws(model, inputs, size):
+        found = _checked(_score(restriction.apply(mean_log_probs(logp_SBN), start), tax, decoding))
+        if uncertainty:
+            weight_SB = None
+            if decoding.is_restricted:
+                logp_SBN, weight_SB = restrict_draws(logp_SBN, restriction, tax, start)
+            found = found._replace(uncertainty=path_uncertainty(logp_SBN, found.nodes, tax, weight_SB))
         start += len(found.nodes)
-        yield found._replace(uncertainty=path_uncertainty(logp_SBN, found.nodes, model.taxonomy))
+        yield found
+    restriction.finish(start)
 
 
 def bounded_batch(tax: Taxonomy, batch_size: int = 256) -> int:
@@ -227,6 +257,7 @@ def bounded_batch(tax: Taxonomy, batch_size: int = 256) -> int:
 def _can_search(model: Model, decoding: Decoding) -> bool:
     return (
         model.head.searches
+        and decoding.sets is None
         and decoding.function in _SEARCHES
         and not decoding.is_restricted
         and not model.encoder.has_sparse_features(model.encoder.options)
@@ -239,11 +270,16 @@ def decode_features(
 ) -> Decoded:
     """The predictions for the features of one batch, which begins with the item `start` of the restriction."""
     with evaluating(head):
-        searches = head.searches and not decoding.is_restricted and decoding.function in _SEARCHES
+        is_plain = decoding.sets is None and not decoding.is_restricted
+        searches = head.searches and is_plain and decoding.function in _SEARCHES
         if searches and h_BD.layout == torch.strided:
             found = _search(head, h_BD, decoding)
         else:
             found = _score(restriction.apply(head.node_log_probs(h_BD).cpu(), start), head.taxonomy, decoding)
+    return _checked(found)
+
+
+def _checked(found: Decoded) -> Decoded:
     if bool(found.path_logp.isnan().any()):
         raise PredictionError("the model computes NaN probabilities: its weights are damaged")
     return found
@@ -265,7 +301,10 @@ def _score(logp_BN: Tensor, tax: Taxonomy, decoding: Decoding) -> Decoded:
     reasons = [
         None if tax.is_leaf[node] or tax.is_graph else stop_reason(tax, node, logp_N.numpy()) for node, logp_N in rows
     ]
-    return Decoded(nodes_B, path_logp_BK, *best, reasons)
+    found = Decoded(nodes_B, path_logp_BK, *best, reasons)
+    if decoding.sets is None:
+        return found
+    return found._replace(sets=torch.from_numpy(decoding.sets.nodes(logp_BN.double().exp().numpy())))
 
 
 def _search(head: TreeHead, h_BD: Tensor, decoding: Decoding) -> Decoded:
@@ -307,9 +346,10 @@ def render(batch: Decoded, names: NodeNames) -> Iterator[Prediction]:
         batch.top_classes.tolist(),
         batch.reasons,
         [None] * len(batch.nodes) if batch.uncertainty is None else batch.uncertainty.tolist(),
+        [[]] * len(batch.nodes) if batch.sets is None else batch.sets.tolist(),
         strict=True,
     )
-    for node, steps, top, best, reason, draws in rows:
+    for node, steps, top, best, reason, draws, members in rows:
         path = names.path(node)
         yield Prediction(
             node,
@@ -319,6 +359,7 @@ def render(batch: Decoded, names: NodeNames) -> Iterator[Prediction]:
             tuple((classes[c], round(p, DIGITS)) for c, p in zip(best, top, strict=True)),
             reason,
             None if draws is None else tuple(_step_uncertainty(values) for values in draws[: len(path)]),
+            tuple(names.label(member) for member in sorted(members) if member >= 0),
         )
 
 

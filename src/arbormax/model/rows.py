@@ -5,10 +5,22 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arbormax.data.tables import Column, RowBatch, Source, bad_rows_error, iter_rows
+from arbormax._dialect import ONE_COLUMN
+from arbormax.data.columns import InputColumns
+from arbormax.data.tables import (
+    Column,
+    RowBatch,
+    Source,
+    TableSource,
+    bad_rows_error,
+    iter_rows,
+    log_source,
+    open_source,
+)
 from arbormax.decode import Restriction
 from arbormax.errors import ArbormaxError, InputError, OptionError, did_you_mean
 from arbormax.model.network import Model
@@ -31,34 +43,43 @@ class BadRows:
         self.first += problems[: 3 - len(self.first)]
 
 
-def read_rows(source: Source, text: str = "text", **options: Any) -> tuple[Iterator[RowBatch], Column]:
-    """Batches of the rows of a table, and the column of the texts.
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of a table whose texts are predicted."""
 
-    The options are those of `iter_rows`. A `.txt` file and the standard input, `-`, have one text per line and no
-    columns, unless `format` names another format.
+    batches: Iterator[RowBatch]
+    column: Column | InputColumns  # of the inputs in a batch
+    source: TableSource | None = None  # how the file is written; None for an array
+
+
+def read_rows(path: Source, columns: InputColumns, **options: Any) -> Rows:
+    """Batches of the rows of a table. The options are those of `iter_rows`.
+
+    A `.txt` file and the standard input, `-`, have one text per line and no columns, unless `format` names another
+    format.
     """
-    wanted, name = options.pop("format", None), str(source)
+    wanted, name = options.pop("format", None), str(path)
     is_lines = wanted == "txt" or (
         wanted is None and (name == "-" or name.lower().removesuffix(".gz").endswith(".txt"))
     )
     if not is_lines:
-        return _iter_rows(source, text, format=wanted, **options), text
-    if text != "text" or options.get("delimiter") is not None or not options.get("header", True):
+        source = log_source(open_source(path, columns.names, format=wanted, **options))
+    elif options.get("delimiter") is not None or options.get("header"):
         raise OptionError(f"{name} has one text per line and no columns", fix={"format": "csv"})
-    # one text per line is a table with one column and a delimiter that occurs in no text
-    how: dict[str, Any] = {"format": "csv", "delimiter": "\x1f", "header": False, "quoting": False}
-    return _iter_rows(source, 0, **{**options, **how}), 0
-
-
-def _iter_rows(source: Source, column: Column, **options: Any) -> Iterator[RowBatch]:
-    how: dict[str, Any] = {"required": [column], "arguments": {column: "text"}, "records": True, "on_bad_rows": "skip"}
-    return iter_rows(source, [column], ROWS, **how, **options)
+    elif len(columns.names) > 1:
+        needed = ", ".join(map(repr, columns.names))
+        raise OptionError(f"{name} has one text per line, and the columns {needed} are needed", fix={"format": "csv"})
+    else:
+        columns = InputColumns(("0",))
+        how: dict[str, Any] = {"format": "csv", "delimiter": ONE_COLUMN, "header": False, "quoting": False}
+        source = open_source(path, columns.names, **{**options, **how})
+    batches = iter_rows(source, (), ROWS, texts=columns, records=True, on_bad_rows="skip")
+    return Rows(batches, columns, source)
 
 
 def predict_rows(
     model: Model,
-    batches: Iterable[RowBatch],
-    column: Column,
+    rows: Rows,
     decoding: Decoding = Decoding(),  # noqa: B008 - frozen
     *,
     batch_size: int = 256,
@@ -69,7 +90,7 @@ def predict_rows(
 ) -> Iterator[dict[str, Any]]:
     """The prediction for each row of a table, with its line number or, with `keep`, the row's own columns.
 
-    `column` holds the texts. `within_column` and `without_column` hold the nodes that restrict the prediction of each
+    `within_column` and `without_column` hold the nodes that restrict the prediction of each
     row, as `parse_nodes` reads them; an empty cell does not restrict it. `on_bad_rows` receives a description of every
     row that cannot be read. Predicted columns get the prefix `predicted_` if the table has columns of the same names.
     """
@@ -79,8 +100,9 @@ def predict_rows(
     for side in columns:
         if getattr(decoding, side) is not None:
             raise OptionError(f"cannot be combined with {side}", argument=f"{side}_column")
+    is_list = rows.source is not None and rows.source.dialect.delimiter == ONE_COLUMN
     checked = dict[tuple[Any, ...], dict[str, Any]]()
-    for batch in batches:
+    for batch in rows.batches:
         if batch.problems:
             on_bad_rows(batch.problems)
         if not len(batch):
@@ -94,14 +116,14 @@ def predict_rows(
                 for line, row in zip(batch.lines, batch.rows, strict=True)
             ]
             options = options | {side: [row[side] for row in each] for side in columns}
-        found = predict(model, batch[column], **options, batch_size=batch_size)
+        found = predict(model, batch[rows.column], **options, batch_size=batch_size)
         own_rows: list[dict[str, Any]] = batch.rows if keep else [{}] * len(batch)
         for line, own, prediction in zip(batch.lines, own_rows, found, strict=True):
             row = {prefix + name: value for name, value in prediction.to_dict().items()}
             if not keep:
                 yield {"line": line, **row}
                 continue
-            own = {"text" if column == 0 and name == "0" else name: value for name, value in own.items()}
+            own = {"text" if is_list and name == "0" else name: value for name, value in own.items()}
             if shared := row.keys() & own.keys():
                 raise OptionError(
                     f"line {line}: the column {', '.join(sorted(shared))} has the name of a predicted column; "
@@ -153,7 +175,7 @@ def parse_nodes(cell: Any) -> list[str | tuple[str, ...]] | None:
 
 def column_prefix(rows: Iterable[dict[str, Any]]) -> str:
     """The prefix of predicted columns beside the columns of these rows."""
-    names = {"label", "path", "probabilities", "top", "uncertainty"}
+    names = {"label", "path", "probabilities", "top", "uncertainty", "set"}
     return "predicted_" if any(names & row.keys() for row in rows) else ""
 
 

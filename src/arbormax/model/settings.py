@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from arbormax._registry import Registry
+from arbormax.data.columns import InputColumns
 from arbormax.encoders import ENCODERS, check_encoder
 from arbormax.errors import ArbormaxError, OptionError, did_you_mean
 from arbormax.heads import HEADS
@@ -72,6 +74,7 @@ class LossOption:
     """Marks a setting that is passed to `head.loss`; `needs`: the class attribute of the heads that support it."""
 
     needs: Literal["sibling_options", "path_options"] | None = None
+    argument: str | None = None  # of the loss; None for the name of the setting
 
     @property
     def acts_on(self) -> str:
@@ -189,7 +192,7 @@ class TrainConfig(BaseModel):
     gamma: Annotated[float, LossOption("sibling_options")] = Field(
         0.0, ge=0, description="gamma of the focal loss at every step; heads with sibling groups only"
     )
-    tau: Annotated[float, LossOption("sibling_options")] = Field(
+    logit_adjustment: Annotated[float, LossOption("sibling_options", argument="tau")] = Field(
         0.0, ge=0, description="strength of the logit adjustment by sibling frequencies; heads with sibling groups only"
     )
     hxe_alpha: Annotated[float | None, LossOption("sibling_options")] = Field(
@@ -205,15 +208,28 @@ class TrainConfig(BaseModel):
     adapter: int = Field(
         0, ge=0, description="width of a residual adapter for each level; 0 for none; heads with sibling groups only"
     )
-    names: Literal["init", "tied", "only"] | None = Field(
+    names: Literal["none", "init", "tied", "only"] | None = Field(
         None,
-        description="use of the texts of nodes: init (rows start from them), tied (rows are a projection of them plus "
-        "free rows), only (no training data)",
+        description="use of the texts of nodes, or of their names: none, init (rows start from them), tied (rows are a "
+        "projection of them plus free rows), only (no training data); default: init with the convex solver, else none",
     )
     sparse_head: bool = Field(
         False,
         description="update only the head's rows on the paths of a batch; heads with sibling groups only",
     )
+    columns: InputColumns = Field(InputColumns(), description="columns of a table that make the text")
+    separator: str | None = Field(
+        None, description="text between the names of a path in the labels, which written predictions repeat"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rename_settings(cls, values: Any) -> Any:
+        """Accept the former name of `logit_adjustment`, which models of version 0.2 have."""
+        if not isinstance(values, Mapping) or "tau" not in values:
+            return values
+        rest = {name: value for name, value in values.items() if name != "tau"}
+        return rest if "logit_adjustment" in rest else {**rest, "logit_adjustment": values["tau"]}
 
     @model_validator(mode="before")
     @classmethod
@@ -232,6 +248,8 @@ class TrainConfig(BaseModel):
     @classmethod
     def make(cls, preset: str | None = None, **given: Any) -> Self:
         """The given settings over those of a preset; one error reports all wrong settings."""
+        if "tau" in given:
+            warnings.warn("the setting tau is now named logit_adjustment", DeprecationWarning, stacklevel=2)
         base = {} if preset is None else dict(PRESETS[preset])
         if given.get("encoder", "") is None:
             del given["encoder"]
@@ -259,8 +277,8 @@ class TrainConfig(BaseModel):
 
     @property
     def loss_options(self) -> dict[str, Any]:
-        """The settings marked as loss options that differ from their default."""
-        return {name: getattr(self, name) for name in _loss_options(self)}
+        """The arguments of the loss for the settings that differ from their default."""
+        return {option.argument or name: getattr(self, name) for name, option in _loss_options(self).items()}
 
     def resolved(self, items: int | None = None, classes: int | None = None) -> Self:
         """These settings with the encoder's defaults for those that are None.
@@ -278,9 +296,10 @@ class TrainConfig(BaseModel):
             loss = self.convex_loss or ("squared_hinge" if is_sparse else "log")
             prune = self.prune if self.prune is not None else 0.01 if is_sparse else 0.0
             strength = self.strength if self.strength is not None else 2.0 if is_sparse else 20.0
-            chosen = {"solver": solver, "convex_loss": loss, "prune": prune, "strength": strength}
+            names = self.names or ("init" if ENCODERS[self.encoder].takes_texts else "none")
+            chosen = {"solver": solver, "convex_loss": loss, "prune": prune, "strength": strength, "names": names}
             return self.model_copy(update=chosen)
-        defaults = {**_DEFAULTS, **ENCODERS[self.encoder].training_defaults, "solver": "adam"}
+        defaults = {**_DEFAULTS, **ENCODERS[self.encoder].training_defaults, "solver": "adam", "names": "none"}
         filled = {name: value for name, value in defaults.items() if getattr(self, name) in (None, "auto")}
         if items is not None and self.batch_size is None:
             filled["batch_size"] = min(filled["batch_size"], max(1, items // _MIN_STEPS))
@@ -301,7 +320,7 @@ class TrainConfig(BaseModel):
                 message = f"not possible with encoder {self.encoder!r}, whose features are sparse"
                 problems.append(OptionError(message, argument=name))
         problems += self._uncertainty_problems(head)
-        if self.names is not None and not ENCODERS[self.encoder].takes_texts:
+        if self.uses_names and not ENCODERS[self.encoder].takes_texts:
             message = f"needs an encoder of texts, and encoder {self.encoder!r} takes feature matrices"
             problems.append(OptionError(message, argument="names"))
         if self.names == "tied" and self.sparse_head:
@@ -338,6 +357,11 @@ class TrainConfig(BaseModel):
         ]
 
     @property
+    def uses_names(self) -> bool:
+        """Whether the texts of nodes are used; settings that are not resolved may leave that open."""
+        return self.names not in (None, "none")
+
+    @property
     def convex_settings(self) -> list[str]:
         """The settings of the convex solver that differ from their default."""
         return _changed(self, _CONVEX_SETTINGS)
@@ -363,7 +387,7 @@ class TrainConfig(BaseModel):
             problems.append(OptionError(message, argument="solver", fix={"solver": "adam"}))
         message = "not a setting of the convex solver"
         names = [*_changed(self, _ADAM_SETTINGS), *_loss_options(self)]
-        if self.names not in (None, "init"):
+        if self.names in ("tied", "only"):
             names.append("names")
         return problems + [OptionError(message, argument=name, fix={"solver": "adam"}) for name in names]
 

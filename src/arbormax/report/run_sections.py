@@ -309,6 +309,7 @@ def _origin(run: Run, _: int) -> str:
     for name in ("train_items", "epochs", "best_epoch", "refit_epochs", "seconds", "parameters", "device"):
         facts[name] = run.training.get(name)
     versions = run.origin.get("versions") or {}
+    facts["probabilities"] = run.origin.get("probabilities")
     facts |= {"evaluated": run.origin.get("date"), **{f"{name} version": versions[name] for name in versions}}
     settings = _fact_table("Settings", "Setting", run.config) if run.config else ""
     return f'{shown}<div class="two">{_fact_table("Data, training and versions", "Property", facts)}{settings}</div>'

@@ -222,7 +222,7 @@ def _run_details(details: Mapping[str, Any], file: Path, **known: Any) -> Run:
         calibration=[_bins(level) for level in details.get("calibration", ())],
         answers=_answers(details.get("answers"), tree.tax.depth + 1),
         config=details.get("config") or {},
-        origin={key: details.get(key) for key in ("command", "date", "versions")},
+        origin={key: details.get(key) for key in ("command", "date", "versions", "probabilities")},
         seeds=max(1, int(details.get("seeds", 1))),
     )
 

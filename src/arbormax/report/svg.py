@@ -125,6 +125,7 @@ class Mark:
     note: str
     css: str  # strong, leaf, or muted for several nodes that share one line
     depth: int
+    node: int = -1  # of the taxonomy
     conditional: float = 0.0  # probability given the parent, in the drawing of a prediction
     answered: bool = True  # whether the answer reaches this depth
     y: float = 0.0
@@ -132,7 +133,7 @@ class Mark:
 
     @property
     def width(self) -> float:
-        bold = self.css == "strong"
+        bold = "strong" in self.css
         name = shorten(self.name, SIZE, _MAX_WIDTH, bold=bold)
         return text_width(name, bold=bold) + (text_width(self.note, SMALL) + 5 if self.note else 0)
 

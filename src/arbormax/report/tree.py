@@ -35,7 +35,14 @@ def tree_svg(
     >>> drawing.startswith("<svg"), "graphics</text>" in drawing
     (True, True)
     """
-    marks = _tree_lines(taxonomy, max_leaves, depth, max_children)
+    marks = tree_lines(taxonomy, max_leaves, depth, max_children)
+    return draw_marks(
+        marks, title, title or f"Class tree of {_count_leaves(taxonomy.num_leaves)}, depth {taxonomy.depth}"
+    )
+
+
+def draw_marks(marks: list[Mark], title: str, label: str, style: str = "") -> str:
+    """Return the SVG of the lines of a tree; `label` is the text for screen readers."""
     columns = column_starts(marks, _SPINE + _TWIG)
     width = max(300.0, max(columns[mark.depth] + mark.width for mark in marks) + svg.MARGIN)
     parts, top = svg.heading(title, width)
@@ -43,8 +50,7 @@ def tree_svg(
     lines = [_branches(mark, columns) for mark in marks if mark.below]
     parts.append(f'<path class="rule" d="{"".join(lines)}"/>')
     parts += names(marks, columns)
-    label = title or f"Class tree of {_count_leaves(taxonomy.num_leaves)}, depth {taxonomy.depth}"
-    return svg.document(width, bottom + svg.MARGIN, label, parts)
+    return svg.document(width, bottom + svg.MARGIN, label, parts, style)
 
 
 def tree_dot(
@@ -79,7 +85,7 @@ def tree_dot(
     ]
     if taxonomy.is_graph:
         return "\n".join([*lines, *_graph_rows(taxonomy, max_leaves, depth), "}", ""])
-    marks = _tree_lines(taxonomy, max_leaves, depth, max_children)
+    marks = tree_lines(taxonomy, max_leaves, depth, max_children)
     number = {mark: at for at, mark in enumerate(marks)}
     for mark in marks:
         shape = {"strong": ", shape=box", "muted": ", fontcolor=gray40"}.get(mark.css, "")
@@ -125,9 +131,7 @@ def _quoted(*rows: str) -> str:
     return '"' + "\\n".join(escaped) + '"'
 
 
-def _tree_lines(
-    tax: Taxonomy, max_leaves: int, depth: int | None = None, max_children: int | None = None
-) -> list[Mark]:
+def tree_lines(tax: Taxonomy, max_leaves: int, depth: int | None = None, max_children: int | None = None) -> list[Mark]:
     """The marks of the drawing from top to bottom, parents before their children.
 
     At most `max_leaves` marks have no children: the largest subtrees are folded. Nothing is drawn below `depth` levels,
@@ -202,7 +206,7 @@ def _marks(tax: Taxonomy, opened: dict[int, int]) -> list[Mark]:
         elif not tax.is_leaf[node]:
             note, css = _count_leaves(leaves) if node == 0 else f"{leaves:,}", "strong"
             note += "" if node in opened else " …"
-        mark = Mark(name, note, css, above.depth + 1 if above else 0)
+        mark = Mark(name, note, css, above.depth + 1 if above else 0, node=node)
         marks.append(mark)
         if above:
             above.below.append(mark)

@@ -113,7 +113,11 @@ class Security:
                 headers["cache-control"] = "no-cache" if "etag" in headers else "no-store"  # ETag: files of the page
             await send(message)
 
-        refusal = self._refusal(scope["path"], dict(scope["headers"]))
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        if len(hosts) > 1 or (not hosts and scope["http_version"] == "1.1"):
+            refusal: Problem | None = Problem(400, f"expected one Host header, found {len(hosts)}", _CLOSE)
+        else:
+            refusal = self._refusal(scope["path"], dict(scope["headers"]))
         await (self.app if refusal is None else refusal.response())(scope, receive, send_secured)
 
     def _refusal(self, path: str, headers: dict[bytes, bytes]) -> Problem | None:
@@ -166,6 +170,7 @@ class Limits:
         if length.isdigit() and int(length) > self._max_bytes:
             await self._too_large().response()(scope, receive, send)
             return
+        has_body = length != b"0" or any(name == b"transfer-encoding" for name, _ in scope["headers"])
         count, is_read, is_started = 0, False, False
 
         async def receive_limited() -> Message:
@@ -190,7 +195,7 @@ class Limits:
         except TimeoutError:
             if is_started or not limit.expired():
                 raise
-            if count and not is_read:
+            if has_body and not is_read:
                 problem = Problem(408, f"the body did not arrive within {self._seconds:g} seconds", _CLOSE)
             else:
                 problem = Problem(504, f"no response within {self._seconds:g} seconds")

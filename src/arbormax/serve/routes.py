@@ -92,12 +92,12 @@ def add_routes(router: APIRouter, service: Service) -> None:
         return Response(service.metrics.render(), headers={"content-type": metrics.MEDIA_TYPE})
 
 
-def _document(response: Any, body: type[BaseModel] | None = None) -> dict[str, Any]:
+def _document(response: Any, body: type[schemas.DecodingRequest] | None = None) -> dict[str, Any]:
     """The entries of a route in the OpenAPI document."""
     responses = {200: {"model": response}, "4XX": _PROBLEM, "5XX": _PROBLEM, 422: _PROBLEM}
     if body is None:
         return {"responses": responses}
-    schema = body.model_json_schema()
+    schema = schemas.request_schema(body)
     examples = {str(number): {"value": value} for number, value in enumerate(schema["examples"], 1)}
     content = {_JSON: {"schema": schema, "examples": examples}}
     return {"responses": responses, "openapi_extra": {"requestBody": {"content": content, "required": True}}}

@@ -15,6 +15,7 @@ from arbormax.decode import DECODERS
 from arbormax.encoders import ENCODERS
 from arbormax.heads import HEADS
 from arbormax.serve.settings import Settings
+from arbormax.uncertainty.conformal import MOST_NODES
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Node = Annotated[int, Field(ge=0, description="number of a node of the taxonomy; 0 is the root")]
@@ -99,6 +100,14 @@ class PredictRequest(DecodingRequest):
     without: Nodes | list[Nodes | None] | None = Field(  # type: ignore[assignment]
         None, description="no classes at or below these nodes, in the forms of within"
     )
+    max_nodes: int | None = Field(
+        None, ge=1, le=MOST_NODES, description="with coverage: also a set of at most this many nodes with the truth"
+    )
+    groups: Literal["branch"] | dict[str, str] | None = Field(
+        None,
+        description="with coverage: the set has it within each branch below the root, or within groups of classes, a "
+        "mapping from labels to groups",
+    )
 
     @model_validator(mode="after")
     def _check_texts(self) -> Self:
@@ -156,6 +165,34 @@ def _with_decoders(base: type[M], **fields: Any) -> type[M]:
     return model
 
 
+def request_schema(model: type[DecodingRequest]) -> dict[str, Any]:
+    """The JSON schema of a request, with the rules about several fields that its validation enforces."""
+    schema = model.model_json_schema()
+    unset = {"type": "null"}
+    options = dict.fromkeys(model.option_names, unset)
+    sets = {name: unset for name in ("max_nodes", "groups") if name in model.model_fields}
+    choices: list[dict[str, Any]] = [
+        {
+            "properties": {
+                "coverage": unset,
+                "decoder": {"enum": [name, None]},
+                **sets,
+                **{option: unset for option in options if option not in accepted},
+            },
+            "required": [option for option in accepted if accepted[option].default is REQUIRED],
+        }
+        for name, accepted in decoder_options().items()
+    ]
+    unrestricted = {"anyOf": [unset, {"type": "array", "maxItems": 0}]}
+    no_decoder = {"decoder": unset, "within": unrestricted, "without": unrestricted, **options}
+    coverage = {"properties": {"coverage": {"type": "number"}, **no_decoder}, "required": ["coverage"]}
+    rules: list[dict[str, Any]] = [{"anyOf": [*choices, coverage]}]
+    if "texts" in model.model_fields:
+        kinds = {"text": {"type": "string"}, "texts": {"type": "array"}}
+        rules.append({"oneOf": [{"properties": {name: kinds[name]}, "required": [name]} for name in kinds]})
+    return {**schema, "allOf": rules}
+
+
 def _text_type(settings: Settings) -> Any:
     return Annotated[str, Field(max_length=settings.max_characters)]
 
@@ -165,10 +202,10 @@ class TaxonomyQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    node: int = Field(0, ge=0, description="return the children of this node")
+    node: int = Field(0, ge=0, description="return the children of this node; not with search")
     offset: int = Field(0, ge=0, description="number of results to skip")
     limit: int = Field(100, ge=1, le=500, description="maximum number of results")
-    search: str | None = Field(None, min_length=1, max_length=200, description="words of a name, in any case")
+    search: str | None = Field(None, min_length=1, max_length=200, description="words of a name; not with node")
 
     @model_validator(mode="after")
     def _check_search(self) -> Self:
@@ -190,10 +227,19 @@ class Step(NamedNode):
 class StepUncertainty(BaseModel):
     """How uncertain a model is that a text is at or below a node; entropies in nats."""
 
-    probability: Probability = Field(description="mean over the draws of the network")
+    std: float = Field(description="standard deviation of the probability over the draws of the network")
     total: float = Field(description="entropy of the answer")
     aleatoric: float = Field(description="the part that remains when the network is known")
     epistemic: float = Field(description="the rest, which more training data could remove")
+
+
+class PathUncertainty(BaseModel):
+    """The uncertainty of each node on a path, as long as the path."""
+
+    std: list[float]
+    total: list[float]
+    aleatoric: list[float]
+    epistemic: list[float]
 
 
 class TopClass(BaseModel):
@@ -212,8 +258,11 @@ class Prediction(Alternative):
     probabilities: list[Probability] = Field(description="probability of each node on the path")
     top: list[TopClass] = Field(default=[], description="the top_k most probable classes; absent if top_k is 0")
     steps: list[Step] = Field(description="the nodes from below the root to the prediction")
-    uncertainty: list[StepUncertainty] | None = Field(
+    uncertainty: PathUncertainty | None = Field(
         default=None, description="uncertainty of each node on the path, of a model that was trained with it"
+    )
+    set: list[str] = Field(
+        default=[], description="labels of the nodes that contain the truth with the coverage; absent unless asked for"
     )
     reason: str | None = Field(description="why the prediction stops above the classes; null for a class")
     alternatives: list[Alternative] = Field(description="the top_k most probable classes, most probable first")
@@ -244,6 +293,9 @@ class ExplainedStep(ConditionalStep):
     words: list[float] | None = Field(
         default=None,
         description="contribution of each token to the logarithm of `conditional`; positive values support the step",
+    )
+    uncertainty: StepUncertainty | None = Field(
+        default=None, description="of a model that was trained with uncertainty; absent otherwise"
     )
 
 

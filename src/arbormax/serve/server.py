@@ -25,6 +25,7 @@ from uvicorn.supervisors import Multiprocess
 
 from arbormax.errors import ArbormaxError, OptionError
 from arbormax.serve.metrics import SHARED_FOLDER
+from arbormax.serve.protocol import LimitedProtocol
 from arbormax.serve.settings import Settings
 
 _BACKLOG = 2048  # connections that wait until they are accepted
@@ -93,6 +94,9 @@ def create_config(app: Callable[..., Any], settings: Settings, **options: Any) -
     return uvicorn.Config(
         app,
         **{"log_config": None, **options},
+        http=partial(  # type: ignore[arg-type]  # a class with its arguments
+            LimitedProtocol, max_head_bytes=settings.max_head_bytes, head_seconds=settings.head_seconds
+        ),
         access_log=False,  # Uvicorn would log URLs, which contain the words of a search
         server_header=False,
         proxy_headers=False,  # the service does not use the client's address

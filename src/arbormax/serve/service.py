@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from arbormax._version import __version__
@@ -15,10 +16,10 @@ from arbormax.model.network import Model
 from arbormax.model.predict import Decoding, NodeNames, Prediction, decode_batches, render
 from arbormax.serve.batching import Batcher
 from arbormax.serve.metrics import Metrics
-from arbormax.serve.schemas import REQUIRED, DecodingRequest, Limits, decoder_options
+from arbormax.serve.schemas import REQUIRED, DecodingRequest, Limits, PredictRequest, decoder_options
 from arbormax.serve.settings import Settings
 from arbormax.taxonomy import Taxonomy
-from arbormax.uncertainty.conformal import climbing_threshold, coverage_table
+from arbormax.uncertainty.conformal import SetRule, climbing_threshold, coverage_table
 
 Explain = Callable[[Model, str], dict[str, Any]]  # explains the prediction for one text
 
@@ -103,6 +104,7 @@ class Service:
             on_batch=self.metrics.record_batch,
         )
         self._decoders = decoder_options()
+        self._set_rule = lru_cache(maxsize=64)(self._find_set_rule)  # equal requests are predicted together
         taxonomy = model.taxonomy
         self._class_nodes = dict(zip(taxonomy.classes, taxonomy.leaves.tolist(), strict=True))
 
@@ -124,7 +126,10 @@ class Service:
             if request.decoder is not None or options or request.within or request.without:
                 message = "cannot be combined with a decoder, its options and a restriction of the classes"
                 raise OptionError(message, argument="coverage")
-            return Decoding("climb", {"tau": climbing_threshold(self.model, request.coverage)}, top_k)
+            decoding = Decoding("climb", {"tau": climbing_threshold(self.model, request.coverage)}, top_k)
+            return replace(decoding, sets=self._sets(request, request.coverage))
+        if self._asks_for_sets(request):
+            raise OptionError("sets of max_nodes or groups require it", argument="coverage")
         accepting = (name for name, known in self._decoders.items() if options.keys() <= known.keys())
         name = request.decoder or next(accepting, None)
         if name is None:
@@ -133,6 +138,19 @@ class Service:
             if parameter.default is REQUIRED and option not in options:
                 raise OptionError(f"the decoder {name} requires a value", argument=option)
         return Decoding(name, options, top_k)
+
+    @staticmethod
+    def _asks_for_sets(request: DecodingRequest) -> bool:
+        return isinstance(request, PredictRequest) and (request.max_nodes is not None or request.groups is not None)
+
+    def _sets(self, request: DecodingRequest, coverage: float) -> SetRule | None:
+        if not isinstance(request, PredictRequest) or not self._asks_for_sets(request):
+            return None
+        groups = tuple(request.groups.items()) if isinstance(request.groups, dict) else request.groups
+        return self._set_rule(coverage, request.max_nodes, groups)
+
+    def _find_set_rule(self, coverage: float, max_nodes: int | None, groups: Any) -> SetRule:
+        return SetRule.of_coverage(self.model, coverage, max_nodes, dict(groups) if type(groups) is tuple else groups)
 
     def answer(self, texts: Sequence[str], requests: Sequence[Decoding | Explain]) -> list[dict[str, Any]]:
         """One result per text; texts with equal decodings are predicted together."""
@@ -143,13 +161,7 @@ class Service:
         for request, own in positions.items():
             inputs = [texts[position] for position in own]
             if isinstance(request, Decoding):
-                batches = decode_batches(
-                    self.model,
-                    inputs,
-                    request,
-                    self.settings.batch_size,
-                    uncertainty=self.model.posterior is not None,
-                )
+                batches = decode_batches(self.model, inputs, request, self.settings.batch_size, uncertainty=True)
                 found = [self._row(prediction) for batch in batches for prediction in render(batch, self.names)]
             else:
                 found = [request(self.model, text) for text in inputs]

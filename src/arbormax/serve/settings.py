@@ -29,6 +29,8 @@ class Settings(BaseModel):
     page: bool = Field(default=True, description="whether to serve the web page at /")
     examples: tuple[str, ...] = Field(default=(), description="example texts on the web page")
 
+    max_head_bytes: int = Field(default=2**16, ge=1024, description="maximum size of a request head")
+    head_seconds: float = Field(default=10.0, gt=0, description="time limit of a request head, and of a new connection")
     max_body_bytes: int = Field(default=4 * 2**20, ge=1024, description="maximum size of a request body")
     max_texts: int = Field(default=1024, ge=1, description="maximum number of texts in a request")
     max_characters: int = Field(default=20_000, ge=1, description="maximum length of a text")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import index
 from pathlib import Path
@@ -23,10 +24,10 @@ from sklearn.utils.validation import check_is_fitted
 from arbormax._files import read_json, write_file
 from arbormax.data.examples import Examples
 from arbormax.decode import Restriction
-from arbormax.errors import LabelError, OptionError
+from arbormax.errors import OptionError
 from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, save_model
+from arbormax.model.draws import predicted_log_probs
 from arbormax.model.graph_settings import graph_settings
-from arbormax.model.network import evaluating
 from arbormax.model.predict import Decoder, Decoding, Prediction, bounded_batch, decode_batches, predict
 from arbormax.model.run import Run
 from arbormax.sklearn.inputs import LabelFormat, Labels, as_taxonomy, node_labels, to_python
@@ -71,7 +72,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     class_weight: str | Mapping[Any, float] | None = None
     label_smoothing: float = 0.0
     gamma: float = 0.0
-    tau: float = 0.0
+    logit_adjustment: float = 0.0
     hxe_alpha: float | None = None
     path_weight: float | Sequence[float] = 0.0
     adapter: int = 0
@@ -80,6 +81,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     accelerator: str = "auto"
     devices: int | str = 1
     verbose: bool = False
+    tau: float | None = None  # the former name of logit_adjustment
 
     if TYPE_CHECKING:  # attributes that are no parameters
         model_: Model
@@ -129,6 +131,9 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         if isinstance(params["class_weight"], Mapping):
             settings["class_weight"] = self._class_weights(params["class_weight"], labels)
         settings["uncertainty_options"] = settings["uncertainty_options"] or {}
+        if params["tau"] is not None:
+            warnings.warn("the parameter tau is now named logit_adjustment", DeprecationWarning, stacklevel=3)
+            settings["logit_adjustment"] = to_python(params["tau"])
         config = self._config(settings, inputs, labels.taxonomy.num_leaves)
         if labels.taxonomy.is_graph:
             config = graph_settings(config, any_head=params["head"] is None)
@@ -273,15 +278,17 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         restriction = Restriction(tax, within, without)
         is_restricted = within is not None or without is not None
         result = np.empty((items, tax.num_nodes if nodes is None else len(nodes)), np.float32)
-        head, start = self.model_.head, 0
-        for features_BD in self.model_.features(inputs, bounded_batch(tax)):
-            with evaluating(self.model_):
-                if nodes is not None and not is_restricted:
-                    rows = head(features_BD).cpu().numpy()
-                else:
-                    logp_BN = restriction.apply(head.node_log_probs(features_BD).cpu(), start)
-                    rows = logp_BN.numpy() if nodes is None else logp_BN.numpy()[:, nodes]
-            result[start : start + len(rows)] = rows
+        classes_only = nodes is not None and not is_restricted and self.model_.posterior is None
+        batch_size, start = bounded_batch(tax), 0
+        batches: Iterator[torch.Tensor]
+        if classes_only:
+            batches = (logp_BC.cpu() for logp_BC in self.model_.leaf_log_probs(inputs, batch_size))
+        else:
+            batches = predicted_log_probs(self.model_, inputs, batch_size)
+        for logp in batches:
+            rows = (logp if classes_only else restriction.apply(logp, start)).numpy()
+            chosen = slice(None) if classes_only or nodes is None else nodes
+            result[start : start + len(rows)] = rows[:, chosen]
             start += len(rows)
         restriction.finish(items)
         return result
@@ -344,15 +351,10 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """
         check_is_fitted(self)
         inputs, raw = self._check_pairs(X, y, reset=False)
-        try:
-            examples = Examples(inputs, self._find_nodes(raw, self._fitted_labels))
-        except LabelError as error:
-            advice = "remove these items, or add their classes to the classifier with am.edit"
-            problems = error.problems if len(error.problems) > 1 else ()
-            first = error.message.partition("\n")[0]
-            raise LabelError(f"{first}; {advice}", problems, argument="y") from None
-        from arbormax.uncertainty.calibration import calibrate
+        from arbormax.uncertainty.calibration import calibrate, unseen_classes
 
+        with unseen_classes("y"):
+            examples = Examples(inputs, self._find_nodes(raw, self._fitted_labels))
         self.calibration_ = calibrate(self.model_, examples, method, coverage=coverage, seed=seed)
         self._evaluated = None
         return self

@@ -41,11 +41,13 @@ class Details(TypedDict, total=False):
     date: str
     versions: dict[str, str]
     config: dict[str, Any]
+    probabilities: str  # which they are, of a model with uncertainty
 
 
-def evaluation_details(examples: Examples, found: Evaluation, tax: Taxonomy, *, texts: bool = True) -> Details:
+def evaluation_details(examples: Examples, found: Evaluation, *, texts: bool = True) -> Details:
     """The details of an evaluation; without `texts` they quote no text."""
-    details = build_details(examples, found.predicted, tax, confidence=found.confidence, texts=texts)
+    known = Examples(examples.inputs, found.true)
+    details = build_details(known, found.predicted, found.taxonomy, confidence=found.confidence, texts=texts)
     bins = (found.sums[name] for name in ("bin_count", "bin_right", "bin_confidence"))
     details["calibration"] = [
         {"count": n.tolist(), "right": r.tolist(), "confidence": np.round(c / FIXED, 4).tolist()}

@@ -19,6 +19,7 @@ from arbormax.metrics.inputs import scored_nodes
 from arbormax.metrics.probabilities import DEFAULT_THRESHOLDS, log_prob_sums
 from arbormax.metrics.registry import measure_values, node_sums
 from arbormax.metrics.sums import Items, Sums
+from arbormax.model.draws import predicted_log_probs
 from arbormax.model.network import Model
 from arbormax.model.predict import Decoding
 from arbormax.taxonomy import Taxonomy
@@ -27,12 +28,18 @@ LEAF = Decoding("leaf")
 
 
 class Evaluation(NamedTuple):
-    """The measures, and the predicted node of each example with its probability."""
+    """The measures, and the predicted node of each example with its probability.
+
+    If labels of the examples are unknown to the model, `taxonomy` has them as further classes, with probability zero,
+    and all nodes are those of this taxonomy.
+    """
 
     metrics: dict[str, Any]
     predicted: np.ndarray  # (n,) int64
     confidence: np.ndarray  # (n,) float32
     sums: Sums  # from which the measures are computed
+    taxonomy: Taxonomy
+    true: np.ndarray  # (n,) int64
 
 
 def evaluate(
@@ -42,8 +49,11 @@ def evaluate(
     progress: Callable[[int], None] | None = None,
     decoding: Decoding = LEAF,
 ) -> Evaluation:
-    """The measures of the model's predictions, by default its most probable leaves, and of its log-probabilities."""
-    batches = model.node_log_probs(examples.inputs, batch_size)
+    """The measures of the model's predictions, by default its most probable leaves, and of its log-probabilities.
+
+    Those of a model with a posterior are of the mean over the draws.
+    """
+    batches = predicted_log_probs(model, examples.inputs, batch_size)
     return evaluate_log_probs(batches, examples, model.taxonomy, progress, decoding)
 
 
@@ -58,15 +68,25 @@ def evaluate_log_probs(
     if not len(examples):
         raise InputError("no examples to evaluate on", argument="examples")
     decoding.check(tax)
-    sums = Sums(tax, {})
+    whole, number = tax, np.arange(tax.num_nodes)
+    if examples.unseen:
+        whole, number = tax.with_leaves(
+            [each.parent for each in examples.unseen], [each.label for each in examples.unseen]
+        )
+    true_n, own_N = number[examples.nodes], torch.from_numpy(number[: tax.num_nodes])
+    sums = Sums(whole, {})
     predicted, confidence, start = [], [], 0
     restriction = decoding.restriction(tax)
     for scored_BN in batches:
         batch_BN = restriction.apply(scored_BN, start)
-        logp_BN, true_B = scored_nodes(batch_BN.cpu(), examples.nodes[start : start + len(batch_BN)], tax)
-        nodes_B = decoding.nodes(logp_BN, tax)
-        items = Items(true_B, nodes_B.numpy(), tax)
-        batch = node_sums(items) | log_prob_sums(logp_BN, true_B, tax, max(KS))
+        scored_BM = batch_BN.cpu()
+        nodes_B = own_N[decoding.nodes(scored_BM, tax)]
+        if examples.unseen:
+            none_BM = torch.full((len(scored_BM), whole.num_nodes), -torch.inf, dtype=scored_BM.dtype)
+            scored_BM = none_BM.index_copy(1, own_N, scored_BM)
+        logp_BN, true_B = scored_nodes(scored_BM, true_n[start : start + len(batch_BN)], whole)
+        items = Items(true_B, nodes_B.numpy(), whole)
+        batch = node_sums(items) | log_prob_sums(logp_BN, true_B, whole, max(KS))
         sums.update({name: sums.get(name, 0) + value for name, value in batch.items()})
         predicted.append(nodes_B)
         confidence.append(logp_BN.gather(1, nodes_B[:, None])[:, 0].double().exp().float())
@@ -76,4 +96,4 @@ def evaluate_log_probs(
     restriction.finish(start)
     sums["thresholds"] = np.array(DEFAULT_THRESHOLDS)
     metrics = {"items": len(examples), **measure_values(sums, KS)}
-    return Evaluation(metrics, torch.cat(predicted).numpy(), torch.cat(confidence).numpy(), sums)
+    return Evaluation(metrics, torch.cat(predicted).numpy(), torch.cat(confidence).numpy(), sums, whole, true_n)

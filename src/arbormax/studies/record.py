@@ -63,6 +63,7 @@ class Record(BaseModel):
 
     calibration: dict[str, Any] | None = None  # what the calibration on held-out examples changed
     test: dict[str, Any] | None = None  # every measure by name
+    unseen_labels: dict[str, int] | None = None  # the number of test examples with each label that the model lacks
     training: Training | None = None
     data: dict[str, Any] | None = None  # name, source, licence and size of the data
     details: dict[str, Any] | None = None  # `Details`
@@ -149,10 +150,13 @@ def evaluation(
 ) -> tuple[Record, Evaluation]:
     """The record and the result of evaluating a model on labelled examples; without `texts` it quotes no text."""
     found = evaluate(model, examples, batch_size, progress, decoding)
+    unseen = examples.unseen_counts(model.taxonomy) or None
     if model.taxonomy.is_graph:  # a report draws trees
-        return Record(test=to_plain(found.metrics)), found
-    details = {**origin(command, model.config), **evaluation_details(examples, found, model.taxonomy, texts=texts)}
-    return Record(test=to_plain(found.metrics), details=details), found
+        return Record(test=to_plain(found.metrics), unseen_labels=unseen), found
+    details: dict[str, Any] = {**origin(command, model.config), **evaluation_details(examples, found, texts=texts)}
+    if model.posterior is not None:
+        details["probabilities"] = f"means over {model.posterior.draws} draws of {model.config.uncertainty}"
+    return Record(test=to_plain(found.metrics), unseen_labels=unseen, details=details), found
 
 
 def comparison(

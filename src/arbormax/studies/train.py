@@ -11,7 +11,7 @@ from typing import Any
 
 from arbormax.data.examples import Examples
 from arbormax.errors import OptionError
-from arbormax.model.folder import has_model, read_record, remove_state, save_model
+from arbormax.model.folder import clear_state, has_model, lock_state, read_record, remove_state, save_model
 from arbormax.model.node_texts import build_from_texts
 from arbormax.model.run import Run
 from arbormax.model.settings import TrainConfig
@@ -59,22 +59,23 @@ def train_model(
     strategy `ddp` every process calls this function; the result is None in all but the first.
     """
     is_first = not hardware.several or is_first_process()
-    if overwrite and is_first:
-        remove_state(out)
     options: dict[str, Any] = {"hardware": hardware, "progress": progress, "every_steps": every_steps}
-    if config.names == "only":
-        run = build_from_texts(config, taxonomy)
-    else:
-        run = fit(config, taxonomy, train, valid, folder=out, resume=resume, **options)
-    if not is_first:
-        return None
-    bar = nullcontext(None) if test is None or evaluation_bar is None else evaluation_bar(len(test))
-    with bar as advance:
-        made = record.build(
-            run, train, valid=valid, test=test, data=data, command=command, texts=texts, progress=advance
-        )
-    save_model(run.model, out, made.to_dict())
-    remove_state(out)
+    with lock_state(out, "out") if is_first else nullcontext():
+        if overwrite and is_first:
+            clear_state(out)
+        if config.names == "only":
+            run = build_from_texts(config, taxonomy)
+        else:
+            run = fit(config, taxonomy, train, valid, folder=out, resume=resume, **options)
+        if not is_first:
+            return None
+        bar = nullcontext(None) if test is None or evaluation_bar is None else evaluation_bar(len(test))
+        with bar as advance:
+            made = record.build(
+                run, train, valid=valid, test=test, data=data, command=command, texts=texts, progress=advance
+            )
+        save_model(run.model, out, made.to_dict())
+        remove_state(out)
     return TrainedModel(run, made, out)
 
 

@@ -23,6 +23,7 @@ T = TypeVar("T", bound="Taxonomy")
 InnerClasses = Literal["error", "stop"]
 
 ROOT = "root"
+_MAX_NAME = 10_000  # characters; longer ones come from files that are not taxonomies
 
 
 def in_brackets(*places: str) -> str:
@@ -143,6 +144,11 @@ def check_nodes(draft: Draft, parents: np.ndarray) -> None:
         for node, name in enumerate(draft.names)
         if not name or name.isspace()
     ]
+    draft.problems += [
+        f"the name {name[:40]!r}… has {len(name):,} characters, more than {_MAX_NAME:,}{draft.at(node)}"
+        for node, name in enumerate(draft.names)
+        if len(name) > _MAX_NAME
+    ]
     is_wrong = (parents < -1) | (parents >= len(parents))
     if draft.has_root:  # only one node may have no parent
         is_wrong[np.flatnonzero(parents == -1)[1:]] = True
@@ -257,21 +263,36 @@ def find_classes(tax: Taxonomy, draft: Draft, allowed: np.ndarray, labels: Itera
 
 def _with_stops(tax: T, chosen: np.ndarray, inner: np.ndarray) -> T:
     """Give every inner class a leaf, its last child, with the same name."""
-    names, new = list(tax.names), {}
+    names = []
     for node in inner.tolist():
         taken = {tax.names[child] for child in tax.children(node).tolist()}
-        name = tax.names[node]
-        while name in taken:
-            name += " (itself)"
-        new[node] = len(names)
-        names.append(name)
-    parents = np.concatenate((tax.parent, inner))
-    order = breadth_first(parents)
-    source = np.concatenate((tax.source_index, np.full(len(inner), -1)))
-    stops = [*tax.stops.tolist(), *new.values()]
-    texts = None if tax.given_texts is None else [*tax.given_texts, *(None for _ in new)]
-    stopped, rank = build_ordered(type(tax), names, parents, source, order, stops, texts)
-    return replace(stopped, leaves=rank[[new.get(node, node) for node in chosen.tolist()]])
+        names.append(tax.names[node])
+        while names[-1] in taken:
+            names[-1] += " (itself)"
+    stopped, rank = add_leaves(tax, inner, names)
+    new = {node: tax.num_nodes + place for place, node in enumerate(inner.tolist())}
+    stops = np.concatenate((stopped.stops, rank[tax.num_nodes :]))
+    return replace(stopped, leaves=rank[[new.get(node, node) for node in chosen.tolist()]], stops=stops)
+
+
+def make_classes(tax: T, nodes: np.ndarray) -> T:
+    """Return the taxonomy with these inner nodes as further classes, after the others."""
+    own = tax.parent[tax.stops]  # these are classes already
+    inner = np.setdiff1d(nodes[~tax.is_leaf[nodes]], np.append(own, 0))
+    return _with_stops(tax, np.concatenate((tax.leaves, inner)), inner) if len(inner) else tax
+
+
+def add_leaves(tax: T, parents: np.ndarray, names: Sequence[str]) -> tuple[T, np.ndarray]:
+    """Return the taxonomy with new leaves below inner nodes, and the new number of each old node and each new leaf.
+
+    The new leaves are the last classes.
+    """
+    above = np.concatenate((tax.parent, parents))
+    source = np.concatenate((tax.source_index, np.full(len(names), -1)))
+    texts = None if tax.given_texts is None else [*tax.given_texts, *(None for _ in names)]
+    order = breadth_first(above)
+    grown, rank = build_ordered(type(tax), [*tax.names, *names], above, source, order, tax.stops, texts)
+    return replace(grown, leaves=rank[[*tax.leaves.tolist(), *range(tax.num_nodes, len(above))]]), rank
 
 
 def refuse_inner_class(draft: Draft, path: Iterable[str], place: str) -> None:

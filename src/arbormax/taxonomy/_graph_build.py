@@ -73,7 +73,7 @@ def assemble_graph(draft: Draft, kind: type[G], classes: Iterable[Label] | None,
         for node in inner.tolist():
             refuse_inner_class(draft, graph.path(node), "")
     draft.fail_on_problems()
-    return _with_stops(graph, chosen, inner) if len(inner) else graph.with_leaves(chosen)
+    return _with_stops(graph, chosen, inner) if len(inner) else graph.order_leaves(chosen)
 
 
 def _merge_names(draft: Draft, parents: np.ndarray) -> tuple[_Nodes, np.ndarray]:
@@ -156,7 +156,7 @@ def _with_stops(graph: G, chosen: np.ndarray, inner: np.ndarray) -> G:
     texts = None if graph.given_texts is None else [*graph.given_texts, *(None for _ in new)]
     nodes = _Nodes(names, edges, source, [*graph.stops.tolist(), *new.values()], texts)
     stopped, rank = _build(type(graph), nodes, level_order(nodes))
-    return stopped.with_leaves(rank[[new.get(node, node) for node in chosen.tolist()]])
+    return stopped.order_leaves(rank[[new.get(node, node) for node in chosen.tolist()]])
 
 
 def below(graph: G, node: int) -> G:
@@ -182,7 +182,7 @@ def below(graph: G, node: int) -> G:
     )
     part, rank = _build(type(graph), nodes, level_order(nodes))
     classes = number[graph.leaves]
-    return part.with_leaves(rank[classes[classes >= 0]])
+    return part.order_leaves(rank[classes[classes >= 0]])
 
 
 def _find_cycles(draft: Draft, nodes: _Nodes, reached: np.ndarray) -> None:

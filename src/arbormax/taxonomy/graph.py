@@ -246,7 +246,7 @@ class Graph(GraphQueries, Taxonomy):
     def to_networkx(self) -> networkx.DiGraph:
         return _interop.to_networkx(self)
 
-    def with_leaves(self, leaves: np.ndarray) -> Self:
+    def order_leaves(self, leaves: np.ndarray) -> Self:
         """Return the same graph with its leaves in another order."""
         return type(self)(*self._state(leaves=leaves))
 

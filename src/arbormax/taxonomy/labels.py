@@ -37,13 +37,14 @@ def split_path(text: str, separator: str = "/", escapes: Mapping[str, str] | Non
     """
     if "\\" not in text:
         return text.split(separator)
-    names, known = [""], {**(escapes or {}), "\\": "\\", separator: separator}
-    for piece in re.findall(r"\\.|[^\\]|\\", text):
+    known = {**(escapes or {}), "\\": "\\", separator: separator}
+    names: list[list[str]] = [[]]
+    for piece in re.findall(rf"\\.|{re.escape(separator)}|[^\\{re.escape(separator)}]+|\\", text):
         if piece == separator:
-            names.append("")
+            names.append([])
         else:
-            names[-1] += known.get(piece[1:], piece)
-    return names
+            names[-1].append(known.get(piece[1:], piece) if piece[0] == "\\" else piece)
+    return ["".join(pieces) for pieces in names]
 
 
 def listing(names: Iterable[str], most: int = 8) -> str:

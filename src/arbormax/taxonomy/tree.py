@@ -13,7 +13,7 @@ import numpy as np
 
 from arbormax.errors import LabelError, TaxonomyError
 from arbormax.taxonomy import _build, _interop, formats
-from arbormax.taxonomy._draft import Draft, InnerClasses, assemble
+from arbormax.taxonomy._draft import Draft, InnerClasses, add_leaves, assemble, make_classes
 from arbormax.taxonomy.formats._texts import NodeTexts, resolve_texts
 from arbormax.taxonomy.labels import Label, LabelIndex
 from arbormax.taxonomy.queries import TreeQueries
@@ -230,6 +230,25 @@ class Taxonomy(TreeQueries):
 
     def _with_given_texts(self, texts: NodeTexts) -> Self:
         return replace(self, given_texts=texts)
+
+    def with_classes(self, nodes: ArrayLike) -> Self:
+        """Return the taxonomy with these inner nodes as further classes, each with a leaf below itself.
+
+        >>> tax = Taxonomy.from_nested({"bird": ["owl", "hen"]})
+        >>> tax.with_classes([tax.find("bird")]).classes
+        ('owl', 'hen', 'bird')
+        """
+        return make_classes(self, np.unique(np.asarray(nodes, np.int64)))
+
+    def with_leaves(self, parents: ArrayLike, names: Sequence[str]) -> tuple[Self, np.ndarray]:
+        """Return the taxonomy with new leaves below inner nodes, and the new numbers of the old nodes and the leaves.
+
+        >>> tax = Taxonomy.from_nested({"bird": ["owl", "hen"]})
+        >>> grown, number = tax.with_leaves([1], ["crow"])
+        >>> grown.classes, number.tolist()
+        (('owl', 'hen', 'crow'), [0, 1, 2, 3, 4])
+        """
+        return add_leaves(self, np.asarray(parents, np.int64), names)
 
     @cached_property
     def texts(self) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 import signal
 import threading
@@ -157,11 +156,7 @@ class ResumableCheckpoint(Checkpoint):
             is_due = trainer.strategy.broadcast(time.monotonic() - self._last_save >= EVERY_SECONDS)
         if not (interrupted or is_due or is_last):
             return
-        # Lightning copies from the machine's temporary folder, which an interruption could cut short.
-        temporary = self.path.with_suffix(".tmp")
-        trainer.save_checkpoint(temporary)
-        if trainer.is_global_zero:
-            os.replace(temporary, self.path)
+        trainer.save_checkpoint(self.path)
         self._last_save = time.monotonic()
         if interrupted:
             raise TrainingInterrupted(str(self.path.parent.parent))

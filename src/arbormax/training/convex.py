@@ -18,7 +18,6 @@ import torch
 from arbormax.data.examples import Examples
 from arbormax.data.folds import choose_held_out
 from arbormax.data.ragged import Ragged
-from arbormax.encoders import ENCODERS
 from arbormax.errors import OptionError, import_extra
 from arbormax.heads.base import SoftmaxGroup
 from arbormax.heads.blended import BlendedSoftmax
@@ -67,10 +66,7 @@ def fit_convex(
         apart = choose_held_out(train.nodes, config.validation, config.seed)
         valid = train.take(apart)
     is_refit = config.refit and len(apart) > 0
-    uses_texts = config.names == "init" or (
-        config.names is None and taxonomy.has_texts and ENCODERS[config.encoder].takes_texts
-    )
-    if uses_texts:
+    if config.uses_names:
         train = _add_node_texts(train, taxonomy)
     every = np.arange(len(train))
     part = np.setdiff1d(every, apart)
@@ -82,7 +78,7 @@ def fit_convex(
     valid_X = None if valid is None else X[apart] if len(apart) else _features(model, valid.inputs)
     with _progress(progress) as report:
         solver = _Solver(model, config, X, train.nodes, valid_X, valid, report)
-        if uses_texts and not isinstance(X, np.ndarray):
+        if config.uses_names and not isinstance(X, np.ndarray):
             solver.texts = _to_scipy([node_vectors(model)])
         strength = solver.choose_strength(part)
         solver.set_head(part)
@@ -174,36 +170,42 @@ class _Solver:
 
     def set_head(self, items: np.ndarray) -> None:
         """Write the solutions into the head; the rows of the classes are solved for on these examples."""
-        loss = self.options.loss
         if self.scales is None:
-            self.scales = choose_scales(self.solutions, _DEFAULT_SCALE[loss])
+            self.scales = choose_scales(self.solutions, _DEFAULT_SCALE[self.options.loss])
         rows = [(each, self.scales[int(each.rows[0])]) for each in self.solutions]
-        self._set_rows(rows)
         head = self.model.head
-        if not isinstance(head, BlendedSoftmax):
-            return
+        if isinstance(head, BlendedSoftmax):
+            rows += self._blended_rows(head, rows, items)
+        self._set_rows(rows)
+
+    def _blended_rows(
+        self, head: BlendedSoftmax, rows: list[tuple[Solution, float]], items: np.ndarray
+    ) -> list[tuple[Solution, float]]:
+        """The rows of the classes with their factor; sets the share of the path."""
+        if self.rivals is None and head.taxonomy.num_leaves > FEW_CLASSES:
+            self._set_rows(rows)
+            self.rivals = find_rivals(head, self.X, self.nodes)
         classes = self._solve_classes(head, items)
         if self.blend is None:
-            self.blend = default_blend(head, loss)
+            self.blend = default_blend(head, self.options.loss)
             if self.valid is not None:
                 self._set_rows([*rows, *((each, 1.0) for each in classes)])
                 self.blend = fit_blend(head, self.valid_X, self.valid.nodes, self.blend)
         share, factor = self.blend
-        self._set_rows([*rows, *((each, factor) for each in classes)])
         with torch.no_grad():
             head.path_share.fill_(share)
+        return [(each, factor) for each in classes]
 
     def _solve_classes(self, head: BlendedSoftmax, items: np.ndarray) -> list[Solution]:
         """The rows of the classes, each of which separates a class from its rivals, or few classes from all others."""
         tax = head.taxonomy
-        if tax.num_leaves <= FEW_CLASSES:
-            return self._solve_groups([SoftmaxGroup(tax.leaves, head.class_rows(tax))], items)
         if self.rivals is None:
-            self.rivals = find_rivals(head, self.X, self.nodes)
+            return self._solve_groups([SoftmaxGroup(tax.leaves, head.class_rows(tax))], items)
         order = items[np.argsort(self.nodes[items], kind="stable")]
         bounds = np.searchsorted(self.nodes[order], [tax.leaves, tax.leaves + 1])
         own = [order[start:end] for start, end in bounds.T]
-        rivals = [each[np.isin(each, items, assume_unique=True)] for each in self.rivals]
+        is_used = np.isin(np.arange(len(self.nodes)), items)
+        rivals = [each[is_used[each]] for each in self.rivals]
         weights = self._item_weights(items)
         calls = (
             (solve_class, *each, self.X, weights, None if self.texts is None else self.texts[[leaf]], self.options)

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 
 from arbormax.data.examples import Examples
 from arbormax.data.folds import hold_out
 from arbormax.errors import InputError, OptionError
-from arbormax.heads import HEADS
-from arbormax.model.draws import check_tree
+from arbormax.model.folder import lock_state
 from arbormax.model.graph_settings import graph_settings
 from arbormax.model.network import Model
-from arbormax.model.posterior import UNCERTAINTIES, Trained
+from arbormax.model.posterior import Trained
 from arbormax.model.run import Run
 from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
+from arbormax.training.bayesian import PosteriorFit
 from arbormax.training.calibrator import Calibrator
 from arbormax.training.callbacks import CURVE, CURVE_COLUMNS, EPOCHS, SECONDS, best_epoch
 from arbormax.training.convex import fit_convex
@@ -70,33 +73,68 @@ def fit(
         check_examples(valid, taxonomy, "validate")
     if config.names == "only":
         raise OptionError("'only' uses no training data; build the model from the texts of the nodes", argument="names")
-    if config.uncertainty is not None:
-        check_tree(HEADS[config.head](1, taxonomy))
     # the mean over draws is less sure than one network, so that both together would be too unsure
-    calibrator = Calibrator(OFF if config.uncertainty and config.calibration is None else config.calibration)
+    method = OFF if config.uncertainty and config.calibration is None else config.calibration
+    fits = _Fits(Calibrator(method), PosteriorFit(config, taxonomy))
     part, held_out = hold_out(train, config.validation, config.seed) if valid is None else (train, valid)
     is_refit = config.refit and valid is None and held_out is not None
     seen = train if is_refit else part  # what the final weights are trained on
     if config.solver == "convex":
-        run = fit_convex(config, taxonomy, train, valid, progress=progress, on_selected=calibrator.fit)
-        add_posterior(run.model, Trained(run.model, seen))
-        return calibrator.apply(run)
+        fit_parts = partial(fits.use, part)
+        run = fit_convex(config, taxonomy, train, valid, progress=progress, on_selected=fit_parts)
+        fits.bayesian.add(Trained(run.model, seen))
+        return fits.calibrator.apply(run)
     assert config.batch_size is not None
+    lock: AbstractContextManager[None] = nullcontext()
     if folder is not None:
         folder = Path(folder)
         # A run can be resumed on other devices if all of them together have the same examples in a step.
         joint = config.model_copy(update={"batch_size": config.batch_size * hardware.ranks})
         digest = None if valid is None else valid.digest()
         identity = run_identity(joint, taxonomy, train, validation_examples=digest)
-        if config.names is not None:
+        if config.uses_names:
             identity["node_texts"] = hashlib.sha256(repr(taxonomy.texts).encode()).hexdigest()
-        open_run(folder / "checkpoints", identity, resume, write=not hardware.several or is_first_process())
+        lock = _hold_run(folder, identity, resume, not hardware.several or is_first_process())
     loop = TrainingLoop(config, taxonomy, hardware, folder, resume, progress, callbacks, every_steps)
+    with lock:
+        return fits.calibrator.apply(_run_phases(loop, train, part, held_out, is_refit, fits))
+
+
+class _Fits(NamedTuple):
+    """What is fitted besides the network."""
+
+    calibrator: Calibrator
+    bayesian: PosteriorFit
+
+    def use(self, part: Examples, model: Model, held_out: Examples) -> None:
+        """Fit to the held-out examples; the model was trained on the part without them."""
+        self.calibrator.fit(model, held_out)
+        self.bayesian.choose(Trained(model, part), held_out)
+
+
+@contextmanager
+def _hold_run(folder: Path, identity: dict[str, Any], resume: bool, write: bool) -> Iterator[None]:
+    """Keep other processes from training in the folder; one of the processes of this training writes to it."""
+    with lock_state(folder, "folder") if write else nullcontext():
+        open_run(folder / "checkpoints", identity, resume, write)
+        yield
+
+
+def _run_phases(
+    loop: TrainingLoop,
+    train: Examples,
+    part: Examples,
+    held_out: Examples | None,
+    is_refit: bool,
+    fits: _Fits,
+) -> Run:
+    """Train on a part of the examples, then with `is_refit` on all of them, and fit the posterior."""
+    config, seen = loop.config, train if is_refit else part  # what the final weights are trained on
     model, metrics, prepared = loop.run(_FIRST if is_refit else _ONLY, part, held_out, config.epochs)
     epochs, rows, seconds = int(metrics[EPOCHS]), metrics[CURVE].tolist(), float(metrics[SECONDS])
     best = best_epoch(rows, config.monitor) if rows else epochs
     if held_out is not None:
-        calibrator.fit(model, held_out)
+        fits.use(part, model, held_out)
     epochs_again = None
     if is_refit:
         del model  # its memory is needed for the next one
@@ -114,18 +152,11 @@ def fit(
         return other.run(_ONLY, part, held_out, config.epochs)[0]
 
     started = time.perf_counter()
-    add_posterior(model, Trained(model, seen, train_again, prepared))
+    fits.bayesian.add(Trained(model, seen, train_again, prepared))
     seconds += time.perf_counter() - started
     curve = tuple(dict(zip(CURVE_COLUMNS, row, strict=True)) for row in rows)
     score = curve[best - 1]["macro_f1"] if curve else None
-    run = Run(model, epochs, best, valid_macro_f1=score, seconds=seconds, curve=curve, refit_epochs=epochs_again)
-    return calibrator.apply(run)
-
-
-def add_posterior(model: Model, trained: Trained) -> None:
-    """Give a trained model the posterior that its settings ask for."""
-    if model.config.uncertainty is not None:
-        model.posterior = UNCERTAINTIES[model.config.uncertainty].fit(trained, model.config.posterior_options)
+    return Run(model, epochs, best, valid_macro_f1=score, seconds=seconds, curve=curve, refit_epochs=epochs_again)
 
 
 def check_examples(examples: Examples, taxonomy: Taxonomy, purpose: str) -> None:

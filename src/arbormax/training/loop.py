@@ -14,6 +14,7 @@ import numpy as np
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Timer
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch import Tensor, distributed
 from torch.multiprocessing.spawn import ProcessRaisedException
 
@@ -31,7 +32,7 @@ from arbormax.training.distributed import is_first_process, make_strategy, repor
 from arbormax.training.errors import TrainingError, TrainingInterrupted, quiet_lightning
 from arbormax.training.hardware import Hardware
 from arbormax.training.module import EncodedExamples, TrainingModule
-from arbormax.training.state import check_checkpoint
+from arbormax.training.state import CheckpointFiles
 
 _LOG_EVERY = 50  # steps; logging takes longer than a step of a small network
 
@@ -80,7 +81,7 @@ class TrainingLoop:
         kind: TargetKind = "class" if (self.taxonomy.class_of[labels] >= 0).all() else "node"
         if start is not None:
             model.load_state_dict(start.state_dict())
-        elif config.names is not None:
+        elif config.uses_names:
             model.to(hardware.first_device)  # a transformer is slow on a CPU; Lightning moves it to its own device
         if config.names == "init" and start is None:
             start_rows(model, train)
@@ -88,7 +89,7 @@ class TrainingLoop:
                 train = add_class_texts(train, self.taxonomy)
         elif config.names == "tied" and start is None:
             tie_rows(model, train)
-        if config.tau:
+        if config.logit_adjustment:
             model.head.set_priors(class_counts(train.nodes, self.taxonomy), smoothing=1.0)
         variational = None
         if config.uncertainty is not None:
@@ -121,10 +122,9 @@ class TrainingLoop:
                 limit_val_batches=0 if valid is None else None,
                 num_sanity_val_steps=0,
                 use_distributed_sampler=False,
+                plugins=[CheckpointFiles()],
             )
             resumed = checkpoint if self.resume and checkpoint is not None and checkpoint.exists() else None
-            if resumed is not None:
-                check_checkpoint(resumed)
             try:
                 with _translate_interrupts(self.folder, is_spawned), report_lost_workers(checkpoints, hardware.ranks):
                     trainer.fit(module, datamodule=data, ckpt_path=resumed, weights_only=True)
@@ -174,14 +174,21 @@ def _release(trainer: pl.Trainer, module: TrainingModule, data: EncodedExamples)
 
 @contextmanager
 def _translate_interrupts(folder: Path | None, is_spawned: bool) -> Iterator[None]:
-    """Ctrl-C as KeyboardInterrupt, where Lightning exits; spawned workers handle it themselves if they can save."""
+    """Ctrl-C as KeyboardInterrupt and SIGTERM as status 143, where Lightning exits with 1.
+
+    Spawned workers handle Ctrl-C themselves if they can save.
+    """
     is_main = threading.current_thread() is threading.main_thread()
     former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         if is_spawned and folder is not None and is_main:  # ignore the first one
             signal.signal(signal.SIGINT, lambda *_: signal.signal(signal.SIGINT, former[signal.SIGINT]))
         yield
+    except SIGTERMException as error:  # after the end of a batch; with a folder, `ResumableCheckpoint` comes first
+        raise SystemExit(128 + signal.SIGTERM) from error
     except SystemExit as error:
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
         raise KeyboardInterrupt from error
     except ProcessRaisedException as error:
         if folder is not None and TrainingInterrupted.__name__ in str(error):

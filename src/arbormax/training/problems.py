@@ -127,10 +127,12 @@ def solve_rows(
 
     With `texts`, a sparse matrix of vectors of length one at most, the weight is less regularised in their directions.
     """
+    if weights is not None and not weights.all():  # liblinear would print a warning about a class without weight
+        rows, targets, weights = rows[weights > 0], targets[weights > 0], weights[weights > 0]
     present = np.unique(targets)
     weight = np.zeros((outputs, rows.shape[1]), np.float32)
     bias = np.full(outputs, -1.0, np.float32)  # the best score of an output without examples
-    if len(present) == 1:
+    if len(present) == 1 or not rows.shape[1]:
         bias[present] = 1.0
     elif len(present) > 1:
         strength = options.strength / _mean_square(rows)

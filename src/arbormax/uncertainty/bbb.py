@@ -26,6 +26,7 @@ from arbormax.model.network import Model, evaluating
 from arbormax.model.posterior import DrawsOptions, Posterior, Trained
 from arbormax.model.settings import TrainConfig
 from arbormax.uncertainty.copies import copy_model
+from arbormax.uncertainty.noise import standard_normals
 
 
 class BayesOptions(DrawsOptions):
@@ -33,7 +34,10 @@ class BayesOptions(DrawsOptions):
     lstm_prior_std: float = Field(0.1, gt=0, description="standard deviation of the prior of the other weights")
     initial_std: float = Field(0.02, gt=0, description="standard deviation of every weight before training")
     kl_weight: float = Field(
-        1.0, ge=0, description="factor of the divergence from the prior; 1 is Bayesian, less is a cold posterior"
+        0.03,
+        ge=0,
+        description="factor of the divergence from the prior; 1 is Bayesian and underfits with few texts, less is a "
+        "cold posterior",
     )
     annealing: float = Field(
         0.5, ge=0, le=1, description="share of the steps during which the factor of the divergence rises from zero"
@@ -57,7 +61,12 @@ class BayesByBackprop(Posterior):
         encoder, argument = ENCODERS[config.encoder], "uncertainty"
         problems = []
         if encoder.bayesian_parts is None or encoder.has_sparse_features(config.options):
-            names = tuple(name for name in ENCODERS if ENCODERS[name].bayesian_parts is not None)
+            takes_texts = encoder.takes_texts
+            names = tuple(
+                name
+                for name in ENCODERS
+                if ENCODERS[name].bayesian_parts is not None and ENCODERS[name].takes_texts == takes_texts
+            )
             message = f"'bbb' is not possible with encoder {config.encoder!r}"
             problems.append(OptionError(message, argument=argument, fix={"encoder": names}))
         for name in ("adapter", "sparse_head"):
@@ -87,9 +96,11 @@ class BayesByBackprop(Posterior):
         generator = torch.Generator(device).manual_seed(model.config.seed)
         stds = {name: self.stds[name].to(device) for name in sorted(self.stds)}  # the order in which noise is drawn
         weight, bias = stds.pop("head.weight"), stds.pop("head.bias", None)
+        normal_SM = standard_normals(self.draws, len(weight), generator)
         for features in self._features(model, rows, batch_size, stds, generator):
             with evaluating(head):
-                logits = [sample_logits(head, h_BD, weight, bias, generator) for h_BD in features]
+                drawn = zip(features, normal_SM, strict=True)
+                logits = [head.logits(h_BD) + logit_stds(h_BD, weight, bias) * normal_M for h_BD, normal_M in drawn]
                 logp_SBN = torch.stack([head.from_logits(each) for each in logits])
             yield logp_SBN
 
@@ -119,14 +130,11 @@ class BayesByBackprop(Posterior):
         return cls(options, state)
 
 
-def sample_logits(
-    head: TreeHead, h_BD: Tensor, weight: Tensor, bias: Tensor | None, generator: torch.Generator | None = None
-) -> Tensor:
-    """(B, M) a draw of the logits of each item, for these standard deviations of the rows."""
+def logit_stds(h_BD: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """(B, M) the standard deviations of the logits of each item, for these of the rows."""
     variance = linear(h_BD.square(), weight.square(), None if bias is None else bias.square())
     # at a variance of zero the square root has no gradient
-    std = variance.clamp(min=1e-16).sqrt()
-    return head.logits(h_BD) + std * torch.randn(std.shape, generator=generator, device=std.device, dtype=std.dtype)
+    return variance.clamp(min=1e-16).sqrt()
 
 
 class Variational(nn.Module):
@@ -165,7 +173,8 @@ class Variational(nn.Module):
     def loss(self, head: TreeHead, h_BD: Tensor, loss: Callable[[Tensor], Tensor], progress: float) -> Tensor:
         """The loss of one draw of the logits plus the share of the divergence that belongs to the head."""
         bias = self.std("head.bias") if "head.bias" in self.exact else None
-        found = loss(sample_logits(head, h_BD, self.std("head.weight"), bias))
+        std = logit_stds(h_BD, self.std("head.weight"), bias)
+        found = loss(head.logits(h_BD) + std * torch.randn_like(std))
         divergence = [gaussian_divergence(mean, self.std(name), self._prior(name)) for name, mean in self.exact.items()]
         return found + self._factor(progress) * torch.stack(divergence).sum()
 

@@ -36,8 +36,11 @@ class Block(ABC):
         """(mD,) the eigenvalues of the Hessian."""
 
     @abstractmethod
-    def noise(self, phi_BD: Tensor, precision: float, draws: int, generator: torch.Generator) -> Tensor:
-        """(S, B, m) draws of the difference of the logits from their mean, with this precision of the prior."""
+    def noise(self, phi_BD: Tensor, precision: float, normal_Sm: Tensor) -> Tensor:
+        """(S, B, m) draws of the difference of the logits from their mean, with this precision of the prior.
+
+        They are linear in the normal values, which are the same for all items.
+        """
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Self:
         """The block with its tensors on a device."""
@@ -75,15 +78,13 @@ class FullBlock(Block):
         root_BmE = torch.einsum("bd,mde->bme", phi_BD, scaled)
         return root_BmE @ root_BmE.mT
 
-    def noise(self, phi_BD: Tensor, precision: float, draws: int, generator: torch.Generator) -> Tensor:
+    def noise(self, phi_BD: Tensor, precision: float, normal_Sm: Tensor) -> Tensor:
         size = max(1, _CELLS // self.vectors.shape[0] // self.vectors.shape[2])
         found = torch.cat([self.covariance(part, precision) for part in torch.split(phi_BD, size)]).double()
         # eigenvalues of a covariance that rounding makes negative are 0
         values_Bm, vectors_Bmm = torch.linalg.eigh(found)
-        root_Bmm = vectors_Bmm * values_Bm.clamp(min=0).sqrt()[:, None, :]
-        normal = _normal((draws, len(phi_BD), found.shape[1], 1), phi_BD, generator)
-        noise: Tensor = (root_Bmm.to(phi_BD) @ normal).squeeze(-1)
-        return noise
+        root_Bmm = vectors_Bmm * values_Bm.clamp(min=0).sqrt()[:, None, :] @ vectors_Bmm.mT
+        return torch.einsum("bij,sj->sbi", root_Bmm.to(phi_BD), normal_Sm)
 
 
 class KroneckerBlock(Block):
@@ -112,12 +113,11 @@ class KroneckerBlock(Block):
     def eigenvalues(self) -> Tensor:
         return (self.count * torch.outer(self.row_values, self.values)).flatten()
 
-    def noise(self, phi_BD: Tensor, precision: float, draws: int, generator: torch.Generator) -> Tensor:
+    def noise(self, phi_BD: Tensor, precision: float, normal_Sm: Tensor) -> Tensor:
         turned_BD = (phi_BD @ self.vectors).square()
         inverse_mD = 1 / (self.count * torch.outer(self.row_values, self.values) + precision)
         std_Bm = (turned_BD @ inverse_mD.T).sqrt()
-        normal = _normal((draws, *std_Bm.shape), phi_BD, generator)
-        return (normal * std_Bm) @ self.row_vectors.T
+        return (normal_Sm[:, None] * std_Bm) @ self.row_vectors.T
 
 
 class DiagonalBlock(Block):
@@ -133,13 +133,9 @@ class DiagonalBlock(Block):
     def eigenvalues(self) -> Tensor:
         return self.values.flatten()
 
-    def noise(self, phi_BD: Tensor, precision: float, draws: int, generator: torch.Generator) -> Tensor:
+    def noise(self, phi_BD: Tensor, precision: float, normal_Sm: Tensor) -> Tensor:
         std_Bm = (phi_BD.square() @ (1 / (self.values + precision)).T).sqrt()
-        return _normal((draws, *std_Bm.shape), phi_BD, generator) * std_Bm
+        return normal_Sm[:, None] * std_Bm
 
 
 BLOCKS: dict[str, type[Block]] = {"full": FullBlock, "kronecker": KroneckerBlock, "diagonal": DiagonalBlock}
-
-
-def _normal(shape: tuple[int, ...], like: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randn(shape, generator=generator, device=like.device, dtype=like.dtype)

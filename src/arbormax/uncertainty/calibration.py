@@ -6,6 +6,7 @@ B batch, N nodes, S steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,9 +16,10 @@ from torch import Tensor
 
 from arbormax._files import to_plain
 from arbormax.data.examples import Examples
-from arbormax.errors import InputError, OptionError
+from arbormax.errors import InputError, LabelError, OptionError
 from arbormax.functional import scale_siblings
 from arbormax.model.calibration import Calibration, Coverage, Scaling, apply_calibration, remove_calibration
+from arbormax.model.draws import predicted_log_probs
 from arbormax.model.network import Model
 from arbormax.model.predict import bounded_batch
 from arbormax.taxonomy import Taxonomy
@@ -28,6 +30,7 @@ from arbormax.uncertainty.steps import Steps, find_steps, join_steps
 
 FOLDS = 5  # the measures after calibration are of items that the scaling was not fitted on
 _KEPT = 1 << 25  # log-probabilities that stay in memory; more are computed twice
+_ADVICE = "remove these items, or add their classes to the model with am.edit"
 Progress = Callable[[int], None]
 
 
@@ -132,8 +135,23 @@ def check_held_out(examples: Examples, tax: Taxonomy) -> None:
     """Raise if there is nothing to calibrate on, or a label is not a node of the taxonomy."""
     if not len(examples):
         raise InputError("no examples to calibrate on; give labelled examples that were not trained on", argument="X")
+    if unseen := examples.unseen_counts(tax):
+        first = ", ".join(f"{label!r} ({count:,})" for label, count in list(unseen.items())[:8])
+        message = f"calibration needs labels that the model knows; these are unknown: {first}; {_ADVICE}"
+        raise LabelError(message, argument="y")
     if examples.nodes.min() < 0 or examples.nodes.max() >= tax.num_nodes:
         raise InputError(f"expected labels that are nodes from 0 to {tax.num_nodes - 1} of the taxonomy", argument="y")
+
+
+@contextmanager
+def unseen_classes(argument: str) -> Iterator[None]:
+    """Say in errors about labels that are not in the taxonomy what to do about them."""
+    try:
+        yield
+    except LabelError as error:
+        problems = error.problems if len(error.problems) > 1 else ()
+        first = error.message.partition("\n")[0]
+        raise LabelError(f"{first}; {_ADVICE}", problems, argument=argument) from None
 
 
 def _check_enough(items: int, coverage: float) -> None:
@@ -157,8 +175,8 @@ def _halves(examples: Examples, seed: int) -> tuple[Examples, Examples]:
 def _scores(model: Model, examples: Examples, progress: Progress | None) -> Iterator[tuple[Tensor, np.ndarray]]:
     """(B, N) log-probabilities on the CPU and (B,) true nodes, a batch at a time."""
     start = 0
-    for batch_BN in model.node_log_probs(examples.inputs, bounded_batch(model.taxonomy)):
-        logp_BN = batch_BN.float().cpu()
+    for batch_BN in predicted_log_probs(model, examples.inputs, bounded_batch(model.taxonomy)):
+        logp_BN = batch_BN.float()
         yield logp_BN, examples.nodes[start : start + len(logp_BN)]
         start += len(logp_BN)
         if progress is not None:

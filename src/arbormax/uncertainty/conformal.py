@@ -23,6 +23,7 @@ import torch
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError, LabelError, OptionError
 from arbormax.model.calibration import Coverage
+from arbormax.model.draws import predicted_log_probs
 from arbormax.model.network import Model, ModelInputs
 from arbormax.model.predict import bounded_batch
 from arbormax.taxonomy import Taxonomy
@@ -144,6 +145,15 @@ class SetRule:
         ]
         return cls(LeafOrder(tax), max_nodes, np.array(thresholds), counts)
 
+    @classmethod
+    def of_coverage(cls, model: Model, coverage: float, max_nodes: int | None = None, groups: Groups = None) -> SetRule:
+        """The rule of a calibrated model for a coverage such as 0.9, instead of 1 - alpha."""
+        try:
+            return cls.of(model, 1 - check_coverage(coverage), 1 if max_nodes is None else max_nodes, groups)
+        except InputError as error:
+            argument = "coverage" if error.argument == "alpha" else error.argument
+            raise InputError(error.message, argument=argument) from None
+
     def sets(self, p_BN: np.ndarray) -> Iterator[list[int]]:
         """The set of each item, from (B, N) probabilities."""
         nodes_BW = self.nodes(p_BN)
@@ -263,8 +273,8 @@ def check_coverage(coverage: Any) -> float:
 
 def _probabilities(model: Model, inputs: ModelInputs) -> Iterator[np.ndarray]:
     """(B, N) float64 probabilities, a batch at a time."""
-    for logp_BN in model.node_log_probs(inputs, bounded_batch(model.taxonomy)):
-        yield logp_BN.to(torch.float64).exp().cpu().numpy()
+    for logp_BN in predicted_log_probs(model, inputs, bounded_batch(model.taxonomy)):
+        yield logp_BN.to(torch.float64).exp().numpy()
 
 
 def _rank(count: int, alpha: float) -> int:

@@ -78,13 +78,18 @@ class DenseRows:
         ]
         return cls(parts, head.num_rows(head.taxonomy), head.bias is not None, likelihood + evidence)
 
-    def noise(self, h_BD: Tensor, draws: int, generator: torch.Generator) -> Tensor:
+    def with_factor(self, factor: float) -> Self:
+        """The Gaussian for precisions of the prior that are this many times as high."""
+        parts = [part._replace(precision=part.precision * factor) for part in self.parts]
+        return type(self)(parts, self.num_rows, self.has_bias, self.evidence)
+
+    def noise(self, h_BD: Tensor, normal_SM: Tensor) -> Tensor:
         """(S, B, M) draws of the difference of the logits from their mean."""
         h_BD = h_BD.float()
         phi = torch.cat([h_BD, h_BD.new_ones(len(h_BD), 1)], 1) if self.has_bias else h_BD
-        noise_SBM = phi.new_zeros(draws, len(phi), self.num_rows)
+        noise_SBM = phi.new_zeros(len(normal_SM), len(phi), self.num_rows)
         for part in self.parts:
-            noise_SBM[..., part.rows] = part.block.noise(phi, part.precision, draws, generator)
+            noise_SBM[..., part.rows] = part.block.noise(phi, part.precision, normal_SM[:, part.rows])
         return noise_SBM
 
     def to(self, device: torch.device) -> None:

@@ -29,10 +29,19 @@ class Dropout(Posterior):
 
     @classmethod
     def problems(cls, config: TrainConfig) -> list[OptionError]:
-        if getattr(config.options, "dropout", 0.0) and not ENCODERS[config.encoder].has_fixed_features(config.options):
+        encoder = ENCODERS[config.encoder]
+        if getattr(config.options, "dropout", 0.0) and not encoder.has_fixed_features(config.options):
             return []
-        message = f"the encoder {config.encoder!r} has no dropout; use its option dropout, or another method"
-        return [OptionError(message, argument="uncertainty")]
+        if "dropout" in encoder.Options.model_fields:
+            needed = "needs a dropout above 0 and features that are trained"
+            return [OptionError(f"'dropout' {needed}", argument="uncertainty")]
+        names = tuple(
+            name
+            for name in ENCODERS
+            if "dropout" in ENCODERS[name].Options.model_fields and ENCODERS[name].takes_texts == encoder.takes_texts
+        )
+        message = f"'dropout' is not possible with encoder {config.encoder!r}"
+        return [OptionError(message, argument="uncertainty", fix={"encoder": names})]
 
     @classmethod
     def fit(cls, trained: Trained, options: Any) -> Self:
@@ -46,9 +55,9 @@ class Dropout(Posterior):
     def draw(self, model: Model, rows: Any, batch_size: int) -> Iterator[Tensor]:
         model = copy_model(model, ())  # because hooks on the model would also act on other predictions
         head = raw_head(model)
-        generator = torch.Generator(model.device).manual_seed(model.config.seed)
-        with _active(model, generator):
-            passes = [model.row_features(rows, batch_size) for _ in range(self.draws)]
+        masks = _Masks(torch.Generator(model.device).manual_seed(model.config.seed))
+        with masks.active(model):
+            passes = [masks.use(number, model.row_features(rows, batch_size)) for number in range(self.draws)]
             for features in zip(*passes, strict=True):
                 with evaluating(head):
                     logp_SBN = torch.stack([head.node_log_probs(h_BD) for h_BD in features])
@@ -63,23 +72,37 @@ class Dropout(Posterior):
         return cls(options)
 
 
-def _dropouts(model: Model) -> list[nn.Dropout]:
-    return [module for module in model.modules() if isinstance(module, nn.Dropout) and module.p > 0]
+class _Masks:
+    """Which features each draw drops: the same ones for all items, so that a draw is one network."""
 
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator, self._number = generator, 0
+        self._kept: dict[tuple[int, nn.Module, int], Tensor] = {}
 
-@contextmanager
-def _active(model: Model, generator: torch.Generator) -> Iterator[None]:
-    """Inside the block the dropout layers drop features, with the random numbers of the generator."""
+    def use(self, number: int, passes: Iterator[Tensor]) -> Iterator[Tensor]:
+        """The batches of a pass, computed with the masks of this draw."""
+        while True:
+            self._number = number
+            if (found := next(passes, None)) is None:
+                return
+            yield found
 
-    def drop(module: nn.Module, inputs: tuple[Tensor, ...], _: Tensor) -> Tensor:
+    @contextmanager
+    def active(self, model: Model) -> Iterator[None]:
+        """Inside the block the dropout layers drop features."""
+        layers = [module for module in model.modules() if isinstance(module, nn.Dropout) and module.p > 0]
+        handles = [module.register_forward_hook(self._drop) for module in layers]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _drop(self, module: nn.Module, inputs: tuple[Tensor, ...], _: Tensor) -> Tensor:
         assert isinstance(module, nn.Dropout)
         (x,) = inputs
-        is_kept = torch.rand(x.shape, generator=generator, device=x.device) >= module.p
-        return x * is_kept / (1 - module.p)
-
-    handles = [module.register_forward_hook(drop) for module in _dropouts(model)]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+        key = self._number, module, x.shape[-1]
+        if key not in self._kept:
+            draw = torch.rand(x.shape[-1], generator=self._generator, device=x.device)
+            self._kept[key] = (draw >= module.p) / (1 - module.p)
+        return x * self._kept[key].to(x)

@@ -11,20 +11,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from arbormax.data.examples import Examples
+from arbormax.encoders import ENCODERS
 from arbormax.errors import InputError, OptionError
 from arbormax.heads import TreeHead
-from arbormax.model.draws import raw_head
+from arbormax.model.draws import predicted_log_probs, raw_head
 from arbormax.model.network import Model, evaluating
 from arbormax.model.posterior import DrawsOptions, Posterior, Trained
 from arbormax.model.settings import TrainConfig
 from arbormax.uncertainty.dense import DenseRows
+from arbormax.uncertainty.noise import standard_normals
 from arbormax.uncertainty.sparse import SparseRows
 
 Rows = DenseRows | SparseRows  # the Gaussian over the rows of a head
+_FACTORS = tuple(10 ** (power / 2) for power in range(9))
+_MOST_HELD_OUT = 1000
+_SPARSE_STRUCTURES = ("auto", "diagonal")
 
 
 class LaplaceOptions(DrawsOptions):
@@ -38,6 +45,12 @@ class LaplaceOptions(DrawsOptions):
     )
     precision: float | None = Field(
         None, gt=0, description="precision of the prior; by default it maximises the marginal likelihood"
+    )
+    factor: float | None = Field(
+        None,
+        gt=0,
+        description="factor of this precision; by default 1, and with sparse features the one from 1 to 10,000 under "
+        "which held-out examples are most likely",
     )
 
 
@@ -58,10 +71,41 @@ class Laplace(Posterior):
 
     @classmethod
     def problems(cls, config: TrainConfig) -> list[OptionError]:
-        if not config.adapter:
-            return []
-        message = "needs rows that all meet the same features, which adapters change"
-        return [OptionError(message, argument="uncertainty", fix={"adapter": 0})]
+        problems = []
+        if config.adapter:
+            message = "needs rows that all meet the same features, which adapters change"
+            problems.append(OptionError(message, argument="uncertainty", fix={"adapter": 0}))
+        if ENCODERS[config.encoder].has_sparse_features(config.options):
+            structure = config.uncertainty_options.get("structure", "auto")
+            if structure not in _SPARSE_STRUCTURES:
+                message = f"{structure!r} needs dense features, and those of encoder {config.encoder!r} are sparse"
+                problems.append(OptionError(message, argument="uncertainty_options.structure"))
+            if config.solver_in_use == "adam":
+                message = "with sparse features, 'laplace' needs the sparse weights of the convex solver"
+                problems.append(OptionError(message, argument="uncertainty", fix={"solver": "convex"}))
+        return problems
+
+    @classmethod
+    def choose(cls, trained: Trained, held_out: Examples | None, options: Any) -> Any:
+        head = raw_head(trained.model)
+        if options.factor is not None or options.precision is not None or head.sparse_weight is None:
+            return options
+        unscaled = cls.fit(trained, options)
+        if held_out is None:
+            raise InputError(
+                "with sparse features, the factor of the precision of the prior is chosen on held-out examples, and "
+                "there are none",
+                argument="uncertainty_options.factor",
+                fix={"validation": 0.1},
+            )
+        if len(held_out) > _MOST_HELD_OUT:
+            chosen = np.random.default_rng(0).permutation(len(held_out))[:_MOST_HELD_OUT]
+            held_out = held_out.take(np.sort(chosen))
+        losses = {
+            factor: _loss(trained.model, cls(options, unscaled.rows.with_factor(factor)), held_out)
+            for factor in _FACTORS
+        }
+        return options.model_copy(update={"factor": min(losses, key=losses.__getitem__)})
 
     @classmethod
     def fit(cls, trained: Trained, options: Any) -> Self:
@@ -69,7 +113,7 @@ class Laplace(Posterior):
         head = raw_head(model)
         parts = list(model.features(trained.examples.inputs))
         is_sparse = parts[0].layout != torch.strided
-        if is_sparse and options.structure not in ("auto", "diagonal"):
+        if is_sparse and options.structure not in _SPARSE_STRUCTURES:
             message = f"{options.structure!r} needs dense features, and those of this encoder are sparse"
             raise OptionError(message, argument="uncertainty_options.structure")
         if is_sparse and head.sparse_weight is None:
@@ -79,7 +123,8 @@ class Laplace(Posterior):
                 fix={"solver": "convex"},
             )
         kind: type[Rows] = SparseRows if is_sparse else DenseRows
-        return cls(options, kind.fit(head, parts, nodes, options.structure, options.prior, options.precision))
+        rows = kind.fit(head, parts, nodes, options.structure, options.prior, options.precision)
+        return cls(options, rows if options.factor in (None, 1) else rows.with_factor(options.factor))
 
     @property
     def draws(self) -> int:
@@ -89,9 +134,10 @@ class Laplace(Posterior):
         head = raw_head(model)
         self.rows.to(model.device)
         generator = torch.Generator(model.device).manual_seed(model.config.seed)
+        normal_SM = standard_normals(self.draws, head.num_rows(head.taxonomy), generator)
         for h_BD in model.row_features(rows, batch_size):
             with evaluating(head):
-                noise_SBM = self.rows.noise(h_BD, self.draws, generator)
+                noise_SBM = self.rows.noise(h_BD, normal_SM)
                 logp_SBN = head.from_logits(head.logits(h_BD) + noise_SBM)
             yield logp_SBN
 
@@ -106,3 +152,13 @@ class Laplace(Posterior):
     def describe(self) -> dict[str, Any]:
         """The precisions, the evidence and how many groups have which form."""
         return self.rows.describe()
+
+
+def _loss(model: Model, posterior: Laplace, examples: Examples) -> float:
+    """The negative log-likelihood of labels under the mean over the draws."""
+    model.posterior = posterior
+    try:
+        logp_nN = torch.cat(list(predicted_log_probs(model, examples.inputs)))
+    finally:
+        model.posterior = None
+    return -float(logp_nN[torch.arange(len(logp_nN)), torch.from_numpy(examples.nodes)].double().sum())

@@ -5,6 +5,7 @@ Weights that are not stored are zero and have no variance. n items, D features, 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -27,9 +28,15 @@ class SparseRows:
     """Independent Gaussians over the stored weights, around the trained ones."""
 
     def __init__(
-        self, variance: SparseWeight, bias: Tensor | None, precisions: Tensor, evidence: float | None = None
+        self,
+        variance: SparseWeight,
+        bias: Tensor | None,
+        precisions: Tensor,
+        precision_M: Tensor | None = None,
+        evidence: float | None = None,
     ) -> None:
         self.variance, self.bias, self.precisions, self.evidence = variance, bias, precisions, evidence
+        self.precision_M = precision_M  # of each row; only of one that was fitted, for `with_factor`
 
     @classmethod
     @torch.no_grad()
@@ -89,17 +96,27 @@ class SparseRows:
         variance = SparseWeight(M, head.in_features)
         variance.set_rows(stored_rows, stored_columns, (1 / (hessian + precision_M[stored_rows])).astype(np.float32))
         bias_variance = None if bias is None else torch.from_numpy(1 / (bias_hessian + precision_M)).float()
-        return cls(variance, bias_variance, torch.tensor(found, dtype=torch.float64), likelihood + evidence)
+        precisions = torch.tensor(found, dtype=torch.float64)
+        return cls(variance, bias_variance, precisions, torch.from_numpy(precision_M), likelihood + evidence)
 
-    def noise(self, h_BD: Tensor, draws: int, generator: torch.Generator) -> Tensor:
+    @torch.no_grad()
+    def with_factor(self, factor: float) -> Self:
+        """The Gaussians for precisions of the prior that are this many times as high."""
+        assert self.precision_M is not None
+        added_M = self.precision_M.nan_to_num(posinf=0.0) * (factor - 1)  # to the precision of each weight
+        variance = copy.deepcopy(self.variance)
+        variance.values.copy_(1 / (1 / self.variance.values.double() + added_M[self.variance.rows]))
+        bias = None if self.bias is None else (1 / (1 / self.bias.double() + added_M)).float()
+        return type(self)(variance, bias, self.precisions * factor, self.precision_M * factor, self.evidence)
+
+    def noise(self, h_BD: Tensor, normal_SM: Tensor) -> Tensor:
         """(S, B, M) draws of the difference of the logits from their mean."""
         h_BD = h_BD.coalesce()
         rows, columns = h_BD.indices()
         lengths = torch.bincount(rows, minlength=len(h_BD))
         squared = sparse_rows(lengths, columns, h_BD.values().square(), h_BD.shape[1])
         std_BM: Tensor = self.variance(squared, self.bias).clamp(min=0).sqrt()
-        normal = torch.randn((draws, *std_BM.shape), generator=generator, device=std_BM.device, dtype=std_BM.dtype)
-        return normal * std_BM
+        return normal_SM[:, None] * std_BM
 
     def to(self, device: torch.device) -> None:
         """Move the tensors to a device, in place."""

@@ -1,30 +1,24 @@
-"""What all formats share: the types of requests and results, formats by suffix, and columns by name."""
+"""What all formats share: the types of requests and results, and columns by name."""
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple
 
+from arbormax.data.columns import InputColumns
+from arbormax.data.tables._source import Column, TableSource
 from arbormax.errors import OptionError, TableError, did_you_mean
 
-Column = str | int  # a name, or a position from 0
-Source = str | os.PathLike[str] | IO[Any]
 OnBadRows = Literal["error", "skip"]
-
-SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-FORMATS = tuple(dict.fromkeys(SUFFIXES.values()))
 
 
 @dataclass(frozen=True, eq=False)
 class RowBatch:
     """Some rows of a table, column by column; `batch["text"]` is one column."""
 
-    lines: list[int]  # the line in which each row starts, from 1; in Parquet the row, from 1
-    columns: dict[Column, list[Any]]  # the requested columns: strings, or tuples of names where a path is allowed
+    lines: list[int]  # the line in which each row starts, from 1; in Parquet and Excel the row, from 1
+    columns: dict[Column | InputColumns, list[Any]]  # the requested columns: strings, or tuples of names for a path
     names: tuple[str, ...]  # all columns in the order of the file; "0", "1", … without a header, () for JSON lines
     rows: list[dict[str, Any]] = field(default_factory=list)  # whole rows with the types of the file, if requested
     problems: list[str] = field(default_factory=list)  # the bad rows, with on_bad_rows="skip"
@@ -33,7 +27,7 @@ class RowBatch:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def __getitem__(self, column: Column) -> list[Any]:
+    def __getitem__(self, column: Column | InputColumns) -> list[Any]:
         return self.columns[column]
 
 
@@ -46,39 +40,28 @@ class Table:
     lines: list[int]  # the line in which each row starts, from 1
     path: str  # the name of the file in messages
     skipped: list[str] = field(default_factory=list)  # the bad rows that on_bad_rows="skip" left out
-    unit: str = "line"  # what `lines` counts: "line", or "row" in Parquet
+    unit: str = "line"  # what `lines` counts: "line", or "row" in Parquet and Excel
 
     def __len__(self) -> int:
         return len(self.texts)
-
-
-class TableOptions(TypedDict, total=False):
-    """How a file is written; see `iter_rows`."""
-
-    format: str | None
-    delimiter: str | None
-    header: bool
-    quoting: bool | None
-    encoding: str
 
 
 @dataclass(frozen=True)
 class Plan:
     """A validated request to read a source."""
 
-    source: Source
-    name: str
-    format: str
+    source: TableSource
     columns: tuple[Column, ...]
     required: frozenset[Column]
     paths: frozenset[Column]
     records: bool
-    delimiter: str
-    header: bool
-    quoting: bool | None
-    encoding: str
+    texts: InputColumns | None = None  # several columns that make one text
     span: tuple[int, int] | None = None  # rows from 0, the second not included; Parquet only
     arguments: Mapping[Column, str] = field(default_factory=dict)  # the arguments that select the columns
+
+    @property
+    def name(self) -> str:
+        return self.source.name
 
 
 class Flaw(NamedTuple):
@@ -92,58 +75,23 @@ class Flaw(NamedTuple):
 Event = tuple[int, list[Any] | Flaw, dict[str, Any] | None]
 
 
-def row_unit(format: str) -> str:
-    """What messages count in a file of this format."""
-    return "row" if format == "parquet" else "line"
-
-
-def check_format(format: str | None, argument: str = "format") -> None:
-    """Raise an error for an unknown format."""
-    if format is not None and format not in FORMATS:
-        raise OptionError(
-            f"unknown format {format!r}{did_you_mean(str(format), FORMATS)} (available: {', '.join(FORMATS)})",
-            argument=argument,
-        )
-
-
-def resolve_source(source: Source, format: str | None) -> tuple[str, str]:
-    """The name of the source in messages, and its format."""
-    check_format(format)
-    if source == "-" or not isinstance(source, (str, os.PathLike)):
-        name = "<stdin>" if source == "-" else str(getattr(source, "name", None) or f"<{type(source).__name__}>")
-        if format is None:
-            message = f"the format of {name} is unknown: expected one of {', '.join(FORMATS)}"
-            raise OptionError(message, argument="format")
-        return name, format
-    file = Path(source)
-    if file.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "expected a file, found a folder", str(file))
-    if not file.exists():
-        siblings = [other.name for other in file.parent.glob("*") if other != file]
-        raise FileNotFoundError(errno.ENOENT, f"no such file{did_you_mean(file.name, siblings)}", str(file))
-    suffix = Path(file.name.lower().removesuffix(".gz")).suffix
-    if format is None and suffix not in SUFFIXES:
-        raise TableError(
-            f"{file.name}: unknown suffix{did_you_mean(suffix, SUFFIXES)} (available: {', '.join(SUFFIXES)})",
-            fix={"format": "csv"},
-        )
-    return file.name, format or SUFFIXES[suffix]
-
-
 def find_columns(names: tuple[str, ...], plan: Plan) -> list[int]:
     """The position of each column of the plan; one error lists all that are missing."""
     places: list[int] = []
     problems: dict[Column | None, str] = {}
     fix: dict[str, object] = {}
+    is_parquet = plan.source.format == "parquet"
     for given in plan.columns:
-        column = given
-        if isinstance(column, str) and not plan.header:
-            if not (column.isascii() and column.isdigit()):
-                raise OptionError(
-                    f"columns of a table without a header are positions from 0, found {column!r}",
-                    argument=plan.arguments.get(given),
-                )
+        column, header = given, plan.source.dialect.header
+        if isinstance(column, str) and column.isascii() and column.isdigit() and not (header and column in names):
             column = int(column)
+        if isinstance(column, str) and len(names) == len(plan.columns) == 1:
+            column = 0  # a table with one column has its texts there
+        if isinstance(column, str) and not header:
+            raise OptionError(
+                f"columns of a table without a header are positions from 0, found {column!r}",
+                argument=plan.arguments.get(given),
+            )
         if isinstance(column, str):
             found = [place for place, name in enumerate(names) if name == column]
         else:
@@ -154,8 +102,8 @@ def find_columns(names: tuple[str, ...], plan: Plan) -> list[int]:
             fix |= _header_fix(column, names, plan)
         elif not found:
             problems[given] = f"no column {column}: positions range from 0 to {len(names) - 1}"
-        elif len(found) > 1 or (times > 1 and plan.format == "parquet"):  # its rows are read by name
-            advice = "" if plan.format == "parquet" else "; select it by position"
+        elif len(found) > 1 or (times > 1 and is_parquet):  # its rows are read by name
+            advice = "" if is_parquet else "; select it by position"
             problems[given] = f"the column {names[found[0]]!r} exists {times} times{advice}"
         places += found[:1]
     if plan.records and (repeated := next((name for name in names if names.count(name) > 1), None)) is not None:
@@ -182,9 +130,9 @@ def column_fix(column: Column) -> dict[str, object]:
 
 def _header_fix(column: str, names: tuple[str, ...], plan: Plan) -> dict[str, object]:
     """The options that may make a column exist."""
-    if plan.format == "parquet":
+    if plan.source.format == "parquet":
         return column_fix(column)
-    mark = next((mark for mark in ",;\t|" if mark != plan.delimiter and mark in names[0]), None)
+    mark = next((mark for mark in ",;\t|" if mark != plan.source.dialect.delimiter and mark in names[0]), None)
     if len(names) == 1 and mark:
         return {"delimiter": mark}
     return {**column_fix(column), "header": False}

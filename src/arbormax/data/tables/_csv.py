@@ -6,31 +6,31 @@ import csv
 from collections.abc import Iterator
 from itertools import chain
 
+from arbormax._dialect import MAX_CELL, is_blank
 from arbormax.data.tables._common import Event, Flaw, Plan, find_columns
 from arbormax.data.tables._lines import Lines
 from arbormax.errors import TableError
 
 _Row = tuple[int, list[str] | Flaw]  # the first line of a row, and its cells or its flaw
-MAX_CELL = 16 * 1024 * 1024  # characters; a longer cell is a quote that is never closed
 _NO_QUOTING: dict[str, object] = {"quoting": False}
 
 
 def read_csv(lines: Lines, plan: Plan) -> tuple[tuple[str, ...], Iterator[Event]]:
     """The names of the columns, and the rows."""
     csv.field_size_limit(MAX_CELL)
-    rows = _read_rows(lines, plan)
+    rows, header = _read_rows(lines, plan), plan.source.dialect.header
     first = next(rows, None)
     if first is None:
-        if plan.header:
+        if header:
             raise TableError(f"{plan.name}: the file is empty; expected column names in the first line")
         return (), iter(())
     line, cells = first
     names: tuple[str, ...] = ()
     if not isinstance(cells, Flaw):
-        names = tuple(cells) if plan.header else _positions(cells)
-    elif plan.header:
+        names = tuple(cells) if header else _positions(cells)
+    elif plan.source.dialect.header:
         raise TableError(f"{plan.name}: line {line}: {cells.message}", fix=cells.fix)
-    return names, _select_columns(rows if plan.header else chain([first], rows), names, plan)
+    return names, _select_columns(rows if header else chain([first], rows), names, plan)
 
 
 def _positions(cells: list[str]) -> tuple[str, ...]:
@@ -47,8 +47,12 @@ def _select_columns(rows: Iterator[_Row], names: tuple[str, ...], plan: Plan) ->
             names = _positions(cells)
             places = find_columns(names, plan)
         if len(cells) != len(names):
-            advice = f"; a text that contains {plan.delimiter!r} needs quotes" if len(cells) > len(names) else ""
-            expected = f"{'the header' if plan.header else 'the first row'} has {len(names)}"
+            advice = (
+                f"; a text that contains {plan.source.dialect.delimiter!r} needs quotes"
+                if len(cells) > len(names)
+                else ""
+            )
+            expected = f"{'the header' if plan.source.dialect.header else 'the first row'} has {len(names)}"
             yield line, Flaw(f"{len(cells)} cell{'s' * (len(cells) != 1)}, but {expected}{advice}"), None
             continue
         yield line, [cells[at] for at in places], dict(zip(names, cells, strict=True)) if plan.records else None
@@ -58,11 +62,11 @@ def _read_rows(lines: Lines, plan: Plan) -> Iterator[_Row]:
     """Every row that is not blank, with its first line: its cells or its flaw."""
     reader = csv.reader(
         lines,
-        delimiter=plan.delimiter,
-        quoting=csv.QUOTE_NONE if plan.quoting is False else csv.QUOTE_MINIMAL,
+        delimiter=plan.source.dialect.delimiter,
+        quoting=csv.QUOTE_MINIMAL if plan.source.dialect.quoting else csv.QUOTE_NONE,
         strict=True,
     )
-    suspects_quotes = plan.delimiter == "\t" and plan.quoting is None
+    suspects_quotes = plan.source.suspects_quotes
     tabs = 0  # between the cells of one row
     while True:
         number = lines.start_row()
@@ -76,7 +80,7 @@ def _read_rows(lines: Lines, plan: Plan) -> Iterator[_Row]:
             yield number, flaw if len(lines.row) > 1 else lines.flaw or flaw
             lines.reread_row()
             continue
-        if not cells:
+        if is_blank(cells):
             continue
         if lines.flaw:
             yield number, lines.flaw

@@ -4,55 +4,56 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
-import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from typing import IO, Any
 
 from arbormax.data.tables._common import Flaw, Plan
-from arbormax.errors import OptionError, TableError
+from arbormax.data.tables._source import open_bytes
+from arbormax.errors import TableError
+
+_MAX_REREAD = 1 << 24  # characters, besides four times those of the file: each quote may lead to the end of the file
+
+
+class BrokenQuotesError(Exception):
+    """Most quotes of a file are never closed."""
 
 
 @contextmanager
 def open_lines(plan: Plan) -> Iterator[Lines]:
     """The lines of the plan's source; bytes that cannot be read are an error that names the line before them."""
-    stream: Any = plan.source
     lines: Lines | None = None
     with ExitStack() as stack:
-        if plan.source == "-":
-            stream = sys.stdin.buffer
-        elif isinstance(plan.source, (str, os.PathLike)):
-            open_file: Any = gzip.open if os.fspath(plan.source).lower().endswith(".gz") else open
-            stream = stack.enter_context(open_file(plan.source, "rb"))
+        stream: Any = stack.enter_context(open_bytes(plan.source.source, plan.name))
         try:
             if isinstance(stream.read(0), bytes):
-                stream = _decode(stream, plan.encoding)
+                # bad bytes become lone surrogates, so that each is reported with its row
+                encoding = plan.source.dialect.encoding
+                stream = io.TextIOWrapper(stream, encoding, errors="surrogateescape", newline="")
                 stack.callback(stream.detach)  # the wrapper must not close the file of the caller
-            lines = Lines(stream)
+            lines = Lines(stream, plan.source.dialect.skipped)
             yield lines
+        except BrokenQuotesError:
+            message = f"too many quotes are never closed, up to line {lines.number if lines else 0}"
+            raise TableError(f"{plan.name}: {message}", fix={"quoting": False}) from None
         except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeError) as error:
             place = f" after line {lines.number}" if lines else ""
             raise TableError(f"{plan.name}: the file cannot be read{place} ({error})") from None
 
 
-def _decode(stream: IO[bytes], encoding: str) -> io.TextIOWrapper:
-    # bad bytes become lone surrogates, so that each is reported with its row
-    try:
-        return io.TextIOWrapper(stream, encoding, errors="surrogateescape", newline="")
-    except LookupError as error:
-        raise OptionError(str(error), argument="encoding") from None
-
-
 class Lines:
     """The lines of a text. It stores the lines of the current row, so that those of a broken row can be read again."""
 
-    def __init__(self, file: IO[str]) -> None:
+    def __init__(self, file: IO[str], skipped: int = 0) -> None:
         self._file = file
         self._again: list[str] = []  # lines to read again, the next one last
         self.number = 0  # of the line read last
         self.row: list[str] = []
+        self._read = self._reread = 0  # characters
+        for _ in islice(self, skipped):
+            pass
 
     def start_row(self) -> int:
         """The number of the line in which the next row starts."""
@@ -61,6 +62,9 @@ class Lines:
 
     def reread_row(self) -> None:
         """Read all lines of this row except the first again, as separate rows."""
+        self._reread += sum(map(len, self.row)) - len(self.row[0])
+        if self._reread > _MAX_REREAD + 4 * self._read:
+            raise BrokenQuotesError
         self._again += self.row[:0:-1]
         self.number -= len(self.row) - 1
 
@@ -82,7 +86,11 @@ class Lines:
         return self
 
     def __next__(self) -> str:
-        line = self._again.pop() if self._again else next(self._file)
+        if self._again:
+            line = self._again.pop()
+        else:
+            line = next(self._file)
+            self._read += len(line)
         self.number += 1
         if self.number == 1:
             line = line.removeprefix("\ufeff")

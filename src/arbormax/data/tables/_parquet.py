@@ -20,16 +20,19 @@ def import_arrow() -> tuple[Any, Any]:
 def open_parquet(plan: Plan) -> Iterator[tuple[tuple[str, ...], Iterator[Event]]]:
     """The names of the columns, and the rows."""
     pa, pq = import_arrow()
-    if plan.source == "-":
+    if plan.source.source == "-":
         raise TableError(f"{plan.name}: Parquet is read from its end and needs a file, not a stream")
     try:
-        with pq.ParquetFile(plan.source) as file:
+        with pq.ParquetFile(plan.source.source) as file:
             names = tuple(file.schema_arrow.names)
             yield names, _read_rows(file, names, find_columns(names, plan), plan)
     except PermissionError:
         raise
+    except UnicodeDecodeError as error:
+        raise TableError(f"{plan.name}: a name of a column is not UTF-8 ({error}); rename it") from None
     except (pa.ArrowException, OSError, TypeError) as error:
-        raise TableError(f"{plan.name}: not a complete Parquet file ({str(error).splitlines()[0]})") from None
+        reason = " ".join(str(error).split("\n")[:1])
+        raise TableError(f"{plan.name}: not a complete Parquet file ({reason})") from None
 
 
 def _read_rows(file: Any, names: tuple[str, ...], places: list[int], plan: Plan) -> Iterator[Event]:

@@ -3,12 +3,13 @@
 import { parseNodes, post } from "./api.js";
 import { byId, debounce, el, isolate, percent } from "./dom.js";
 import { highlightWords, summarizeWords } from "./highlights.js";
-import { describeConfidence, describeStep, describeStop } from "./sentences.js";
+import { describeConfidence, describeSet, describeStep, describeStop, describeUncertainty, points } from "./sentences.js";
 import { TAU } from "./state.js";
 import { deepestAbove, lowestAbove, thresholdOf } from "./threshold.js";
 import { createTree } from "./tree.js";
 
 const SIBLINGS = 6;
+const SET_NODES = 3; // of the set that has the guaranteed coverage
 
 /**
  * The view; `open(state)` shows a state, and the view calls `changed(state, settled)` after every change.
@@ -104,7 +105,10 @@ export function createExplain({ changed, browse }) {
 
   function findStop() {
     requestStop.cancel();
+    requestSet.cancel();
+    byId("set").textContent = "";
     if (coverage()) {
+      requestSet();
       const node = lowestAbove(predicted.nodes, thresholdOf(calibrated, minimum()));
       stop = { ...node, path: pathTo(node) };
       showStop();
@@ -115,6 +119,20 @@ export function createExplain({ changed, browse }) {
     if (!isExact || node.children) requestStop(); // the service knows why the prediction stops at a group
     showStop();
   }
+
+  const requestSet = debounce(async () => {
+    const { signal } = pending;
+    const wanted = minimum();
+    try {
+      const possible = Math.min(wanted, coverage().thresholds.at(-1)[0]);
+      const body = { text: explainedText, coverage: possible, max_nodes: SET_NODES, top_k: 0 };
+      const found = await post("predict", body, signal);
+      if (signal.aborted || wanted !== minimum() || !coverage()) return;
+      byId("set").textContent = describeSet(found.predictions[0].set, SET_NODES);
+    } catch {
+      // the single node is shown
+    }
+  }, 200);
 
   function pathTo(node) {
     const listed = new Map(predicted.nodes.map((item) => [item.node, item]));
@@ -161,7 +179,8 @@ export function createExplain({ changed, browse }) {
       const choice = el("input", { type: "radio", name: "step", value: index + 1, change: () => setStep(index + 1) });
       choice.checked = index === selected;
       const name = el("bdi", { title: step.name }, step.name);
-      return el("label", {}, choice, el("span", {}, name, " ", el("b", {}, percent(step.probability))));
+      const range = step.uncertainty ? [" ", el("small", { title: describeUncertainty(step) }, points(step.uncertainty.std))] : [];
+      return el("label", {}, choice, el("span", {}, name, " ", el("b", {}, percent(step.probability)), ...range));
     });
     steps.replaceChildren(...choices);
   }
@@ -169,7 +188,8 @@ export function createExplain({ changed, browse }) {
   function showWords() {
     const index = stepIndex();
     const step = shown.steps[index];
-    byId("step-text").textContent = step ? describeStep(step, shown.steps[index - 1] ?? null) : "";
+    const sentences = step ? [describeStep(step, shown.steps[index - 1] ?? null), describeUncertainty(step)] : [];
+    byId("step-text").textContent = sentences.filter(Boolean).join(" ");
     const hasWords = shown.words_method !== null && step?.words.length;
     byId("legend").hidden = !hasWords;
     words.replaceChildren(...(hasWords ? highlightWords(explainedText, shown.tokens, step.words) : [explainedText]));

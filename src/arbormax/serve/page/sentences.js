@@ -32,6 +32,33 @@ export function describeStop(stop, leaf, tau, isCoverage = false) {
 }
 
 /**
+ * The nodes that together have the guaranteed coverage.
+ * @param {string[]} set  labels; the label of the root is empty
+ * @param {number} most
+ */
+export function describeSet(set, most) {
+  const names = set.map((label) => (label ? isolate(label) : "all classes"));
+  return `With at most ${most} nodes: ${names.join(", ")}.`;
+}
+
+/**
+ * How much the probability of a step differs between draws of the model; empty for a model without uncertainty.
+ * @param {{uncertainty?: {std: number, total: number, epistemic: number}}} step
+ */
+export function describeUncertainty({ uncertainty }) {
+  if (!uncertainty) return "";
+  const { total, epistemic } = uncertainty;
+  const share = total > 0 ? percent(epistemic / total) : "0%";
+  return `It differs by ${points(uncertainty.std)} percentage points between draws of the model. More training texts `
+    + `could remove ${share} of the uncertainty about this step.`;
+}
+
+/** A standard deviation of a probability in percentage points. */
+export function points(std) {
+  return `± ${(100 * std).toFixed(std < 0.0995 ? 1 : 0)}`;
+}
+
+/**
  * The probability of one step given its parent.
  * @param {{name: string, probability: number, conditional: number}} step
  * @param {{name: string}|null} parent

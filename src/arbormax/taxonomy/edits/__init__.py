@@ -3,6 +3,7 @@
 All of it is numpy. The rows of a head are few numbers per edit, so `rows` computes them in float64 whatever the head's
 device and dtype are. `arbormax.heads.edit` copies them to and from torch and is the only part that needs it.
 
+- `patch`: edits in a file
 - `plan`: the list of edits that a user builds, and the result
 - `steps`: validates and applies the edits one by one
 - `working`: the tree between two edits

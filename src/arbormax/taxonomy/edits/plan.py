@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from arbormax.errors import TaxonomyError
 from arbormax.taxonomy._draft import breadth_first, build_ordered
+from arbormax.taxonomy.edits.patch import read_patch
 from arbormax.taxonomy.edits.steps import Edit, EditListener, Emptied, apply_edits
 from arbormax.taxonomy.edits.working import REMOVED, WorkingTree
 from arbormax.taxonomy.labels import Label, join_path
@@ -96,6 +98,22 @@ class TaxonomyEdits:
     def rename(self, node: Label, name: str) -> Self:
         """Rename a node."""
         return self._append(Edit("rename", node, names=(name,)), f"{node!r}, {name!r}")
+
+    def apply(self, patch: Mapping[str, Any] | str | os.PathLike[str]) -> Self:
+        """Add the edits of a patch: a file of `arbormax taxonomy refine`, or its content.
+
+        >>> tax = Taxonomy.from_nested({"mammal": ["cat", "owl"], "bird": ["hen"]})
+        >>> move = {"kind": "move", "node": ["mammal", "owl"], "under": ["bird"]}
+        >>> patch = {"format": "arbormax taxonomy patch 1", "edits": [move]}
+        >>> TaxonomyEdits(tax).apply(patch).done().taxonomy.path(4)
+        ('bird', 'hen')
+        """
+        for number, edit in enumerate(read_patch(patch, self._taxonomy)):
+            arguments = dict(edit)
+            kind = arguments.pop("kind")
+            getattr(self, kind)(**arguments)
+            self.described(f"edit {number} of the patch, {self._edits[-1]}")
+        return self
 
     def described(self, spelling: str) -> Self:
         """Spell the last edit like this in error messages."""

@@ -31,6 +31,7 @@ FORMATS.add(
 FORMATS.add("yaml", "arbormax.taxonomy.formats._yaml:YAML", "nested mappings and lists")
 FORMATS.add("csv", "arbormax.taxonomy.formats._table:CSV", "one edge or one path per row, separated by commas")
 FORMATS.add("tsv", "arbormax.taxonomy.formats._table:TSV", "one edge or one path per row, separated by tabs")
+FORMATS.add("xlsx", "arbormax.taxonomy.formats._table:XLSX", "one edge or one path per row of an Excel sheet")
 FORMATS.add("txt", "arbormax.taxonomy.formats._lines:TXT", "one path per line")
 FORMATS.add("children", "arbormax.taxonomy.formats._lines:CHILDREN", "a parent and its children per line")
 FORMATS.add("darknet", "arbormax.taxonomy.formats._lines:DARKNET", "a name and the line of its parent per line")
@@ -43,20 +44,23 @@ def read_file(path: str | os.PathLike[str], format: str | None, options: Mapping
     file = Path(path)
     if format is None and not file.is_dir():
         file.stat()  # raises FileNotFoundError, whatever the suffix is
-    encoding = options.get("encoding", "utf-8-sig")
     for option in ("encoding", "root"):
         if not isinstance(options.get(option, ""), str):
             raise OptionError(f"expected a string, found {options[option]!r}", argument=option)
     chosen = _choose(file, format, fix={"format": "csv"})
-    known = ("encoding", *chosen.options)
+    own = {"sheet"} if chosen.to_text else {"encoding"}  # options of the file; the others are those of the content
+    known = tuple(dict.fromkeys((*own, *chosen.options)))
     if unknown := [option for option in options if option not in known]:
         raise OptionError(
             f"unknown option of {chosen.title}{did_you_mean(unknown[0], known)} (available: {', '.join(known)})",
             argument=unknown[0],
         )
     draft = Draft(source=file.name)
-    text = decode(file.read_bytes(), encoding, draft)
-    chosen.read(text, draft, **{option: value for option, value in options.items() if option != "encoding"})
+    of_file = {option: options[option] for option in own if option in options}
+    text = (
+        chosen.to_text(file, **of_file) if chosen.to_text else decode(file.read_bytes(), options.get("encoding"), draft)
+    )
+    chosen.read(text, draft, **{option: value for option, value in options.items() if option not in own})
     return draft
 
 

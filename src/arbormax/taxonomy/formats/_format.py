@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from arbormax._dialect import detect_encoding
 from arbormax.errors import OptionError, TaxonomyError
 from arbormax.taxonomy._draft import Draft
 from arbormax.taxonomy.labels import listing
@@ -24,7 +26,7 @@ class Format:
     `read(text, draft, **options)` fills a draft. `write(taxonomy)` yields texts; the first one that reads back as the
     same taxonomy is written. `write_graph` does the same for graphs; without it, the format cannot store several
     parents. `matches(text)` distinguishes the format from others with the same suffix; the format without it is the
-    default of that suffix.
+    default of that suffix. `to_text(path, **options)` reads a file that is not text.
     """
 
     title: str  # its name in messages
@@ -36,6 +38,7 @@ class Format:
     names_repeat: bool = True  # whether several nodes may have the same name
     matches: Callable[[str], bool] | None = None
     write_graph: Callable[[Taxonomy], Iterator[str]] | None = None
+    to_text: Callable[..., str] | None = None
 
 
 def choose_text(tax: Taxonomy, format: Format, lossy: bool) -> str:
@@ -139,19 +142,17 @@ def preorder(tax: Taxonomy) -> list[int]:
     return order
 
 
-def decode(data: bytes, encoding: str, draft: Draft) -> str:
-    """Return the text of a file, or raise one error with every line that cannot be decoded."""
+def decode(data: bytes, encoding: str | None, draft: Draft) -> str:
+    """Return the text of a file, or raise one error with every line that cannot be decoded; None detects."""
+    if encoding is None:
+        encoding = detect_encoding(io.BytesIO(data))
     try:
-        return data.decode(encoding)
-    except LookupError:
-        raise OptionError(
-            f"Python has no encoding {encoding!r}; use 'utf-8' or 'latin-1'", argument="encoding"
-        ) from None
+        return data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         is_wide = encoding.lower().startswith(("utf-16", "utf-32", "utf_16", "utf_32"))
         # a newline has several bytes in a wide encoding, so that lines cannot be decoded one by one
         bad = [] if is_wide else _bad_lines(data, encoding)
-        bad = bad or [(data.count(b"\n", 0, error.start) + 1, data[error.start])]
+        bad = bad or [(data.count(b"\n", 0, error.start) + 1, data[min(error.start, len(data) - 1)])]
         name = "UTF-8" if encoding.lower().replace("_", "-").startswith("utf-8") else encoding
         draft.problems += [
             f"line {line} contains the byte 0x{byte:02x}, which is not valid {name}; save the file as UTF-8"
@@ -160,6 +161,15 @@ def decode(data: bytes, encoding: str, draft: Draft) -> str:
         draft.fix["encoding"] = "latin-1"
         draft.fail_on_problems()
         raise  # not reached: there is at least one problem
+    except LookupError:
+        raise OptionError(
+            f"Python has no encoding {encoding!r}; use 'utf-8' or 'latin-1'", argument="encoding"
+        ) from None
+    except (TypeError, ValueError) as error:  # also of encodings that are not for files, such as idna
+        raise OptionError(
+            f"the file cannot be read with the encoding {encoding!r} ({error}); use 'utf-8' or 'latin-1'",
+            argument="encoding",
+        ) from None
 
 
 def _bad_lines(data: bytes, encoding: str) -> list[tuple[int, int]]:
@@ -168,8 +178,9 @@ def _bad_lines(data: bytes, encoding: str) -> list[tuple[int, int]]:
     for number, line in enumerate(data.split(b"\n"), start=1):
         try:
             line.decode(encoding)
-        except UnicodeDecodeError as error:
-            bad.append((number, line[error.start]))
+        except UnicodeError as error:
+            start = getattr(error, "start", 0)
+            bad.append((number, line[start] if start < len(line) else 0))
     return bad
 
 

@@ -19,7 +19,7 @@ _MARKS = ("/", ";", " > ")  # the separators of names in a path that are recogni
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "/": "/", ";": ";", ">": ">"}
 _ESCAPES = str.maketrans({char: "\\" + letter for letter, char in _ESCAPED.items() if char != ">"})
 _ARROW = re.compile("(?<= )>(?= )")
-_DARKNET = re.compile(r"(.*?)\s+(-?[0-9]{1,18})\s*")
+_INDEX = re.compile(r"-?[0-9]{1,18}")
 
 
 def read_txt(
@@ -113,12 +113,13 @@ def read_darknet(text: str, draft: Draft) -> None:
     if rows == [""]:
         return
     for number, line in enumerate(rows):
-        match = _DARKNET.fullmatch(line)
-        if match:
-            draft.add(match[1], int(match[2]))
+        words = line.rsplit(None, 1)
+        if words and _INDEX.fullmatch(words[-1]) and (len(words) == 2 or line[0].isspace()):
+            draft.add(words[0] if len(words) == 2 else "", int(words[-1]))
             continue
-        if line.strip():
-            draft.problems.append(f"expected a name and the number of its parent, found {line!r} (line {number + 1})")
+        if words:
+            shown = repr(line[:80]) + "…" * (len(line) > 80)
+            draft.problems.append(f"expected a name and the number of its parent, found {shown} (line {number + 1})")
         draft.add(line, -1)  # indices count all lines; an empty line is reported as an empty name
     draft.where, draft.by_number = lambda node: f"line {node + 1}", True
     draft.has_root = list(draft.parents).count(-1) == 1

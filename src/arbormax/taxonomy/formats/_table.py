@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arbormax._dialect import ONE_COLUMN, detect_dialect
+from arbormax._excel import cell_text, open_sheet
 from arbormax.errors import OptionError
 from arbormax.taxonomy._build import DESCRIPTION, add_edges, add_paths
 from arbormax.taxonomy._draft import Draft
@@ -17,6 +21,7 @@ from arbormax.taxonomy.formats._format import Format
 if TYPE_CHECKING:
     from arbormax.taxonomy.tree import Taxonomy
 
+_SAMPLE = 1 << 16  # characters from which the delimiter is found
 _LEVEL = re.compile(r"(?:level|lvl|depth|l)[ _-]?([0-9]{1,6})", re.IGNORECASE)
 
 
@@ -26,17 +31,19 @@ def read_csv(
     *,
     layout: str | None = None,
     header: bool | None = None,
-    delimiter: str = ",",
+    delimiter: str | None = None,
+    usual: str = ",",
     root: str | None = None,
 ) -> None:
     if layout not in (None, "edges", "paths"):
         raise OptionError(f"expected 'edges' or 'paths', found {layout!r}", argument="layout")
     if header not in (None, True, False):
         raise OptionError(f"expected True or False, found {header!r}", argument="header")
-    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
+    if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n'):
         raise OptionError(f"expected one character, found {delimiter!r}", argument="delimiter")
     if header is False and layout is None:
         raise OptionError("a file without a header needs a layout, 'edges' or 'paths'", argument="layout")
+    delimiter = delimiter or find_delimiter(text, usual)
     rows = table_rows(text, delimiter, draft)
     if not rows:
         return
@@ -74,6 +81,15 @@ def read_csv(
     add_paths(draft, (cells[0] if names == ["path"] else cells for _, cells in rows), place, texts)
 
 
+def find_delimiter(text: str, usual: str) -> str:
+    """Return the delimiter of a table, whose rows need not have the same number of cells."""
+    lines = [line for line in text[:_SAMPLE].splitlines(keepends=True) if line.strip()]
+    if not lines or usual in lines[0]:
+        return usual
+    found = detect_dialect(lines, usual=usual).delimiter
+    return usual if found == ONE_COLUMN else found
+
+
 def table_rows(text: str, delimiter: str, draft: Draft) -> list[tuple[int, list[str]]]:
     """Return every row that is not blank with the number of its first line, without empty cells at its end."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -82,7 +98,8 @@ def table_rows(text: str, delimiter: str, draft: Draft) -> list[tuple[int, list[
     try:
         for cells in reader:
             _trim(cells)
-            if cells:
+            is_instruction = line == 1 and len(text) > 4 and text[:4].lower() == "sep="  # which Excel reads
+            if cells and not is_instruction:
                 rows.append((line, cells))
             line = reader.line_num + 1
     except csv.Error as error:
@@ -163,8 +180,31 @@ CSV = Format("CSV", (".csv",), read_csv, write_csv, _OPTIONS, write_graph=write_
 TSV = Format(
     "TSV",
     (".tsv",),
-    partial(read_csv, delimiter="\t"),
+    partial(read_csv, usual="\t"),
     partial(write_csv, delimiter="\t"),
     _OPTIONS,
     write_graph=partial(write_edges, delimiter="\t"),
+)
+
+
+def _write_sheet(tax: Taxonomy) -> Iterator[str]:
+    del tax
+    raise OptionError("Excel workbooks are read, not written; save the taxonomy as .csv", argument="format")
+
+
+def sheet_text(path: str | os.PathLike[str], sheet: str | None = None) -> str:
+    """Return a sheet of an Excel workbook as CSV; blank rows stay, so that lines are the numbers of rows."""
+    out = io.StringIO(newline="")
+    with open_sheet(path, sheet, Path(path).name) as (_, _, rows):
+        csv.writer(out, lineterminator="\n").writerows([[cell_text(cell).strip() for cell in row] for row in rows])
+    return out.getvalue()
+
+
+XLSX = Format(
+    "Excel",
+    (".xlsx", ".xlsm"),
+    partial(read_csv, delimiter=","),
+    _write_sheet,
+    ("layout", "header", "root", "sheet"),
+    to_text=sheet_text,
 )

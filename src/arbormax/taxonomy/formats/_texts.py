@@ -16,7 +16,7 @@ from arbormax.taxonomy._build import Pairs
 from arbormax.taxonomy._draft import Draft
 from arbormax.taxonomy.formats._format import decode
 from arbormax.taxonomy.formats._json import parse
-from arbormax.taxonomy.formats._table import table_rows
+from arbormax.taxonomy.formats._table import find_delimiter, sheet_text, table_rows
 from arbormax.taxonomy.labels import Label, join_path
 
 if TYPE_CHECKING:
@@ -36,10 +36,14 @@ def read_texts(path: str | os.PathLike[str]) -> list[Entry]:
     file = Path(path)
     draft = Draft(source=file.name)
     suffix = file.suffix.lower()
-    if suffix not in (*_DELIMITERS, ".json"):
-        raise draft.fail(f"unknown suffix {file.suffix!r}; expected .tsv, .csv, .txt or .json")
-    text = decode(file.read_bytes(), "utf-8-sig", draft)
-    entries = _read_json(text, draft) if suffix == ".json" else _read_table(text, _DELIMITERS[suffix], draft)
+    if suffix == ".xlsx":
+        entries = _read_table(sheet_text(file), ",", draft)
+    elif suffix not in (*_DELIMITERS, ".json"):
+        raise draft.fail(f"unknown suffix {file.suffix!r}; expected .tsv, .csv, .txt, .xlsx or .json")
+    else:
+        text = decode(file.read_bytes(), None, draft)
+        is_json = suffix == ".json"
+        entries = _read_json(text, draft) if is_json else _read_table(text, _DELIMITERS[suffix], draft)
     if not entries:
         raise draft.fail("the file has no texts")
     return entries
@@ -68,6 +72,7 @@ def _read_json(text: str, draft: Draft) -> list[Entry]:
 
 
 def _read_table(text: str, delimiter: str, draft: Draft) -> list[Entry]:
+    delimiter = find_delimiter(text, delimiter)
     rows = table_rows(text, delimiter, draft)
     if not rows:
         return []

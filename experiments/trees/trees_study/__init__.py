@@ -1,0 +1,1 @@
+"""The study of trees: human, induced, shuffled and none, with the same model."""
