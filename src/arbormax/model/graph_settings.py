@@ -8,7 +8,7 @@ from arbormax.model.settings import TrainConfig
 
 _OFF = "none"  # no calibration
 _ENCODER, _HEAD = "bag", "hierarchical"
-_TREE_SETTINGS = ("gamma", "tau", "hxe_alpha", "path_weight", "adapter", "sparse_head", "uncertainty")
+_TREE_SETTINGS = ("gamma", "logit_adjustment", "hxe_alpha", "path_weight", "adapter", "sparse_head", "uncertainty")
 
 
 def graph_settings(config: TrainConfig, *, any_head: bool = False) -> TrainConfig:
