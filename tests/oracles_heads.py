@@ -73,7 +73,7 @@ def loss(
         siblings = children_of(tax, int(tax.parent[node]))
         mean = sum(cond[sibling] for sibling in siblings) / len(siblings)
         entropy = -(1 - label_smoothing) * cond[node] - label_smoothing * mean
-        focus = (1 - math.exp(cond[node])) ** gamma if gamma else 1.0
+        focus = (-math.expm1(cond[node])) ** gamma if gamma else 1.0
         total += (1.0 if node_weights is None else node_weights[node]) * focus * entropy
         node = int(tax.parent[node])
     return item_weight * total, item_weight

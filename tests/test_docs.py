@@ -97,6 +97,19 @@ def test_the_commands_for_linear_classifiers_run(folder, monkeypatch):
     assert '"solver": "convex"' in Path("jobs-model/config.json").read_text("utf-8")
 
 
+def test_the_commands_for_a_spreadsheet_run(folder, monkeypatch, capsys):
+    import openpyxl
+
+    page = ROOT / "docs" / "spreadsheet.md"
+    exec(compile(blocks(page, "python")[0], page.name, "exec"), {"__name__": "page"})
+    run_commands(page, monkeypatch)
+    sheet = openpyxl.load_workbook("predicted.xlsx").active
+    header, first, second = sheet.iter_rows(values_only=True)
+    assert header[:5] == ("Name", "Beschreibung", "Marke", "label", "path")
+    assert first[4] == "Küche/Pfannen"
+    assert second[4] == "Garten/Spaten"
+
+
 def commands(page: Path) -> list[list[str]]:
     """The arguments of every call of arbormax in a block of a page, fenced or indented."""
     text = page.read_text("utf-8")

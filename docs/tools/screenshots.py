@@ -50,7 +50,7 @@ def _take(browser: Browser, address: str, scheme: Any) -> None:
     page = browser.new_page(viewport=SIZE, color_scheme=scheme, reduced_motion="reduce")
     page.goto(address)
     page.wait_for_selector("#words mark")
-    page.wait_for_selector("#example-list button")
+    page.wait_for_selector("#example-list button", state="attached")
     page.screenshot(path=FIGURES / f"page-{scheme}.png")
     page.close()
 

@@ -182,9 +182,10 @@ def detect_dialect(
     if rank(best)[:2] == (0, False):
         best = readings[0]  # the error about the columns or the quotes is about the usual delimiter
     if header is None:
-        is_list_of_texts = names in ([], ["text"]) and best.width == 1
-        has_no_names = is_list_of_texts or not names
-        header = not has_no_names or looks_like_header(best.rows, default=not places and best.width > 1)
+        is_list_of_texts = names == ["text"] and best.width == 1
+        header = (bool(names) and not is_list_of_texts) or looks_like_header(
+            best.rows, default=not places and best.width > 1
+        )
     return Dialect("utf-8", best.delimiter, best.quoting, header, newline, skipped)
 
 

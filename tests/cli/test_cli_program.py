@@ -93,7 +93,7 @@ def test_an_unexpected_error_is_one_line_and_exit_code_1(run, monkeypatch):
         raise RuntimeError("two\nlines")
 
     monkeypatch.setattr("arbormax.cli.train.read_labelled", broken)
-    result = run("train", "x.csv")
+    result = run("train", "trec")
     assert result.code == 1
     assert result.err.splitlines() == [
         "arbormax: RuntimeError: two lines (unexpected error: see --debug, and please report it)"
@@ -105,7 +105,7 @@ def test_ctrl_c_is_exit_code_130(run, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("arbormax.cli.train.read_labelled", interrupted)
-    result = run("train", "x.csv")
+    result = run("train", "trec")
     assert result.code == 130
     assert result.err == "arbormax: stopped\n"
 
@@ -118,7 +118,7 @@ def test_ctrl_c_in_lightning_is_exit_code_130(run, monkeypatch):
             sys.exit(1)
 
     monkeypatch.setattr("arbormax.cli.train.read_labelled", interrupted)
-    assert run("train", "x.csv").code == 130
+    assert run("train", "trec").code == 130
 
 
 @pytest.mark.parametrize("package", ["typer", "rich"])

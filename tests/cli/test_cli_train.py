@@ -34,7 +34,7 @@ def test_the_result_is_a_table_with_the_folder_and_the_next_command(run, texts, 
     assert f"The model is in {tmp_path / 'm'}" in outcome.out
     assert f"arbormax predict {tmp_path / 'm'}" in outcome.out
     assert "120 texts, 4 classes in a tree of depth 2, inferred from the labels." in outcome.out
-    assert outcome.err == ""
+    assert [line.split(":")[0] for line in outcome.err.splitlines()] == ["epoch 1 of 2", "epoch 2 of 2"] * 2
 
 
 def test_stdout_contains_only_json(run, texts, tmp_path):
@@ -52,7 +52,16 @@ def test_the_folder_is_named_after_data_encoder_and_head(run, texts, tmp_path, m
 
 def test_settings_reach_the_model(run, texts, tmp_path):
     options = ["--seed", "7", "--patience", "0", "--clip", "0", "--class-weight", "balanced", "--gamma", "1"]
-    options += ["--label-smoothing", "0.1", "--hxe-alpha", "0.2", "--tau", "1", "--head-learning-rate", "0.02"]
+    options += [
+        "--label-smoothing",
+        "0.1",
+        "--hxe-alpha",
+        "0.2",
+        "--logit-adjustment",
+        "1",
+        "--head-learning-rate",
+        "0.02",
+    ]
     options += ["--learning-rate", "0.01", "--validation", "0.2", "-o", "tokens=whitespace", "--precision", "32-true"]
     assert run("train", texts / "train.csv", "--out", tmp_path / "m", *SMALL, *options).code == 0
     config = json.loads((tmp_path / "m" / "config.json").read_text())["config"]
@@ -60,7 +69,7 @@ def test_settings_reach_the_model(run, texts, tmp_path):
     assert config["patience"] is None
     assert config["clip"] is None
     assert config["class_weight"] == "balanced"
-    assert (config["gamma"], config["tau"], config["hxe_alpha"]) == (1, 1, 0.2)
+    assert (config["gamma"], config["logit_adjustment"], config["hxe_alpha"]) == (1, 1, 0.2)
     assert config["encoder_options"] == {"dim": 8, "tokens": "whitespace"}
 
 
@@ -248,11 +257,47 @@ def test_a_file_with_too_few_rows_is_an_error(refused, tmp_path, content):
     refused("train", tmp_path / "few.csv", "--out", tmp_path / "m", *SMALL)
 
 
-def test_an_unknown_test_label_is_an_error_with_a_hint(refused, texts, tmp_path):
-    (tmp_path / "test.csv").write_text("text,label\nwarm,shop > coats\n")
-    message = refused("train", texts / "train.csv", "--test", tmp_path / "test.csv", "--out", tmp_path / "m", *SMALL)
+def test_an_unknown_validation_label_is_an_error_with_a_hint(refused, texts, tmp_path):
+    (tmp_path / "valid.csv").write_text("text,label\nwarm,shop > coats\n")
+    message = refused("train", texts / "train.csv", "--valid", tmp_path / "valid.csv", "--out", tmp_path / "m", *SMALL)
     assert "coats" in message
     assert "try --taxonomy FILE" in message
+
+
+def test_unknown_test_labels_count_as_errors_and_are_listed(run, texts, tmp_path):
+    known = (texts / "test.csv").read_text()
+    (tmp_path / "test.csv").write_text(known + "warm,shop > coats\nwarm,shop > coats\nred,art\n")
+    words = ("--test", tmp_path / "test.csv", "--out", tmp_path / "m", *SMALL)
+    outcome = run("train", texts / "train.csv", *words)
+    assert outcome.code == 0
+    listed = "3 of 33 test texts have labels that training did not see, and count as errors: "
+    assert listed + "'shop > coats' (2), 'art' (1)" in outcome.out
+    evaluated = run("evaluate", tmp_path / "m", tmp_path / "test.csv", "--json")
+    assert "'shop > coats' (2)" in evaluated.err
+    before = json.loads(run("evaluate", tmp_path / "m", texts / "test.csv", "--json").out)
+    measures = json.loads(evaluated.out)
+    assert measures["items"] == before["items"] + 3
+    assert measures["accuracy"] == pytest.approx(before["accuracy"] * before["items"] / measures["items"])
+
+
+def test_texts_at_inner_nodes_are_reported_and_may_be_classes(run, texts, tmp_path):
+    (tmp_path / "train.csv").write_text((texts / "train.csv").read_text() + "warm and red,shop\n" * 6)
+    outcome = run("train", tmp_path / "train.csv", "--out", tmp_path / "m", *SMALL)
+    assert "6 texts are labelled at an inner node ('shop'): they train the steps down to their node" in outcome.out
+    assert "126 texts, 4 classes" in outcome.out
+    words = ("--inner-classes", "stop")
+    outcome = run("train", tmp_path / "train.csv", "--out", tmp_path / "n", *SMALL, *words)
+    assert "126 texts, 5 classes" in outcome.out
+    assert "labelled at" not in outcome.out
+
+
+def test_a_missing_file_is_reported_before_the_folder_is_looked_at(refused, tmp_path):
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "notes.txt").write_text("mine")
+    assert "no such file" in refused("train", tmp_path / "missing.csv", "--out", tmp_path / "m")
+    (tmp_path / "train.csv").write_text("text,label\na,b\n")
+    words = ("--test", tmp_path / "missing.csv")
+    assert "no such file" in refused("train", tmp_path / "train.csv", *words, "--out", tmp_path / "m")
 
 
 def test_an_unreadable_folder_is_an_error_in_one_line(refused, texts, tmp_path, monkeypatch):
@@ -376,6 +421,6 @@ def test_labels_are_read_for_testing_as_they_were_for_training(run, tmp_path, se
 def test_options_that_differ_from_their_default_are_words_of_a_command():
     from arbormax.cli.options import InputOptions
 
-    words = InputOptions(text="body", no_header=True, quoting=False).words()
-    assert words == ["--text", "body", "--no-header", "--no-quoting"]
+    words = InputOptions(text=["a", "b"], header=False, quoting=False).words()
+    assert words == ["--text", "a", "--text", "b", "--no-header", "--no-quoting"]
     assert InputOptions().words() == []

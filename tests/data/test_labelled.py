@@ -31,9 +31,9 @@ def test_the_taxonomy_of_a_file_is_inferred_or_loaded(files):
     assert loaded.origin["taxonomy"] == str(files / "tree.json")
 
 
-def test_a_test_label_that_training_lacks_is_an_error_with_a_fix(files):
+def test_a_validation_label_that_training_lacks_is_an_error_with_a_fix(files):
     with pytest.raises(LabelError, match=r"other\.csv.*inferred from") as caught:
-        LabelledReader().read(str(files / "train.v1.csv"), test=files / "other.csv")
+        LabelledReader().read(str(files / "train.v1.csv"), valid=files / "other.csv")
     assert caught.value.fix == {"taxonomy": "FILE"}
 
 

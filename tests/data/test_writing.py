@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from arbormax.data.tables import iter_rows
+from arbormax._dialect import ONE_COLUMN, Dialect
+from arbormax.data.tables import iter_rows, read_table
 from arbormax.data.tables.writing import open_writer, resolve_format
 from arbormax.errors import InputError, OptionError
 
@@ -63,3 +64,34 @@ def test_rows_go_to_the_standard_output_without_a_file(capsys):
     with open_writer(None) as write:
         write(ROW)
     assert json.loads(capsys.readouterr().out) == ROW
+
+
+@pytest.mark.parametrize(
+    ("dialect", "start"),
+    [
+        (Dialect("utf-8-sig", ";", newline="\r\n"), "\ufefftext;path\r\n".encode()),
+        (Dialect("utf-16", "\t"), "text\tpath\n".encode("utf-16")),
+        (Dialect("cp1252", "|", skipped=1), "\ufefftext|path\n".encode()),
+        (Dialect(delimiter=ONE_COLUMN, header=False), b"text,path\n"),
+    ],
+)
+def test_a_csv_file_is_written_in_the_dialect_that_was_read(tmp_path, dialect, start):
+    rows = [{"text": 'a; "b", ü 漢', "path": ["x/y", "z"]}]
+    with open_writer(tmp_path / "out.csv", None, dialect, separator="/") as write:
+        for row in rows:
+            write(row)
+    assert (tmp_path / "out.csv").read_bytes().startswith(start)
+    table = read_table(tmp_path / "out.csv", label="path")
+    assert (table.texts, table.labels) == ([rows[0]["text"]], [r"x\/y/z"])
+
+
+def test_a_workbook_is_written_without_formulas(tmp_path):
+    row = {"text": "=1+1 \x01", "probability": 0.5, "path": ["a", "b"]}
+    with open_writer(tmp_path / "out.xlsx") as write:
+        write(row)
+    table = read_table(tmp_path / "out.xlsx", label="path")
+    assert (table.texts, table.labels) == (["=1+1  "], ["a > b"])
+    with pytest.raises(InputError, match="at most 32,767 characters"), open_writer(tmp_path / "long.xlsx") as write:
+        write({"text": "x" * 40_000})
+    with pytest.raises(OptionError, match=r"Excel needs a file, .* try out='FILE\.xlsx'"):
+        resolve_format(None, "xlsx")

@@ -205,6 +205,20 @@ def test_an_invalid_target_triggers_an_assertion_on_the_device():
         assert "refused" in done.stdout, (kind, target_kind, wrong, done.stdout, done.stderr[-2000:])
 
 
+def test_features_that_are_not_finite_have_no_class():
+    for tax in (TREE, large_tree()):
+        for _, head in pairs(tax, torch.float32):
+            h = features(5, dtype=torch.float32).cuda()
+            expected = head.predict(h), *head.topk(h, 2), head.predict_nodes(h)
+            h[3, 2] = torch.nan
+            found = head.predict(h), *head.topk(h, 2), head.predict_nodes(h)
+            others = torch.tensor([0, 1, 2, 4])
+            for part, correct in zip(found, expected, strict=True):
+                torch.testing.assert_close(part.cpu()[others], correct.cpu()[others])
+            assert [part[3].tolist() for part in (found[0], found[2], found[3])] == [-1, [-1, -1], -1]
+            assert bool(found[1][3].isnan().all())
+
+
 if __name__ == "__main__":
     import time
     import traceback

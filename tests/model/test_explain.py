@@ -11,6 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import arbormax as am
 from arbormax.data.tokens import spans, words
 from arbormax.encoders import BagEncoder, Encoder
 from arbormax.errors import InputError, OptionError
@@ -205,6 +206,42 @@ def test_the_deciding_word_has_the_largest_contribution(trained):
             assert step["words"][2] > 0
             strong = np.abs(lost) > 0.2 * np.abs(lost).max()
             assert (np.sign(step["words"])[strong] == np.sign(lost)[strong]).all()
+
+
+@pytest.fixture(scope="module", params=["tfidf", "bag"])
+def negations(request):
+    """A model of phrases in which no single word tells the class."""
+    texts = ["so good", "not bad", "so bad", "not good"] * 10
+    options = {"ngrams": 2, "char_ngrams": 0, "min_count": 1}
+    tree = am.Taxonomy.from_nested({"review": ["praise", "blame"], "other": ["rest"]})
+    epochs = {"epochs": 4} if request.param == "bag" else {}
+    clf = am.TextClassifier(tree, encoder=request.param, encoder_options=options, validation=0, seed=0, **epochs)
+    return clf.fit([*texts, *["nothing here"] * 10], ["praise", "praise", "blame", "blame"] * 10 + ["rest"] * 10)
+
+
+def test_an_ngram_that_decides_is_the_largest_part(negations):
+    for text, label in (("not bad", "praise"), ("not good", "blame")):
+        found = negations.explain(text)
+        assert found["path"] == ["review", label]
+        best = found["steps"][1]["parts"][0]
+        assert (best["text"], best["value"] > 0) == (text, True)
+        assert text[best["start"] : best["end"]] == text
+        single = [part["value"] for part in found["steps"][1]["parts"] if " " not in part["text"]]
+        assert best["value"] > 2 * max(map(abs, single), default=0.0)
+
+
+def test_parts_are_the_words_and_ngrams_without_negligible_ones(negations, monkeypatch):
+    assert negations.explain("nothing here")["steps"][1]["parts"] == []  # an only child: nothing matters
+    shown = negations.explain("not so good and not bad")["steps"]
+    monkeypatch.setattr("arbormax.model.explain.NEGLIGIBLE", 0.0)
+    monkeypatch.setattr("arbormax.model.explain.NEGLIGIBLE_SHARE", 0.0)
+    every = negations.explain("not so good and not bad")["steps"]
+    for step, all_parts in zip(shown, every, strict=True):
+        values = [part["value"] for part in all_parts["parts"]]
+        assert sum(values) == pytest.approx(sum(step["words"]), abs=1e-6)
+        assert values == sorted(values, key=abs, reverse=True)
+        kept = [value for value in values if abs(value) >= max(0.005, 0.05 * abs(values[0]))]
+        assert [part["value"] for part in step["parts"]] == kept
 
 
 def test_a_word_beyond_the_length_limit_contributes_nothing():

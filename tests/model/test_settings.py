@@ -95,7 +95,7 @@ def test_settings_are_restored_from_json():
         ({"preset": "paper", "encoder_options": {"hiden": 3}}, "no option 'hiden'; did you mean 'hidden'"),
         (
             {"head": "flat", "gamma": 1.0, "logit_adjustment": 1.0},
-            "gamma: acts on sibling groups, .*; try head='hierarchical'\ntau: ",
+            "gamma: acts on sibling groups, .*; try head='hierarchical'\nlogit_adjustment: ",
         ),
         ({"head": "shared", "hxe_alpha": 0.0}, "hxe_alpha: acts on sibling groups, which head 'shared' does not have"),
         (

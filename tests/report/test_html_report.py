@@ -54,7 +54,7 @@ def test_the_numbers_are_those_of_the_run(two):
     metrics = json.loads((place / "deep" / "metrics.json").read_text("utf-8"))
     run = page.data["runs"][0]
     assert f"{100 * metrics['test']['accuracy']:.1f}\u202f%" in page.words
-    assert [right / n for n, right in run["levels"]] == pytest.approx(metrics["test"]["level_accuracy"])
+    assert [right / n for _, n, right in run["levels"]] == pytest.approx(metrics["test"]["level_accuracy"])
     assert sum(run["severity"]) == metrics["test"]["errors"]
     assert run["tree"]["support"][0] == 60
     assert run["curve"] == CURVE
@@ -94,6 +94,45 @@ def test_runs_on_the_same_texts_are_compared(two):
         assert row["mean"] == pytest.approx(100 * (values[0][name] - values[1][name]), abs=1e-3)
         assert row["low"] <= row["mean"] <= row["high"]
     assert "Difference from the flat run, level" in page.words
+
+
+def test_the_title_names_the_runs_the_baseline_and_the_test_texts(two, tmp_path):
+    assert "deep compared with level on toys" in two[2].words
+
+    def tested_on(name, test):
+        metrics = json.loads((two[0] / name / "metrics.json").read_text("utf-8"))
+        metrics["data"]["test"] = test
+        folder = tmp_path / test / name
+        folder.mkdir(parents=True)
+        (folder / "metrics.json").write_text(json.dumps(metrics), "utf-8")
+        return folder
+
+    renamed = [tested_on(name, "held-out.csv") for name in ("deep", "level")]
+    title = "<title>deep compared with level on held-out.csv</title>"
+    assert title in report_html(renamed)
+    assert "<title>deep on held-out.csv</title>" in report_html(renamed[:1])
+    other = tested_on("level", "other.csv")
+    assert "<title>deep compared with level</title>" in report_html([renamed[0], other])
+
+
+def test_every_figure_states_how_many_texts_it_shows(two):
+    html = two[1].read_text("utf-8")
+    notes = re.findall(r'data-plot="(\w+)".*?<figcaption>(.*?)</figcaption>', html)
+    kinds = ["icicle", "levels", "severity", "calibration", "before", "after", "risk", "differences"]
+    for kind in kinds:
+        found = [note for own, note in notes if own == kind]
+        assert found, kind
+        assert all("n = " in note or "n is the number" in note for note in found), kind
+
+
+def test_bins_and_levels_with_few_texts_are_omitted(two, tmp_path):
+    run = two[2].data["runs"][0]
+    assert all(n >= 20 for level in run["calibration"] for n in level["n"])
+    assert all(n >= 20 for _, n, _ in run["levels"])
+    few = Page(report_html([write_run(tmp_path / "few", texts=19)]))
+    assert few.data["runs"][0]["levels"] == []
+    assert "No level has 20 test texts." in few.words
+    assert "No bin has 20 test texts." in few.words
 
 
 def test_a_single_run_mentions_the_missing_flat_run(two):
@@ -327,8 +366,14 @@ def test_the_page_draws_zooms_and_follows_the_slider(two, browser):
     page, complaints = opened(browser, two[1], viewport={"width": 1100, "height": 800})
     seen_whole(page)
     assert page.locator(".run:not([hidden]) .main-svg").count() >= 8
-    page.locator('[data-plot="icicle"][data-run="0"] .slice', has_text="plant").first.click()
-    page.wait_for_function("document.querySelector('[data-browser=\"0\"] strong').textContent === 'plant'")
+    icicle, open_node = page.locator('[data-plot="icicle"][data-run="0"]'), page.locator('[data-browser="0"] .crumbs')
+    icicle.scroll_into_view_if_needed()
+    box, label = icicle.bounding_box(), icicle.locator(".bartext", has_text="plant").first.bounding_box()
+    page.mouse.click(label["x"] + label["width"] / 2, label["y"] + label["height"] / 2)
+    open_node.get_by_text("plant", exact=True).wait_for()
+    page.mouse.click(box["x"] + 5, box["y"] + box["height"] / 2)  # the strip of the open node
+    open_node.get_by_text("plant", exact=True).wait_for(state="detached")
+    page.locator('[data-browser="0"] th button', has_text="plant").press("Enter")
     page.locator('[data-browser="0"] button', has_text="all classes").press("Enter")
     page.locator('[data-browser="0"] th button', has_text="animal").press("Enter")
     assert page.locator('[data-browser="0"] strong').inner_text() == "animal"

@@ -7,6 +7,8 @@ import httpx
 import pytest
 from page_tools import EXAMPLES, IMAGE_MARKUP, SCRIPT_MARKUP, Visit, serving, tiny_model
 
+from arbormax.serve.service import default_examples
+
 RIVER = "king of the river"  # place 59%, wild 49%, river 44%; person is less probable
 
 
@@ -41,7 +43,7 @@ def test_typing_highlights_the_path_with_a_probability_at_every_step(visit, addr
     page.wait_for_selector(item("city"))
     body = {"text": "the old city", "words": False}
     explanation = httpx.post(f"{address}v1/explain", json=body).json()
-    assert page.inner_text("#label") == "city"
+    assert page.inner_text("#label") == "place › built › city"
     for step in explanation["steps"]:
         box = page.locator(item(step["name"]))
         assert "on the path" in box.get_attribute("aria-label")
@@ -49,8 +51,32 @@ def test_typing_highlights_the_path_with_a_probability_at_every_step(visit, addr
         shown = ">99%" if 0.995 <= probability < 1 else f"{round(100 * probability)}%"
         assert box.locator(".number").text_content() == shown
     assert page.locator("#tree .link.lit").count() == len(explanation["steps"])
+
+
+def test_siblings_below_one_percent_share_one_line_that_unfolds(visit, address):
+    text = "the old city town streets"
+    page = visit.open(f"text={quote(text)}")
+    page.wait_for_selector(item("city"))
+    top = httpx.post(f"{address}v1/explain", json={"text": text}).json()["nodes"]
+    assert sum(node["parent"] == 0 and node["probability"] < 0.01 for node in top) == 2
+    assert page.locator(item("person")).count() == 0
+    fold = page.locator("#tree .more", has_text="2 below 1%")
+    assert fold.get_attribute("aria-label").startswith("2 more branches, ")
+    fold.click()
+    page.wait_for_selector(item("person"))
     assert "on the path" not in page.get_attribute(item("person"), "aria-label")
-    assert page.inner_text("#path") == "in place › built"
+    assert fold.count() == 0
+    page.click(item("person"))  # its children add up to less than 1 %, and are shown
+    page.wait_for_selector(item("singer"))
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_word_contributions_come_before_the_tree_on_a_phone(visit, width):
+    page = visit.open(f"text={quote(RIVER)}")
+    page.set_viewport_size({"width": width, "height": 800})
+    page.wait_for_selector("#words mark")
+    words, tree = (page.locator(part).bounding_box() for part in ("#words", "#tree"))
+    assert (words["y"] + words["height"] < tree["y"]) == (width == 390)
 
 
 def test_an_older_response_does_not_replace_a_newer_one(visit):
@@ -66,7 +92,7 @@ def test_an_older_response_does_not_replace_a_newer_one(visit):
     with suppress(Exception):  # the page may have cancelled it already
         late.continue_()
     page.wait_for_timeout(300)
-    assert page.inner_text("#label") == "city"
+    assert page.inner_text("#label") == "place › built › city"
 
 
 @pytest.mark.parametrize("text", [RIVER, "river town", "song of a mountain", "a singer on the bridge"])
@@ -90,7 +116,7 @@ def test_selecting_another_node_opens_its_branch(visit):
     page.click(item("person"))
     page.wait_for_selector(item("singer"))
     assert page.inner_text("#branch-name") == "person"
-    assert page.inner_text("#label") == "river"
+    assert page.inner_text("#label") == "place › wild › river"
     assert page.get_attribute(item("person"), "aria-selected") == "true"
     assert page.locator(item("wild")).count() == 0
     page.click("#back")
@@ -108,12 +134,12 @@ def test_word_contributions_change_with_the_step(visit):
     first = marks()
     assert any(mark.startswith("against") and "king" in mark and "(opposes −" in mark for mark in first)
     assert any(mark.startswith("for") and "river" in mark and "(supports +" in mark for mark in first)
-    assert page.inner_text("#words-summary") == "“river” supports place most; “king” opposes it most."
+    assert page.inner_text("#words-summary") == "“river” contributed most to place; “king” spoke most against it."
     page.focus("#steps input:checked")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     assert marks() != first
-    assert "“river” supports river most" in page.inner_text("#words-summary")
+    assert "“river” contributed most to river" in page.inner_text("#words-summary")
     assert page.get_attribute(item("river"), "aria-selected") == "true"
     styles = [
         page.eval_on_selector(f".key.{kind}", "e => getComputedStyle(e).borderBottomStyle")
@@ -203,8 +229,26 @@ def test_markup_in_texts_and_names_is_shown_and_not_executed(visit):
     visible = "e => { for (const part of e.querySelectorAll('.hidden')) part.remove(); return e.textContent; }"
     shown = page.eval_on_selector("#words", visible)
     assert shown == SCRIPT_MARKUP + " script tag " + IMAGE_MARKUP
-    assert page.inner_text("#label") == IMAGE_MARKUP
+    assert page.inner_text("#label") == f"{SCRIPT_MARKUP} › {IMAGE_MARKUP}"
     assert page.locator("main img, main script").count() == 0
+
+
+def test_an_empty_page_offers_three_names_or_texts_of_classes(browser):
+    model = tiny_model()
+    described = model.taxonomy.with_texts({"river": "water that flows", "king": "wears a crown"})
+    for tree, expected in ((model.taxonomy, None), (described, {"water that flows", "wears a crown"})):
+        found = default_examples(tree)
+        assert set(found) == expected if expected else set(found) < set(model.taxonomy.names)
+        assert len(found) == len(expected or "abc")
+    with serving(model) as address:
+        visit = Visit(browser, address)
+        page = visit.open()
+        page.wait_for_selector("#example-list button")
+        assert page.locator("#example-list button").count() == 3
+        page.locator("#example-list button").first.click()
+        page.wait_for_selector("#tree [role=treeitem]")
+        assert page.input_value("#text") == default_examples(model.taxonomy)[0]
+        visit.close()
 
 
 def test_a_click_on_an_example_predicts_it(visit):
@@ -212,6 +256,9 @@ def test_a_click_on_an_example_predicts_it(visit):
     page.click(f"#example-list button:has-text('{EXAMPLES[1]}')")
     page.wait_for_selector(item("river"))
     assert page.input_value("#text") == EXAMPLES[1]
+    assert page.is_hidden("#examples")
+    page.click("#clear")
+    page.wait_for_selector("#examples:visible")
 
 
 def test_the_page_works_with_the_keyboard_only(visit):
@@ -343,6 +390,9 @@ def test_the_page_fits_a_phone(browser, address, width):
     for view in ("text", "table", "classes", "help"):
         page.evaluate("view => document.querySelector(`nav.views a[data-view=${view}]`).click()", view)
         page.wait_for_selector(f"#view-{view}:visible")
+        if view == "table":
+            page.fill("#paste", "text;n\nthe old city;1\na king of the river;2\n")
+            page.wait_for_selector("#predict-start")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, view
     page.evaluate("document.querySelector('#text-link').click()")
     page.tap(item("person"))

@@ -59,6 +59,7 @@ def classify(page):
         ("one text\nwith, a comma, or two\nand none\n", [["one text"], ["with, a comma, or two"], ["and none"]]),
         ("a,b\n\n\n1,2\n", [["a", "b"], ["1", "2"]]),
         ("a,b\r1,2\r", [["a", "b"], ["1", "2"]]),
+        ("sep=;\r\na;b\r\n;\r\n1;2\r\n", [["a", "b"], ["1", "2"]]),
         ("", []),
     ],
 )
@@ -84,6 +85,9 @@ def test_formatted_csv_is_parsed_to_the_same_rows(module):
         ("sentence,label\nyes,x\n", True, 0),
         ("code,words\n17,a rather long sentence stands here\n18,and here is another of them\n", True, 1),
         ("just one line", False, 0),
+        ("Preis;Ware\n1,5;Schal\n2,25;Hut\n;\n", True, 0),
+        ("1,5;Ein roter Schal\n2,25;Zwei blaue Hüte\n", False, 1),
+        ("shop;red scarf\nshop;blue hat\ngarden;a spade of steel\n", False, 1),
     ],
 )
 def test_the_header_and_the_column_of_texts_are_found(module, source, header, column):
@@ -92,7 +96,9 @@ def test_the_header_and_the_column_of_texts_are_found(module, source, header, co
     assert in_csv(module, "csv.textColumn(given[0], given[1])", [rows, header]) == column
 
 
-@pytest.mark.parametrize(("encoding", "mark"), [("utf-8", b""), ("utf-16-le", b"\xff\xfe"), ("cp1252", b"")])
+@pytest.mark.parametrize(
+    ("encoding", "mark"), [("utf-8", b""), ("utf-16-le", b"\xff\xfe"), ("utf-16-le", b""), ("cp1252", b"")]
+)
 def test_files_in_other_encodings_are_read(module, encoding, mark):
     given = list(mark + "text\nnaïve café\n".encode(encoding))
     assert "naïve café" in in_csv(module, "csv.decodeText(new Uint8Array(given).buffer)", given)

@@ -72,6 +72,12 @@ class OnNumbers(am.TextClassifier):
         self.classes_ = self._labels
         return self
 
+    def partial_fit(self, X, y, classes=None):
+        if not hasattr(self, "model_"):
+            return self.fit(X, y)
+        X, y = validate_data(self, X, y, reset=False, dtype=np.float64)
+        return super().partial_fit(_texts(X), [str(label) for label in y.tolist()])
+
     def _read_labels(self, y, taxonomy):
         tax = am.Taxonomy.from_paths([(str(label),) for label in self._labels.tolist()])
         return Labels(tax, tax.find_many(y), LabelFormat(None, "\0", is_given=False), np.array(tax.classes))

@@ -249,7 +249,7 @@ def test_a_restart_runs_only_the_missing_trainings(tmp_path, monkeypatch, with_t
         (
             {"logit_adjustment": 1.0},
             {"heads": ("flat", "hierarchical")},
-            "tau: acts on sibling groups, not available in flat; compare",
+            "logit_adjustment: acts on sibling groups, not available in flat; compare",
         ),
         ({"path_weight": 0.5}, {}, "path_weight: acts on sums over leaves, not available in hierarchical; compare"),
         ({}, {"heads": ("flat", "hierarchic")}, "did you mean 'hierarchical'"),

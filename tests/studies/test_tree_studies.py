@@ -86,6 +86,7 @@ def test_a_class_at_a_wrong_place_is_proposed_to_move():
     move = moves["move a/b4 to b"]
     assert "times with classes of b" in move.evidence
     assert move.low <= move.gain <= move.high
+    assert any(proposal.gain != 0 for proposal in found.tested)
     assert found.found_on + found.tested_on == len(data)
     assert [p.gain for p in found.tested] == sorted((p.gain for p in found.tested), reverse=True)
 

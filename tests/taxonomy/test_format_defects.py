@@ -152,3 +152,19 @@ def test_encodings_that_are_not_for_files_are_errors(tmp_path, encoding, content
     path.write_bytes(content)
     with suppress(OptionError, TaxonomyError):
         Taxonomy.load(path, encoding=encoding)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.tree", "a -1\nit1\nowl 2\nhen 20\nb 0\nit's 1\ny 3\nz 3\ny 3"),
+        (
+            "x.json",
+            '{"format": "arbormax.taxonomy", "version": 1, "root": "r", "nodes": [["a", 99999999999999999999999]]}',
+        ),
+    ],
+)
+def test_inputs_that_fuzzing_found_are_errors(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(TaxonomyError, match=r"the parent of '.*' is .*, but nodes are numbered"):
+        Taxonomy.load(tmp_path / name)

@@ -97,7 +97,8 @@ def test_a_run_that_is_stopped_in_either_training_resumes_to_the_same_weights(st
     again = fit(config, TREE, data, folder=tmp_path, resume=True)  # nothing is left to do
     assert digest(again.model) == digest(never_stopped.model)
     assert again.seconds <= resumed.seconds
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["last.ckpt", "refit.ckpt", "run.json"]
+    names = {path.name for path in (tmp_path / "checkpoints").iterdir()}
+    assert names == {"last.ckpt", "last.sha256", "refit.ckpt", "refit.sha256", "lock", "run.json"}
     assert list((tmp_path / "logs" / "refit").glob("metrics*.csv"))
 
 

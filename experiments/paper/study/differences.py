@@ -25,6 +25,7 @@ from study.summary import DATASETS, Results, list_arms
 
 MEASURES = ("accuracy", "macro_f1", "macro_precision", "macro_recall", "hf", "mistake_severity")
 LEVEL = 0.95
+METHOD = "half-samples"  # of the bootstrap; intervals that were stored with another method are computed again
 
 
 def common_seeds(results: Results, dataset: str, arm: str, head: str) -> tuple[int, ...]:
@@ -195,6 +196,6 @@ def _digests(results: Results, dataset: str, resamples: int) -> dict[str, str]:
             for run in results.runs_of(dataset, arm, head)
             if any(run["seed"] in some for name, some in seeds.items() if head in ("flat", name))
         ]
-        text = json.dumps([resamples, LEVEL, MEASURES, used])
+        text = json.dumps([METHOD, resamples, LEVEL, MEASURES, used])
         found[arm] = hashlib.sha256(text.encode()).hexdigest()
     return found

@@ -85,8 +85,9 @@ def page(records: Mapping[str, Arms], folder: Path) -> str:
     ]
     for dataset, arms in records.items():
         rows = next(iter(arms.values()))
-        texts = sum(len(_unpack(row["true"])) for row in rows)
-        parts += [f"#### {TITLES[dataset]}", f"{texts:,} texts, {len(rows)} folds.", _details(arms)]
+        true = _join(rows, "true")
+        size = f"{len(true):,} texts of {len(np.unique(true)):,} classes, {len(rows)} folds."
+        parts += [f"#### {TITLES[dataset]}", size, _details(arms)]
     return "\n\n".join(parts)
 
 

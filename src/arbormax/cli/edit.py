@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -125,13 +126,18 @@ def edit_model(folder: Path, options: EditOptions, out: Path, overwrite: bool) -
 
 def print_edited(edited: Edited, old: Taxonomy, out: Path, json: bool) -> None:
     """Print what changed."""
+    from arbormax.taxonomy.labels import join_path
+
     tax = edited.taxonomy
     if json:
-        kept = set(edited.class_map.tolist())
+        remaining = set(edited.class_map.tolist())
         gone = [label for label, new in zip(old.classes, edited.class_map.tolist(), strict=True) if new < 0]
-        new = [label for number, label in enumerate(tax.classes) if number not in kept]
-        changes = {"classes_gone": gone, "classes_new": new, "changed": edited.changed.splitlines()}
+        new = [label for number, label in enumerate(tax.classes) if number not in remaining]
+        kept = {join_path(tax.path(node)): share for node, share in edited.kept.items()}
+        changes = {"classes_gone": gone, "classes_new": new, "kept": kept, "changed": edited.changed.splitlines()}
         output.print_json({"out": str(out), **output.taxonomy_size(tax), **changes})
         return
     output.print_result(edited.changed)
+    if edited.kept:
+        output.print_status(f"To repair moved classes: arbormax train --from {shlex.quote(str(out))} FILE --out DIR")
     output.print_status(f"written: {out}")

@@ -10,7 +10,7 @@ import typer
 from arbormax._files import to_plain
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import describe_unseen, read_split
+from arbormax.cli.inputs import describe_unseen, is_dataset, read_split
 from arbormax.cli.options import DecoderOptions, Features, Json, LabelOptions, LoadOptions
 from arbormax.cli.report import NoTexts
 
@@ -70,7 +70,9 @@ def evaluate(
         _write_predictions(predictions, examples, found)
     if out is not None:
         saved = Record.read(model)
-        record.training, record.data, record.calibration = saved.training, saved.data, saved.calibration
+        record.training, record.calibration = saved.training, saved.calibration
+        tested_on = f"the {split} texts of {data}" if is_dataset(data) else Path(data).name
+        record.data = {**(saved.data or {}), "test": tested_on}
         record.write_evaluation(out)
     if json:
         output.print_json(found.metrics)

@@ -63,7 +63,7 @@ def explain(
         from arbormax.taxonomy.render import printable
 
         output.print_result(printable(found["reason"]))
-    if any(step["words"] for step in found["steps"]):
+    if any(step["parts"] for step in found["steps"]):
         output.print_result(
             f"+ supports a step, − opposes it: contributions to log P(step | parent), by {found['words_method']}"
         )
@@ -87,7 +87,7 @@ def _branches(text: str, found: dict[str, Any]) -> Branch:
         if node["node"] == found["node"]:
             line, style = f"{line} ◂ prediction", "bold green"
         branch = Branch(line, style=style, share=node["probability"])
-        if (step := steps.get(node["node"])) and (words := _words(found["tokens"], step["words"])):
+        if (step := steps.get(node["node"])) and (words := _words(step["parts"])):
             branch.more.append(words)
         if step and (uncertainty := step.get("uncertainty")):
             line = "± {std:.3f} between draws of the network; {epistemic:.3f} of {total:.3f} nats are epistemic"
@@ -101,19 +101,15 @@ def _branches(text: str, found: dict[str, Any]) -> Branch:
     return branches[0]
 
 
-def _words(tokens: list[dict[str, Any]], values: list[float]) -> Text | None:
-    """The words that support a step and those that oppose it, the strongest first; None if there are none."""
+def _words(parts: list[dict[str, Any]]) -> Text | None:
+    """The words and n-grams that support a step and those that oppose it, the strongest first; None without any."""
     from rich.text import Text
 
-    largest = max(map(abs, values), default=0.0)
+    largest = max((abs(part["value"]) for part in parts), default=0.0)
     shown: list[Text] = []
     for sign, style in ((1, "green"), (-1, "red")):
-        ranked = sorted(range(len(values)), key=lambda place: -sign * values[place])[:_WORDS]
-        shown += [
-            Text(f"{_short(tokens[place]['text'], _WORD)} {_signed(values[place], largest)}", style=style)
-            for place in ranked
-            if sign * values[place] > 0.05 * largest
-        ]
+        own = [part for part in parts if sign * part["value"] > 0][:_WORDS]
+        shown += [Text(f"{_short(part['text'], _WORD)} {_signed(part['value'], largest)}", style=style) for part in own]
     return Text("  ").append_text(Text("   ").join(shown)) if shown else None
 
 

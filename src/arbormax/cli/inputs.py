@@ -57,6 +57,11 @@ def read_file(path: Path, table: LabelOptions, taxonomy: Taxonomy | None) -> tup
     return _reader(table).read_file(path, taxonomy)
 
 
+def read_new(path: Path, model: Model, table: LabelOptions) -> Examples:
+    """The labelled texts of one file, with the columns and the taxonomy of a model; unknown labels are an error."""
+    return _reader(table, of_model=model.config.columns).read_file(path, model.taxonomy)[0]
+
+
 def read_for_model(path: Path, folder: Path, model: Model, features: str | None, table: LabelOptions) -> Examples:
     """The labelled texts or rows of features of one file, as the model in a folder expects."""
     columns = feature_columns(path, folder, model, features, table)
@@ -146,11 +151,8 @@ def describe_unseen(examples: Examples, tax: Taxonomy) -> str | None:
         return None
     items, labels = sum(counts.values()), sorted(counts, key=lambda label: (-counts[label], label))
     first = ", ".join(f"{label!r} ({counts[label]:,})" for label in labels[:10]) + ", …" * (len(labels) > 10)
-    have = f"text{' has a label' if items == 1 else 's have labels'}"
-    return (
-        f"{items:,} of {len(examples):,} test {have} that training did not see; they count as errors, with "
-        f"probability zero: {first}"
-    )
+    have = f"{items:,} of {len(examples):,} test texts {'has a label' if items == 1 else 'have labels'}"
+    return f"{have} that training did not see, and {'counts as an error' if items == 1 else 'count as errors'}: {first}"
 
 
 def _reader(

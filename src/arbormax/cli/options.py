@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union
 import typer
 
 from arbormax.cli.groups import NameOption, OptionGroup, keyword_parameter
+from arbormax.cli.threads import set_threads
 from arbormax.errors import OptionError
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ Imports = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one.")]
+
+Threads = Annotated[
+    int | None, typer.Option(help="Number of threads; by default one for each idle core.", show_default=False)
+]
 
 NodeTexts = Annotated[
     Path | None,
@@ -67,11 +72,13 @@ class LoadOptions(OptionGroup):
     """How to load a model."""
 
     device: Device = "auto"
+    threads: Threads = None
     imports: Imports = None
 
     def load(self, folder: Path) -> Model:
         """The model in a folder, on the device."""
         import_modules(self.imports)
+        set_threads(self.threads)
         from arbormax.model import load_model
 
         return load_model(folder, resolve_device(self.device))
@@ -346,6 +353,7 @@ class MachineOptions(OptionGroup):
 
     accelerator: Annotated[str, typer.Option(help="auto, cpu, gpu, … as in Lightning.")] = "auto"
     devices: Annotated[str, typer.Option(help="Number of devices, or a list such as 0,1.")] = "1"
+    threads: Threads = None
 
     def hardware(self) -> Hardware:
         """The hardware as the library describes it."""

@@ -15,6 +15,7 @@ from arbormax.cli.groups import expand_options, option_words
 from arbormax.cli.inputs import read_labelled
 from arbormax.cli.options import Json, MachineOptions, ModelOptions, TrainingDataOptions, setting_parameters
 from arbormax.cli.studies import Data
+from arbormax.cli.threads import set_threads
 
 if TYPE_CHECKING:
     from arbormax.model import TrainConfig
@@ -46,6 +47,7 @@ def search(
     Example: `arbormax search reviews.csv --trials 30 --storage sqlite:///search.db`
     """
     config, hardware = model.config(), machine.hardware()
+    set_threads(machine.threads)
     texts = read_labelled(data, table)
     from arbormax.studies.search import search as run
     from arbormax.studies.search_space import SearchSpace

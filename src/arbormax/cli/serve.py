@@ -47,7 +47,12 @@ class ServiceOptions(OptionGroup):
         ),
     ] = None
     examples: Annotated[
-        list[str] | None, typer.Option("--example", metavar="TEXT", help="Example text on the web page; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--example",
+            metavar="TEXT",
+            help="Example text on the web page; repeatable. [default: texts or names of three classes]",
+        ),
     ] = None
     no_page: Annotated[bool, typer.Option("--no-page", help="Serve only the API.")] = False
     max_texts: Annotated[int, _limit(min=1, help="Maximum number of texts.")] = 1024

@@ -12,6 +12,7 @@ from arbormax.cli.groups import NameOption, expand_options
 from arbormax.cli.inputs import is_dataset, read_labelled
 from arbormax.cli.options import ComparedOptions, Json, MachineOptions, ModelOptions, TrainingDataOptions
 from arbormax.cli.report import NoTexts
+from arbormax.cli.threads import set_threads
 from arbormax.errors import OptionError
 from arbormax.metrics.registry import COSTS, shown_measures
 
@@ -49,6 +50,7 @@ def crossval(
     Example: `arbormax crossval reviews.csv --encoder bilstm --folds 5`
     """
     config, hardware = model.config(), machine.hardware()
+    set_threads(machine.threads)
     texts = read_labelled(data, table)
     from arbormax.studies.crossval import crossval as run
     from arbormax.studies.result_folder import write_results
@@ -119,6 +121,7 @@ def compare(
     Example: `arbormax compare trec --encoder bilstm --heads flat,hierarchical --seeds 0,1,2`
     """
     config, hardware = model.config(), machine.hardware()
+    set_threads(machine.threads)
     if on_test and not is_dataset(data):
         raise OptionError(f"{data} is a file, which has no test texts of its own; use --test FILE", argument="on_test")
     if on_test and test is not None:

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arbormax.cli import errors, output
+from arbormax.cli.continuing import continue_from
 from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import describe_unseen, is_dataset, read_labelled, read_tree
 from arbormax.cli.options import MACHINE, Json, MachineOptions, ModelOptions, TrainingDataOptions
 from arbormax.cli.report import NoTexts
+from arbormax.cli.threads import set_threads
 from arbormax.data.tables import check_file
+from arbormax.errors import OptionError
 from arbormax.metrics.registry import shown_measures
 
 if TYPE_CHECKING:
@@ -41,6 +44,10 @@ def train(
     model: ModelOptions,
     table: TrainingDataOptions,
     machine: MachineOptions,
+    start: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="MODEL", help="Continue this model with new texts; its settings stay the same."),
+    ] = None,
     valid: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Texts for early stopping, instead of --validation.")
     ] = None,
@@ -64,12 +71,21 @@ def train(
     Example: `arbormax train reviews.csv --text body --label category --test held-out.csv --out reviews-model`
 
     With the uncertainty of each prediction: `arbormax train reviews.csv --uncertainty laplace`
+
+    With --from, a model continues with new texts: `arbormax train --from reviews-model new.csv --test held-out.csv
+    --out newer-model`
     """
+    if start is not None:
+        _refuse_with_start(strategy, num_nodes, table)
+        continued = continue_from(start, data, model, table, machine, valid, test, out)
+        continued.run(ctx, resume=resume, overwrite=overwrite, texts=not no_texts, json=json)
+        return
     config = model.config().model_copy(update={"columns": table.columns()})
-    for path in (data if not is_dataset(data) else None, valid, test, table.taxonomy, table.node_texts):
-        if path is not None:
-            check_file(path)
+    is_dataset(data)  # raises if the file is missing, before anything else is looked at
+    for path in filter(None, (valid, test)):
+        check_file(path)
     hardware = replace(machine.hardware(), strategy=strategy, num_nodes=num_nodes)  # type: ignore[arg-type]
+    threads = set_threads(machine.threads)
     folder = out or Path("runs") / f"{Path(data).name.split('.')[0]}-{config.encoder}-{config.head}"
     from arbormax.studies.train import has_checkpoint, is_finished, train_model
     from arbormax.training.distributed import is_first_process
@@ -114,8 +130,17 @@ def train(
         output.print_result(inner)
     if texts.test is not None and (unseen := describe_unseen(texts.test, texts.taxonomy)) is not None:
         output.print_result(unseen)
-    _print_summary(trained)
+    _print_summary(trained, threads)
     _print_next_commands(folder, str(test or data), texts, table)
+
+
+def _refuse_with_start(strategy: str, num_nodes: int, table: TrainingDataOptions) -> None:
+    """Raise for options that do not act on a training that continues a model."""
+    given = {"strategy": strategy != "auto", "num_nodes": num_nodes != 1}
+    given |= {name: getattr(table, name) is not None for name in ("taxonomy", "node_texts")}
+    for name, is_given in given.items():
+        if is_given:
+            raise OptionError("cannot be combined with --from", argument=name)
 
 
 @contextmanager
@@ -188,12 +213,14 @@ def _describe_training(run: Run) -> str:
     return epochs
 
 
-def _print_summary(trained: TrainedModel) -> None:
+def _print_summary(trained: TrainedModel, threads: str) -> None:
     run, measures = trained.run, trained.record.test
     if measures is not None:
         shown = {name: measures[name] for name in ("items", *shown_measures("main")) if name in measures}
         output.print_result(output.measure_table(shown, "Test"))
-    output.print_result(f"{_describe_training(run)}, {run.seconds:.1f} s, {run.model.num_parameters:,} parameters.")
+    output.print_result(
+        f"{_describe_training(run)}, {run.seconds:.1f} s on {threads}, {run.model.num_parameters:,} parameters."
+    )
     if measures is None:
         output.print_result("The model is not evaluated: no test texts were given (--test FILE).")
     output.print_result(f"The model is in {trained.folder}")

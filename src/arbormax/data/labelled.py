@@ -90,7 +90,7 @@ class LabelledReader:
         held_out = None if valid is None else self._read_valid(valid, tree)
         read = self._read_valid if needs_known_labels else self.read_test
         own = own_test if test is None else read(test, tree)
-        whole = {**origin, **_sizes(tree)}
+        whole = {**origin, **_sizes(tree), **_tested_on(data, test)}
         return LabelledData(_short_name(data), tree, train, held_out, own, whole, separator)
 
     def read_tree(self, data: str, test: Path | None = None, node_texts: Path | None = None) -> LabelledData:
@@ -101,7 +101,7 @@ class LabelledReader:
         check_data(data)
         tree = load_taxonomy(data)
         tree = tree if node_texts is None else tree.with_texts(node_texts)
-        origin = {"name": Path(data).name, "taxonomy": data, **_sizes(tree)}
+        origin = {"name": Path(data).name, "taxonomy": data, **_sizes(tree), **_tested_on(data, test)}
         own = None if test is None else self.read_test(test, tree)
         return LabelledData(_short_name(data), tree, no_examples, None, own, origin)
 
@@ -155,6 +155,13 @@ def _short_name(data: str) -> str:
 
 def _sizes(tree: Taxonomy) -> dict[str, Any]:
     return {"classes": tree.num_leaves, "nodes": tree.num_nodes, "depth": tree.depth}
+
+
+def _tested_on(data: str, test: Path | None) -> dict[str, str]:
+    """What the model is tested on, for the title of a report; nothing without test texts."""
+    if test is not None:
+        return {"test": test.name}
+    return {"test": f"the test texts of {data}"} if data in DATASETS else {}
 
 
 def check_data(data: str) -> None:

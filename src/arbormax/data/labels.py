@@ -18,7 +18,7 @@ from arbormax.errors import InputError, LabelError, OptionError, check_choice
 from arbormax.taxonomy import InnerClasses, Taxonomy, load_taxonomy
 from arbormax.taxonomy.labels import DistinctLabels, split_path
 
-__all__ = ["find_nodes", "guess_separator", "infer_taxonomy", "label_nodes", "read_examples"]
+__all__ = ["find_nodes", "guess_separator", "infer_taxonomy", "label_nodes", "read_examples", "unknown_classes"]
 
 _SEPARATORS = (" > ", "/", ";", "|")
 _SEVERAL = (
@@ -215,6 +215,14 @@ def find_nodes(table: Table, tax: Taxonomy, separator: str | None = None) -> np.
         raise
 
 
+def unknown_classes(error: LabelError, argument: str | None = None) -> LabelError:
+    """The error for labels that a trained model does not have, with the way to add them."""
+    problems = error.problems if len(error.problems) > 1 else ()
+    first = error.message.partition("\n")[0].rstrip(":")
+    advice = "remove these items, or add their classes to the model: am.edit(model).add(name, under=parent).done()"
+    return LabelError(f"{first}; {advice}", problems, argument=argument)
+
+
 def _check_separator(separator: str | None) -> None:
     if separator is not None and (not isinstance(separator, str) or not separator):
         raise OptionError(f"expected a string such as ' > ', found {separator!r}", argument="separator")
@@ -262,18 +270,28 @@ def _paths(distinct: DistinctLabels, separator: str | None) -> list[tuple[str, .
 
 
 def _refuse_several_labels(distinct: DistinctLabels) -> None:
-    """Raise for lists of which every element is a path of several names: several labels of one text."""
+    """Raise for lists of paths, which begin alike or are labels of other texts: several labels of one text."""
     wrong: dict[Any, str] = {}
+    single = [label for label in distinct.items if isinstance(label, tuple) and len(label) == 1]
+    whole = {label for label in distinct.items if isinstance(label, str)} | {label[0] for label in single}
     for label in distinct.items:
-        is_list = isinstance(label, tuple) and len(label) > 1 and all(isinstance(name, str) for name in label)
-        if is_list and any(all(mark in name for name in label) for mark in _SEPARATORS):
-            wrong[label] = _SEVERAL.format(list(label))
+        if not isinstance(label, tuple) or len(label) < 2 or not all(isinstance(name, str) for name in label):
+            continue
+        for mark in (" > ", "/"):
+            paths = [_strip(_split(name, mark)) for name in label]
+            are_paths = all(len(path) > 1 and all(path) for path in paths)
+            if are_paths and (len({path[0] for path in paths}) == 1 or not whole.isdisjoint(label)):
+                wrong[label] = _SEVERAL.format(list(label))
     distinct.raise_problems(wrong)
+
+
+def _is_one(label: Any) -> bool:
+    return isinstance(label, str) or (isinstance(label, tuple) and len(label) == 1)
 
 
 def _build_tree(paths: Sequence[tuple[str, ...]], inner_classes: InnerClasses) -> Taxonomy:
     """The taxonomy of these paths, of which those that begin others are inner nodes, and with "stop" also classes."""
     if inner_classes == "stop":
-        return Taxonomy.from_paths(dict.fromkeys(paths), inner_classes="stop")
+        return Taxonomy.from_paths(list(dict.fromkeys(paths)), inner_classes="stop")
     inner = {path for path, following in pairwise(sorted(set(paths))) if following[: len(path)] == path}
     return Taxonomy.from_paths(path for path in dict.fromkeys(paths) if path not in inner)

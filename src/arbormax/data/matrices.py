@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import zipfile
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from arbormax._archives import ARCHIVE_ERRORS
 from arbormax.data.tables import Column, RowBatch, TableOptions, iter_rows, resolve_source, row_unit
 from arbormax.errors import InputError, OptionError, TableError, did_you_mean
 
@@ -128,9 +128,9 @@ def _read_npz(path: Path, width: int, label: str | None) -> RowBatch:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             X, *labels = (arrays[name] for name in names)
-    except (ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, LookupError, TypeError, *ARCHIVE_ERRORS) as error:
         wanted = f"an .npz file of plain arrays with {' and '.join(names)}"
-        raise InputError(f"{path.name}: expected {wanted} ({str(error).splitlines()[0]})") from None
+        raise InputError(f"{path.name}: expected {wanted} ({error or type(error).__name__})") from None
     if X.dtype.kind not in "fiub" or X.ndim != 2 or X.shape[1] != width:
         raise InputError(f"{path.name}: expected numbers of shape (rows, {width}) in X, found {X.dtype} of {X.shape}")
     columns: dict[Any, list[Any]] = {}

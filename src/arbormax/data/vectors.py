@@ -7,12 +7,9 @@ E size of a word vector.
 from __future__ import annotations
 
 import json
-import lzma
 import os
 import re
-import struct
 import zipfile
-import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,25 +20,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from arbormax._archives import check_archive
+from arbormax._archives import ARCHIVE_ERRORS, check_archive
 from arbormax.data._spacy import SPACY_FILES, read_spacy
 from arbormax.data.packages import package_folder
 from arbormax.data.ragged import Ragged
 from arbormax.errors import InputError, import_extra
 
 _SUFFIXES = (".npz", ".zip", ".txt", ".vec")
-_ARCHIVE_ERRORS = (  # that zipfile raises for damaged archives, also for encrypted ones and unknown compressions
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    OSError,
-    EOFError,
-    RuntimeError,
-    IndexError,
-    MemoryError,
-    OverflowError,
-    struct.error,
-)
 _MAX_DIM = 1 << 14  # numbers of one vector; more come from files that do not contain word vectors
 _MAX_LINE = _MAX_DIM * 64  # bytes
 MODEL2VEC_FILES = ("model.safetensors", "tokenizer.json")
@@ -104,7 +89,7 @@ class WordVectors:
                     names, matrix = _read_text(stream, str(file))
         except (FileNotFoundError, PermissionError):
             raise
-        except _ARCHIVE_ERRORS as error:
+        except ARCHIVE_ERRORS as error:
             raise InputError(f"{file} is cut short or is not a {file.suffix} file; fetch it again ({error})") from error
         if not np.isfinite(matrix).all():
             row = int(np.argwhere(~np.isfinite(matrix))[0, 0])

@@ -31,17 +31,32 @@ class CharacterOptions(EncoderOptions):
         return self
 
 
+def ngram_places(ends_O: np.ndarray, lengths_O: np.ndarray) -> list[tuple[int, int]]:
+    """The first and the last word of each occurrence of more than one word."""
+    is_long = lengths_O > 1
+    return list(zip((ends_O - lengths_O + 1)[is_long].tolist(), ends_O[is_long].tolist(), strict=True))
+
+
 def term_gates(
-    gates_W: Tensor, terms_O: np.ndarray, ends_O: np.ndarray, lengths_O: np.ndarray, num_terms: int
+    gates_W: Tensor, num_words: int, terms_O: np.ndarray, ends_O: np.ndarray, lengths_O: np.ndarray, num_terms: int
 ) -> Tensor:
     """(T,) the gate of each term: the mean over its occurrences, and in each of them over its words.
 
-    The contribution of an n-gram is therefore divided equally among its words.
+    The contribution of an n-gram is therefore divided equally among its words, unless the gates of the words are
+    followed by gates of their own for the occurrences of more than one word.
 
     >>> gates = torch.tensor([1.0, 2.0, 4.0])
-    >>> term_gates(gates, np.array([0, 1, 1]), np.array([2, 1, 2]), np.array([1, 2, 2]), 2)
+    >>> term_gates(gates, 3, np.array([0, 1, 1]), np.array([2, 1, 2]), np.array([1, 2, 2]), 2)
     tensor([4.0000, 2.2500])
+    >>> gates = torch.tensor([1.0, 2.0, 4.0, 7.0, 9.0])
+    >>> term_gates(gates, 3, np.array([0, 1, 1]), np.array([2, 1, 2]), np.array([1, 2, 2]), 2)
+    tensor([4., 8.])
     """
+    is_long = lengths_O > 1
+    if len(gates_W) > num_words:
+        ends_O = ends_O.copy()
+        ends_O[is_long] = num_words + np.arange(is_long.sum())
+        lengths_O = np.ones_like(lengths_O)
     starts = np.cumsum(lengths_O) - lengths_O
     words = np.arange(lengths_O.sum()) - np.repeat(starts - (ends_O - lengths_O + 1), lengths_O)
     shares_O = 1.0 / (lengths_O * np.bincount(terms_O, minlength=num_terms)[terms_O])

@@ -26,7 +26,7 @@ from arbormax.data.terms import NumberedTexts
 from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
 from arbormax.data.vectors import WordVectors
 from arbormax.data.vocabulary import Vocabulary, load_words, save_words
-from arbormax.encoders._terms import CharacterOptions, term_gates
+from arbormax.encoders._terms import CharacterOptions, ngram_places, term_gates
 from arbormax.encoders.base import Encoder, EncoderOptions
 
 _FILE, _NGRAMS, _CHARACTERS = "vocabulary.txt", "ngrams.npz", "characters.txt"
@@ -153,6 +153,11 @@ class BagEncoder(Encoder):
     def spans(self, text: str) -> list[Span]:
         return spans(text, self.vocabulary.tokens)
 
+    def ngram_places(self, text: str) -> list[tuple[int, int]]:
+        words = tokeniser(self.vocabulary.tokens)(text)
+        _, ends, lengths = self.grams.places(self.vocabulary.encode_words([words]))
+        return ngram_places(ends, lengths)
+
     def gated_features(self, text: str, gates_W: Tensor) -> Tensor:
         words = tokeniser(self.vocabulary.tokens)(text)
         ids, ends, lengths = self.grams.places(self.vocabulary.encode_words([words]))
@@ -161,7 +166,7 @@ class BagEncoder(Encoder):
         ids = np.concatenate([ids, self.num_words + characters.values])
         ends, lengths = np.concatenate([ends, owners]), np.concatenate([lengths, np.ones_like(owners)])
         ids_T = torch.from_numpy(ids).to(gates_W.device)
-        gates_T = term_gates(gates_W, np.arange(len(ids)), ends, lengths, len(ids))
+        gates_T = term_gates(gates_W, len(words), np.arange(len(ids)), ends, lengths, len(ids))
         shares_T = torch.from_numpy(self._shares(Ragged.from_lists([ids.tolist()]))).to(gates_T)
         start = torch.zeros(1, dtype=torch.int64, device=ids_T.device)
         features: Tensor = self.dropout(

@@ -97,12 +97,23 @@ class Encoder(nn.Module, ABC):
         """The start and end of each word, as this encoder splits the text; by default at whitespace."""
         return spans(text, "whitespace")
 
+    def ngram_places(self, text: str) -> list[tuple[int, int]]:  # noqa: ARG002 - used by subclasses
+        """The first and the last word of each known n-gram of two or more words in a text."""
+        return []
+
     def gated_features(self, text: str, gates_W: Tensor) -> Tensor | None:  # noqa: ARG002 - used by subclasses
         """(1, D) features of a text with the input of each word in `spans` multiplied by a gate; None if unsupported.
+
+        The gates of the words may be followed by one gate for each of `ngram_places`; otherwise the input of an n-gram
+        is multiplied by the mean of the gates of its words.
 
         With all gates at one, these are the features of the text, and the gradient with respect to a gate is
         gradient × input of that word. Without this method, an explanation leaves out one word after the other.
         """
+        return None
+
+    def feature_shares(self) -> Tensor | None:
+        """(D,) the share of the training inputs in which each feature is not zero, if the encoder knows it."""
         return None
 
     def sparse_parameters(self) -> list[nn.Parameter]:

@@ -20,7 +20,7 @@ from arbormax.data.ragged import Ragged
 from arbormax.data.terms import NumberedTexts, WordTerms
 from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
 from arbormax.data.vocabulary import load_words, save_words
-from arbormax.encoders._terms import CharacterOptions, term_gates
+from arbormax.encoders._terms import CharacterOptions, ngram_places, term_gates
 from arbormax.encoders.base import Encoder, EncoderOptions
 from arbormax.errors import InputError, import_extra
 from arbormax.functional.linear import sparse_rows
@@ -72,7 +72,7 @@ class TfidfEncoder(Encoder):
 
     def __init__(self, terms: Sequence[str], options: TfidfOptions) -> None:
         super().__init__()
-        import_extra("sklearn", "the TF-IDF encoder", "scikit-learn", "text")
+        import_extra("scipy", "the TF-IDF encoder", "scipy", "text")
         self.terms, self.options = tuple(terms), options  # n-grams of characters are last and begin with a tab
         words = [term for term in self.terms if not term.startswith(MARK)]
         self.num_words = len(words)
@@ -157,13 +157,12 @@ class TfidfEncoder(Encoder):
     def _concatenate(self, words: csr_matrix, characters: csr_matrix) -> csr_matrix:
         """Both blocks, each with its share of the squared length; a text with only one of them has length one too."""
         from scipy.sparse import hstack
-        from sklearn.preprocessing import normalize
 
         assert isinstance(self.options, TfidfOptions)
         share = np.float32(self.options.char_weight)
         words.data *= np.sqrt(1 - share)
         characters.data *= np.sqrt(share)
-        return normalize(hstack([words, characters], format="csr"), copy=False)
+        return _normalize(hstack([words, characters], format="csr"))
 
     def collate(self, rows: Ragged) -> Inputs:
         assert rows.weights is not None
@@ -177,6 +176,11 @@ class TfidfEncoder(Encoder):
         assert isinstance(self.options, TfidfOptions)
         return spans(text, self.options.tokens)
 
+    def ngram_places(self, text: str) -> list[tuple[int, int]]:
+        assert isinstance(self.options, TfidfOptions)
+        _, ends, lengths = self.words.places(NumberedTexts.of([tokeniser(self.options.tokens)(text)]))
+        return ngram_places(ends, lengths)
+
     def gated_features(self, text: str, gates_W: Tensor) -> Tensor:
         assert isinstance(self.options, TfidfOptions)
         rows = self.encode([text])
@@ -188,8 +192,11 @@ class TfidfEncoder(Encoder):
         ends_O = np.concatenate([ends, np.repeat(np.arange(len(words)), grams.lengths)])
         lengths_O = np.concatenate([lengths, np.ones_like(grams.values)])
         lengths_B, columns_T, weights_T = (tensor.to(gates_W.device) for tensor in self.collate(rows))
-        gates_T = term_gates(gates_W, terms_O, ends_O, lengths_O, len(rows.values))
+        gates_T = term_gates(gates_W, len(words), terms_O, ends_O, lengths_O, len(rows.values))
         return self.forward(lengths_B, columns_T, weights_T * gates_T)
+
+    def feature_shares(self) -> Tensor:
+        return self.text_counts / self.num_texts.clamp(min=1)
 
     def save(self, folder: Path) -> None:
         save_words(folder / _FILE, self.terms)
@@ -211,9 +218,15 @@ def _split(texts: Sequence[str], options: TfidfOptions) -> NumberedTexts:
 
 
 def _weigh(counts: csr_matrix, idf_D: np.ndarray) -> csr_matrix:
-    """The TF-IDF weights of counts, each row normalised to length one."""
-    from sklearn.feature_extraction.text import TfidfTransformer
+    """The TF-IDF weights of counts, each row normalised to length one; as scikit-learn's, whose import takes longer
+    than that of torch."""
+    counts.data = (np.log(counts.data) + 1).astype(np.float32) * idf_D[counts.indices].astype(np.float32)
+    return _normalize(counts)
 
-    weigh = TfidfTransformer(sublinear_tf=True)
-    weigh.idf_ = idf_D
-    return weigh.transform(counts, copy=False)
+
+def _normalize(rows: csr_matrix) -> csr_matrix:
+    """The rows with length one; rows of zeros stay."""
+    row_T = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    squares_B = np.bincount(row_T, weights=rows.data.astype(np.float64) ** 2, minlength=rows.shape[0])
+    rows.data = (rows.data / np.sqrt(squares_B)[row_T]).astype(np.float32)
+    return rows

@@ -146,6 +146,14 @@ class TreeHead(nn.Module, ABC):
         """Return `loss` of products with the rows; `options` are those of `loss` that the head supports."""
         raise NotImplementedError
 
+    def row_scores(self, h: Tensor) -> Tensor:
+        """Return the (..., R) products of the features with all rows, plus the bias."""
+        return self._linear(h)
+
+    def leaf_log_probs_from(self, scores: Tensor) -> Tensor:
+        """Return the (..., C) log-probabilities of the classes, from the (..., R) `row_scores` of a head."""
+        raise NotImplementedError
+
     def scale_rows(self, scale: Tensor, shift: Tensor) -> bool:
         """Scale the probabilities within sibling groups by changing the rows, if the head's form allows it.
 
@@ -354,19 +362,29 @@ class SoftmaxOverLeaves(TreeHead):
 
     path_options: ClassVar[bool] = True
 
-    @abstractmethod
     def leaf_logits(self, h: Tensor) -> Tensor:
         """Return the (..., C) logits of the softmax, from (..., D) features."""
+        return self.leaf_logits_from(self._linear(h))
+
+    def leaf_logits_from(self, scores: Tensor) -> Tensor:
+        """Return the (..., C) logits of the softmax, from the (..., R) `row_scores`."""
+        raise NotImplementedError
+
+    def leaf_log_probs_from(self, scores: Tensor) -> Tensor:
+        return _log_softmax(self.leaf_logits_from(scores))
 
     def forward(self, h: Tensor) -> Tensor:
-        logits = self.leaf_logits(h)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+        return _log_softmax(self.leaf_logits(h))
 
     def node_log_probs(self, h: Tensor) -> Tensor:
         return flat_node_log_probs(self.leaf_logits(h), self.taxonomy)
 
     def compute_loss(self, h: Tensor, target: Tensor, **options: Any) -> Tensor:
         return flat_cross_entropy(self.leaf_logits(h), target, self.taxonomy, **options)
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
 
 
 def check_taxonomy(tax: Taxonomy) -> Taxonomy:

@@ -57,11 +57,14 @@ class BlendedSoftmax(SoftmaxOverLeaves):
 
     def parts(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """Return the (..., C) log-probabilities on the paths, and the (..., C) scores of the rows of the classes."""
-        steps, classes = torch.split(self._linear(h), self._sizes, dim=-1)
+        return self._split_scores(self._linear(h))
+
+    def _split_scores(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        steps, classes = torch.split(scores, self._sizes, dim=-1)
         return leaf_log_probs(steps, self.taxonomy), classes
 
-    def leaf_logits(self, h: Tensor) -> Tensor:
-        on_path, own = self.parts(h)
+    def leaf_logits_from(self, scores: Tensor) -> Tensor:
+        on_path, own = self._split_scores(scores)
         return self.path_share * on_path + own
 
     def reset_parameters(self) -> None:

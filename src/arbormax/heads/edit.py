@@ -18,6 +18,7 @@ from arbormax.heads.base import TreeHead
 from arbormax.heads.blended import BlendedSoftmax
 from arbormax.heads.calibrated import CalibratedHead
 from arbormax.heads.hierarchical import HierarchicalSoftmax
+from arbormax.heads.preserve import preserve_moved
 from arbormax.heads.sparse import SparseWeight
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.from_text import TextSimilarity
@@ -83,11 +84,14 @@ class Edits(TaxonomyEdits):
         if head is not None and vars(type(head)).get("edit_rows") is None:
             raise InputError(f"{type(head).__name__} cannot be edited; it does not define edit_rows")
 
-    def done(self, at: ArrayLike | Tensor | None = None) -> Edited:
+    def done(self, at: ArrayLike | Tensor | None = None, features: Any = None) -> Edited:
         """Apply the edits; one error reports every edit that is impossible.
 
         `at` (D,) is the point of the feature space at which new rows have their share, such as the mean feature of the
         training data; by default the origin.
+
+        `features` (n, D), or inputs of a model such as texts, need no labels. At them, the rows of moved nodes are
+        fitted so that predictions stay the same as far as possible; without them, at imitations of items.
         """
         head = self._head
         if head is None:
@@ -109,15 +113,56 @@ class Edits(TaxonomyEdits):
         if has_adapters:
             _check_levels(self._taxonomy, edited.taxonomy, filled)
         new = _new_head(head, edited.taxonomy, filled)
+        preserved = None
+        moved = [node for node in dict.fromkeys(rows.moved_nodes) if edited.node_map[node] > 0]
+        if moved and not has_adapters and head.device.type != "meta":
+            known = None if features is None else _read_features(features, head, self._owner)
+            preserved = preserve_moved(head, new, edited, moved, known)
         if self._calibrated is not None:
             head, new = self._calibrated, self._calibrated.carry_to(new, edited.node_map)
+        row_map = np.full(len(filled.source) + len(filled.fresh), -1, np.int64)
+        row_map[filled.target] = filled.source
+        edited = replace(edited, row_map=row_map)
+        changed_nodes = filled.fresh_nodes.tolist()
+        if preserved is not None:
+            kept = {int(edited.node_map[n]): share for n, share in preserved.kept.items()}
+            groups = np.union1d(edited.touched, edited.taxonomy.parent[preserved.rows + 1])
+            edited = replace(edited, kept=kept, touched=groups)
+            changed_nodes += (preserved.rows + 1).tolist()
         if self._owner is not None:
             _replace(self._owner, head, new)
             _follow(self._owner, edited)
-        fresh = np.array(list(dict.fromkeys(filled.fresh_nodes.tolist())), np.int64)  # a class may have two new rows
+        fresh = np.array(list(dict.fromkeys(changed_nodes)), np.int64)  # a class may have two new rows
         names = ": " + listing(join_path(edited.taxonomy.path(node)) for node in fresh.tolist()) if len(fresh) else ""
-        note = f"rows: {len(filled.target):,} copied bit for bit, {len(fresh):,} new{names}"
-        return replace(edited, head=new, model=self._owner, new_rows=fresh, changed=f"{edited.changed}\n{note}")
+        copied = len(filled.target) - (0 if preserved is None else int((row_map[preserved.rows] >= 0).sum()))
+        notes = [f"rows: {copied:,} copied bit for bit, {len(fresh):,} new or fitted{names}", *_describe_kept(edited)]
+        return replace(edited, head=new, model=self._owner, new_rows=fresh, changed="\n".join([edited.changed, *notes]))
+
+
+def _describe_kept(edited: Edited) -> list[str]:
+    """A line for each moved node whose predictions may change."""
+    return [
+        f"notice: about {share:.0%} of the predictions of {join_path(edited.taxonomy.path(node))!r} stay the same; to "
+        "repair the others, continue the training with examples"
+        for node, share in edited.kept.items()
+    ]
+
+
+def _read_features(given: Any, head: TreeHead, owner: Any) -> Tensor:
+    """(n, D) the features that were given, or those of inputs of a model."""
+    model = owner if isinstance(owner, nn.Module) else getattr(owner, "model_", None)
+    encode = getattr(model, "features", None)
+    is_tensor = isinstance(given, Tensor)
+    if not is_tensor and encode is not None:
+        parts = list(encode(given))
+        given = torch.cat(parts) if parts else torch.zeros(0, head.in_features)
+    elif not is_tensor:
+        given = torch.as_tensor(np.asarray(given))
+    if given.dim() != 2 or given.shape[1] != head.in_features or not len(given):
+        message = f"expected (n, {head.in_features}) features, found the shape {tuple(given.shape)}"
+        raise InputError(message, argument="features")
+    found: Tensor = given.detach().to(head.device, torch.float32)
+    return found
 
 
 def _similarity(owner: Any, tax: Taxonomy) -> TextSimilarity | None:

@@ -44,8 +44,8 @@ class FlatSoftmax(SoftmaxOverLeaves):
     def softmax_groups(cls, tax: Taxonomy) -> list[SoftmaxGroup]:
         return [SoftmaxGroup(tax.leaves, cls.class_rows(tax))]
 
-    def leaf_logits(self, h: Tensor) -> Tensor:
-        return self._linear(h)
+    def leaf_logits_from(self, scores: Tensor) -> Tensor:
+        return scores
 
     def logits(self, h: Tensor) -> Tensor:
         return self._linear(h)

@@ -165,6 +165,9 @@ class HierarchicalSoftmax(TreeHead):
     def node_log_probs(self, h: Tensor) -> Tensor:
         return node_log_probs(self._logits(h), self.taxonomy)
 
+    def leaf_log_probs_from(self, scores: Tensor) -> Tensor:
+        return leaf_log_probs(scores, self.taxonomy)
+
     def logits(self, h: Tensor) -> Tensor:
         return self._logits(h)
 

@@ -42,8 +42,8 @@ class SharedSoftmax(SoftmaxOverLeaves):
         differences: Tensor = torch.sparse.mm(torch.sparse_coo_tensor(places.to(vectors.device), signs, shape), vectors)
         return differences
 
-    def leaf_logits(self, h: Tensor) -> Tensor:
-        return shared_leaf_logits(self._linear(h), self.taxonomy)
+    def leaf_logits_from(self, scores: Tensor) -> Tensor:
+        return shared_leaf_logits(scores, self.taxonomy)
 
     def logits(self, h: Tensor) -> Tensor:
         return self._linear(h)

@@ -70,15 +70,24 @@ class Measure:
 
     def format_difference(self, mean: float, low: float, high: float) -> str:
         """A difference with its interval, in points for shares."""
-        numbers = [_signed(100 * x, 1) if self.unit == "share" else _signed(x, 2) for x in (mean, low, high)]
+        digits = 1 if self.unit == "share" else 2
+        numbers = [_signed(self._rounded(x), digits) for x in (mean, low, high)]
         points = " points" if self.unit == "share" else ""
         return f"{numbers[0]}{points} [{numbers[1]}, {numbers[2]}]"
 
     def verdict(self, low: float, high: float) -> str:
-        """`better` or `worse` if the interval of a difference excludes 0, otherwise `no clear difference`."""
+        """`better` or `worse` if the interval of a difference excludes 0, otherwise `no clear difference`.
+
+        The bounds are rounded as `format_difference` shows them, so that an interval that ends at 0.0 is not clear.
+        """
+        low, high = self._rounded(low), self._rounded(high)
         if low <= 0 <= high:
             return "no clear difference"
         return "better" if (low > 0) == (self.better == "higher") else "worse"
+
+    def _rounded(self, difference: float) -> float:
+        """A difference as it is shown, in points for shares."""
+        return round(100 * difference, 1) if self.unit == "share" else round(difference, 2)
 
 
 def item_sum(name: str) -> str:

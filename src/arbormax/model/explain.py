@@ -1,6 +1,7 @@
 """Explanations of predictions: the probability of each step, the alternatives, and the words that mattered.
 
-W words of the encoder, T tokens (words that share characters are one token), S steps, N nodes, D features.
+W words of the encoder, T tokens (words that share characters are one token), G n-grams of words, S steps, N nodes,
+D features.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from arbormax.data.tokens import Span, show_fields
@@ -29,6 +31,8 @@ from arbormax.model.predict import Decoding, NodeNames
 from arbormax.model.reason import stop_reason
 from arbormax.taxonomy import Taxonomy
 
+NEGLIGIBLE, NEGLIGIBLE_SHARE = 0.005, 0.05  # contributions below this, or this share of the largest, are not parts
+MAX_PARTS = 20
 GRADIENT, LEAVE_ONE_OUT = "gradient × input", "leave one out"
 _MAX_TEXTS = 256  # shortened texts at most: neighbours are left out together if there are more tokens
 _SCORES = 1 << 24  # log-probabilities of nodes that are in memory together
@@ -50,9 +54,11 @@ def explain(
     `nodes` are the root and, for each step, the `siblings` most probable children, parents before children; `hidden` is
     the number of children that are not listed. The `words` of a step are the contributions of each of `tokens` to
     log P(node | parent): positive values support the step, negative values oppose it; a restriction of the decoding
-    does not change them. Of a model with a posterior, the probabilities are the means over the draws, each step has its
-    `uncertainty`, and the contributions are those of the network with the trained weights. `reason` says why a
-    prediction stops above the classes; it is None for a class.
+    does not change them. The `parts` of a step are the words and n-grams of words with a contribution that is not
+    negligible, the largest first; that of an n-gram is not in the values of its words there. Of a model with a
+    posterior, the probabilities are the means over the draws, each step has its `uncertainty`, and the contributions
+    are those of the network with the trained weights. `reason` says why a prediction stops above the classes; it is
+    None for a class.
     """
     if not isinstance(text, str):
         raise InputError(f"expected a string, found {type(text).__name__}", argument="text")
@@ -70,7 +76,9 @@ def explain(
     names = NodeNames(tax)
     steps = names.steps(_best_leaf(logp_N, tax, explained))
     uncertainty = _uncertainty(draws_S1N, decoding, tax, steps)
-    tokens, values_ST, method = contributions(model, text, steps) if words else ([], np.zeros((len(steps), 0)), None)
+    none = np.zeros((len(steps), 0))
+    nothing = Contributions([], none, None, (), none)
+    tokens, values_ST, method, ngrams, values_SG = contributions(model, text, steps) if words else nothing
     return {
         "label": names.label(explained),
         "node": explained,
@@ -85,6 +93,7 @@ def explain(
                 "probability": math.exp(logp_N[step]),
                 "conditional": _conditional(logp_N, tax, step),
                 "words": values_ST[place].tolist(),
+                "parts": _parts(text, tokens, values_ST[place], ngrams, values_SG[place]),
                 **uncertainty[place],
             }
             for place, step in enumerate(steps)
@@ -157,11 +166,16 @@ def _conditional(logp_N: np.ndarray, tax: Taxonomy, node: int) -> float:
 
 
 class Contributions(NamedTuple):
-    """Tokens, and the contribution of each to the log conditional probability of each step."""
+    """Tokens, and the contribution of each to the log conditional probability of each step.
+
+    The contribution of an n-gram is divided among its tokens in `values`, and is in `ngram_values` as a whole.
+    """
 
     tokens: list[Span]
     values: np.ndarray  # (S, T)
-    method: str
+    method: str | None
+    ngrams: Sequence[tuple[int, int]]  # first and last token
+    ngram_values: np.ndarray  # (S, G)
 
 
 def contributions(model: Model, text: str, steps: Sequence[int]) -> Contributions:
@@ -170,30 +184,61 @@ def contributions(model: Model, text: str, steps: Sequence[int]) -> Contribution
     It is gradient × input if the encoder implements `gated_features`, else what the step loses without the token.
     """
     tokens, token_of_W = _tokens(model.encoder.spans(text))
-    values_ST = gradients(model, text, steps, token_of_W)
-    if values_ST is not None:
-        return Contributions(tokens, values_ST, GRADIENT)
-    return Contributions(tokens, differences(model, text, steps, tokens), LEAVE_ONE_OUT)
+    places = model.encoder.ngram_places(text)
+    ngrams = [(token_of_W[first], token_of_W[last]) for first, last in places]
+    found_SU = gradients(model, text, steps, [*token_of_W, *range(len(tokens), len(tokens) + len(ngrams))])
+    no_ngrams = np.zeros((len(steps), 0))
+    if found_SU is None:
+        return Contributions(tokens, differences(model, text, steps, tokens), LEAVE_ONE_OUT, (), no_ngrams)
+    values_ST, values_SG = found_SU[:, : len(tokens)].copy(), found_SU[:, len(tokens) :]
+    for (first, last), values_S in zip(places, values_SG.T, strict=True):
+        share_S = values_S[:, None] / (last - first + 1)
+        for token in token_of_W[first : last + 1]:
+            values_ST[:, [token]] += share_S
+    return Contributions(tokens, values_ST, GRADIENT, ngrams, values_SG)
 
 
-def gradients(model: Model, text: str, steps: Sequence[int], token_of_W: Sequence[int]) -> np.ndarray | None:
-    """(S, T) gradients of each step with respect to gates on the tokens; None if the encoder has no gates."""
+def _parts(
+    text: str, tokens: Sequence[Span], values_T: np.ndarray, ngrams: Sequence[tuple[int, int]], values_G: np.ndarray
+) -> list[dict[str, Any]]:
+    """The words and n-grams of one step with their own contributions, the largest first, without negligible ones."""
+    own_T = values_T.copy()
+    for (first, last), value in zip(ngrams, values_G, strict=False):
+        own_T[first : last + 1] -= value / (last - first + 1)
+    places = [*((token, token) for token in range(len(tokens))), *ngrams]
+    values: dict[str, float] = {}
+    spans: dict[str, Span] = {}
+    for (first, last), value in zip(places, np.concatenate([own_T, values_G[: len(ngrams)]]).tolist(), strict=True):
+        span = tokens[first][0], tokens[last][1]
+        name = text[slice(*span)]
+        values[name] = values.get(name, 0.0) + value
+        spans.setdefault(name, span)
+    least = max(NEGLIGIBLE, NEGLIGIBLE_SHARE * max(map(abs, values.values()), default=0.0))
+    shown = sorted((name for name in values if abs(values[name]) >= least), key=lambda name: -abs(values[name]))
+    return [
+        {"text": name, "start": spans[name][0], "end": spans[name][1], "value": values[name]}
+        for name in shown[:MAX_PARTS]
+    ]
+
+
+def gradients(model: Model, text: str, steps: Sequence[int], gate_of_W: Sequence[int]) -> np.ndarray | None:
+    """(S, U) gradients of each step with respect to gates of words, then of n-grams; None if the encoder has none."""
     with _gradients_enabled(model):
-        gates_T = torch.ones(
-            max(token_of_W, default=-1) + 1, device=model.device, dtype=model.head.dtype, requires_grad=True
+        gates_U = torch.ones(
+            max(gate_of_W, default=-1) + 1, device=model.device, dtype=model.head.dtype, requires_grad=True
         )
-        words = torch.tensor(list(token_of_W), dtype=torch.int64, device=model.device)
-        features_1D = model.encoder.gated_features(text, gates_T[words])
+        words = torch.tensor(list(gate_of_W), dtype=torch.int64, device=model.device)
+        features_1D = model.encoder.gated_features(text, gates_U[words])
         if features_1D is None:
             return None
-        values_ST = np.zeros((len(steps), len(gates_T)))
-        if not len(gates_T):
-            return values_ST
-        logs_S = _conditionals(model, model.head.node_log_probs(features_1D), steps)[0]
+        values_SU = np.zeros((len(steps), len(gates_U)))
+        if not len(gates_U):
+            return values_SU
+        logs_S = _path_conditionals(model, features_1D, steps)
         for step, log in enumerate(logs_S.unbind()):
-            (gradient_T,) = torch.autograd.grad(log, gates_T, retain_graph=True)
-            values_ST[step] = gradient_T.double().cpu().numpy()
-        return values_ST
+            (gradient_U,) = torch.autograd.grad(log, gates_U, retain_graph=True)
+            values_SU[step] = gradient_U.double().cpu().numpy()
+        return values_SU
 
 
 def differences(model: Model, text: str, steps: Sequence[int], tokens: Sequence[Span]) -> np.ndarray:
@@ -211,6 +256,16 @@ def differences(model: Model, text: str, steps: Sequence[int], tokens: Sequence[
     sizes = np.array([len(group) for group in groups], dtype=np.int64)
     lost_GS = (logs_GS[0] - logs_GS[1:]) / sizes[:, None]
     return np.repeat(lost_GS, sizes, axis=0).T
+
+
+def _path_conditionals(model: Model, features_1D: Tensor, steps: Sequence[int]) -> Tensor:
+    """(S,) log P(node | parent) of each step; on a large tree only the rows of the path are read."""
+    path = [0, *steps]
+    if not steps or model.taxonomy.parent[path[1:]].tolist() != path[:-1]:
+        return _conditionals(model, model.head.node_log_probs(features_1D), steps)[0]
+    last = torch.tensor(path[-1:], device=features_1D.device)
+    logs_S = model.head.path_log_probs(features_1D, last)[0, : len(steps)]
+    return logs_S - F.pad(logs_S[:-1], (1, 0))
 
 
 def _conditionals(model: Model, logp_BN: Tensor, steps: Sequence[int]) -> Tensor:

@@ -6,6 +6,7 @@ model.safetensors   all weights
 vocabulary.txt …    files of the encoder
 calibration.…       how the probabilities are calibrated, and held-out scores; only of a calibrated model
 uncertainty.…       the posterior; only of a model with uncertainty
+examples.safetensors how many training examples each row of the head has had
 metrics.json        measures and the course of training
 README.md           the model card
 """
@@ -43,10 +44,11 @@ from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import load_taxonomy
 
 FORMAT, VERSION = "arbormax text model", 2  # 2: the probabilities of the weights are calibrated when loaded
-_CONFIG, _TREE, _WEIGHTS, _METRICS, _CARD = (
+_CONFIG, _TREE, _WEIGHTS, _EXAMPLES, _METRICS, _CARD = (
     "config.json",
     "taxonomy.json",
     "model.safetensors",
+    "examples.safetensors",
     "metrics.json",
     "README.md",
 )
@@ -109,6 +111,9 @@ def _write_files(model: Model, state: dict[str, Tensor], folder: Path) -> bool:
     # copies, because the weights of an LSTM share memory on a GPU, which safetensors rejects
     save_file({name: value.cpu().clone() for name, value in state.items()}, folder / _WEIGHTS)
     (folder / _WEIGHTS).chmod((folder / _TREE).stat().st_mode)  # safetensors makes it readable by the owner only
+    if model.row_counts is not None:
+        save_file({"row_counts": torch.from_numpy(model.row_counts.astype("int64"))}, folder / _EXAMPLES)
+        (folder / _EXAMPLES).chmod((folder / _TREE).stat().st_mode)
     write_posterior(model, folder)
     return write_calibration(model, folder)
 
@@ -147,6 +152,10 @@ def load_model(folder: Path | str, device: torch.device | str = "cpu") -> Model:
         state = load_file(folder / _WEIGHTS)
         check_finite(state, "copy or save the model again")
         model.load_state_dict(state)
+        if _EXAMPLES in record["files"]:
+            model.row_counts = load_file(folder / _EXAMPLES)["row_counts"].numpy()
+            if len(model.row_counts) != len(model.head.row_nodes()):
+                raise ModelFolderError(f"{_EXAMPLES} has {len(model.row_counts)} rows")
         read_posterior(model, folder, record["files"])
         read_calibration(model, folder, record["files"])
     except (ArbormaxError, SafetensorError, RuntimeError, OSError, ValueError, LookupError, MemoryError) as error:

@@ -47,6 +47,7 @@ class Model(nn.Module):
         self.calibration: Calibration | None = None  # set by `arbormax.model.calibration.apply_calibration`
         self.coverage: Coverage | None = None
         self.posterior: Posterior | None = None  # of a model with uncertainty
+        self.row_counts: np.ndarray | None = None  # (R,) training examples at or below the node of each row of the head
 
     @classmethod
     def new(cls, inputs: ModelInputs, taxonomy: Taxonomy, config: TrainConfig) -> Model:
@@ -82,8 +83,17 @@ class Model(nn.Module):
     def follow_edit(self, edited: Edited) -> None:
         """Carry the calibration over to an edited taxonomy; what belongs to the old one is removed."""
         self.coverage = self.posterior = None
+        if self.row_counts is not None:
+            rows = edited.row_map
+            self.row_counts = None if rows is None else np.where(rows >= 0, self.row_counts[rows], 0)
         if self.calibration is not None:
             self.calibration = self.calibration.carry_to(edited.node_map, edited.taxonomy)
+
+    def count_rows(self, nodes: np.ndarray) -> np.ndarray:
+        """(R,) the number of these labels at or below the node of each row of the head."""
+        counts = np.bincount(nodes, minlength=self.taxonomy.num_nodes)
+        found: np.ndarray = self.taxonomy.sum_up(counts)[self.head.row_nodes()]
+        return found
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """(B, C) leaf log-probabilities of one collated batch."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from arbormax.data.tables import (
     TableSource,
     bad_rows_error,
     iter_rows,
-    log_source,
     open_source,
 )
 from arbormax.decode import Restriction
@@ -63,7 +62,7 @@ def read_rows(path: Source, columns: InputColumns, **options: Any) -> Rows:
         wanted is None and (name == "-" or name.lower().removesuffix(".gz").endswith(".txt"))
     )
     if not is_lines:
-        source = log_source(open_source(path, columns.names, format=wanted, **options))
+        source = open_source(path, columns.names, format=wanted, **options)
     elif options.get("delimiter") is not None or options.get("header"):
         raise OptionError(f"{name} has one text per line and no columns", fix={"format": "csv"})
     elif len(columns.names) > 1:
@@ -72,7 +71,7 @@ def read_rows(path: Source, columns: InputColumns, **options: Any) -> Rows:
     else:
         columns = InputColumns(("0",))
         how: dict[str, Any] = {"format": "csv", "delimiter": ONE_COLUMN, "header": False, "quoting": False}
-        source = open_source(path, columns.names, **{**options, **how})
+        source = replace(open_source(path, columns.names, **{**options, **how}), is_list=True)
     batches = iter_rows(source, (), ROWS, texts=columns, records=True, on_bad_rows="skip")
     return Rows(batches, columns, source)
 
@@ -100,7 +99,7 @@ def predict_rows(
     for side in columns:
         if getattr(decoding, side) is not None:
             raise OptionError(f"cannot be combined with {side}", argument=f"{side}_column")
-    is_list = rows.source is not None and rows.source.dialect.delimiter == ONE_COLUMN
+    is_list = rows.source is not None and rows.source.is_list
     checked = dict[tuple[Any, ...], dict[str, Any]]()
     for batch in rows.batches:
         if batch.problems:

@@ -53,7 +53,7 @@ _MIN_STEPS = 20  # steps of an epoch that a default batch size leaves on small d
 
 _HEAD_SETTINGS = {"sparse_head": "supports_sparse", "adapter": "supports_adapter"}  # what they need of the head
 _CONVEX_SETTINGS = ("strength", "convex_loss", "prune")
-_ADAM_SETTINGS = (
+ADAM_SETTINGS = (
     *("epochs", "batch_size", "learning_rate", "head_learning_rate", "schedule", "warmup", "adam_epsilon"),
     *("weight_decay", "clip", "patience", "monitor", "precision", "sparse_head", "adapter"),
 )
@@ -142,6 +142,9 @@ class TrainConfig(BaseModel):
         None, ge=0, description="weights of the convex solver up to this size become zero; by default 0.01 if sparse"
     )
     seed: int = Field(0, ge=0, lt=2**32, description="random seed of the weights, the order of the texts and dropout")
+    freeze_encoder: bool = Field(
+        False, description="where a trained model continues: keep its encoder, and train only its head"
+    )
     epochs: int | None = Field(None, ge=1, description="maximum number of epochs")
     batch_size: int | None = Field(None, ge=1, description="texts per step and device")
     learning_rate: float | None = Field(None, gt=0, description="learning rate of the encoder")
@@ -386,7 +389,7 @@ class TrainConfig(BaseModel):
             message = f"cannot train for the uncertainty {self.uncertainty!r}"
             problems.append(OptionError(message, argument="solver", fix={"solver": "adam"}))
         message = "not a setting of the convex solver"
-        names = [*_changed(self, _ADAM_SETTINGS), *_loss_options(self)]
+        names = [*_changed(self, ADAM_SETTINGS), *_loss_options(self)]
         if self.names in ("tied", "only"):
             names.append("names")
         return problems + [OptionError(message, argument=name, fix={"solver": "adam"}) for name in names]

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from arbormax.metrics import MEASURES
 from arbormax.metrics.registry import shown_measures
-from arbormax.report.markup import one_line
+from arbormax.report.markup import count, one_line
 from arbormax.report.runs import Run, Tree
 
 MAX_MATRICES, MAX_CHILDREN = 40, 18  # confusion matrices, and children in each
+MIN_ITEMS = 20  # bins and levels with fewer items are omitted: their shares say little
 
 
 def run_figures(run: Run, max_nodes: int) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def run_figures(run: Run, max_nodes: int) -> dict[str, Any]:
         "name": one_line(run.name),
         "tree": fold(run.tree, max_nodes),
         "matrices": confusion_matrices(run),
-        "levels": run.tree.levels(),
+        "levels": [list(row) for row in levels_shown(run)],
         "severity": run.severity,
         "calibration": [_calibration_points(level) for level in run.calibration],
         "calibrated": {
@@ -117,11 +118,27 @@ def confusion_matrices(run: Run) -> list[dict[str, Any]]:
                 "names": [one_line(tax.names[child]) if child != node else "(the node itself)" for child in kept],
                 "cells": cells.tolist(),
                 "outside": outside,
+                "texts": int(tree.support[node]),
                 "mistakes": mistakes[node],
                 "cost": costs[node],
             }
         )
     return shown
+
+
+def levels_shown(run: Run) -> list[tuple[int, int, int]]:
+    """The number of each level with enough texts, the texts that reach it, and those that are right there."""
+    return [(at, n, right) for at, (n, right) in enumerate(run.tree.levels(), start=1) if n >= MIN_ITEMS]
+
+
+def omitted(number: int, what: str) -> str:
+    """A sentence about the bins or levels that a figure omits, empty for none."""
+    return f" {count(number, what)} with fewer than {MIN_ITEMS} texts omitted." if number else ""
+
+
+def enough(level: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The bins of a level that have enough items."""
+    return np.flatnonzero(level["count"] >= MIN_ITEMS)
 
 
 def difference_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -132,6 +149,7 @@ def difference_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             "label": f"{one_line(str(row['head']), 40)} − {one_line(str(row['baseline']), 40)}",
             "measure": titles[row["measure"]],
             **{key: round(100 * float(row[key]), 3) for key in ("mean", "low", "high")},
+            "verdict": MEASURES[row["measure"]].verdict(float(row["low"]), float(row["high"])),
         }
         for row in rows
         if row["measure"] in titles
@@ -139,13 +157,12 @@ def difference_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _calibration_points(level: Any) -> dict[str, list[float]]:
-    """The bins of one level that are not empty: mean confidence, accuracy, and number of items."""
-    count = level["count"]
-    at = np.flatnonzero(count)
+    """The bins of one level with enough items: mean confidence, accuracy, and number of items."""
+    number, at = level["count"], enough(level)
     return {
-        "x": np.round(level["confidence"][at] / count[at], 4).tolist(),
-        "y": np.round(level["right"][at] / count[at], 4).tolist(),
-        "n": count[at].astype(int).tolist(),
+        "x": np.round(level["confidence"][at] / number[at], 4).tolist(),
+        "y": np.round(level["right"][at] / number[at], 4).tolist(),
+        "n": number[at].astype(int).tolist(),
     }
 
 

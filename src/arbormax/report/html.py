@@ -17,7 +17,7 @@ from arbormax.errors import InputError, OptionError, import_extra
 from arbormax.metrics import MEASURES
 from arbormax.report import overview
 from arbormax.report.differences import compare_runs
-from arbormax.report.figure_data import difference_rows, run_figures
+from arbormax.report.figure_data import MIN_ITEMS, difference_rows, run_figures
 from arbormax.report.runs import FILES, read_runs
 
 MAX_RUNS = 12
@@ -43,6 +43,7 @@ def report_html(runs: Sequence[Path | str], *, title: str | None = None, max_nod
     data = {
         "runs": [run_figures(run, max_nodes) for run in found],
         "differences": difference_rows(differences.rows),
+        "minimum": MIN_ITEMS,
         "titles": {name: MEASURES[name].title for name in MEASURES},  # of the learning curves
     }
     return _document(overview.page_parts(title, found, differences), data)

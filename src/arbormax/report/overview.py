@@ -38,7 +38,7 @@ def page_parts(title: str | None, runs: Sequence[Run], differences: Differences)
     overall = [_summary(runs, differences), *([_comparison(runs, differences), _run_selector(runs)] if several else [])]
     versions = runs[0].origin.get("versions") or {}
     return {
-        "title": text(title or _default_title(runs)),
+        "title": text(title or _default_title(runs, differences.baseline)),
         "lead": _data_line(runs[0]),
         "links": "".join(sections),
         "main": "\n".join([*overall, *blocks]),
@@ -46,10 +46,13 @@ def page_parts(title: str | None, runs: Sequence[Run], differences: Differences)
     }
 
 
-def _default_title(runs: Sequence[Run]) -> str:
-    data = runs[0].data.get("name")
-    names = " and ".join(run.name for run in runs) if len(runs) <= 2 else f"{len(runs)} runs"
-    return f"{one_line(names)} on {data}" if data else one_line(names)
+def _default_title(runs: Sequence[Run], baseline: int) -> str:
+    """The runs, the baseline, and what they were tested on."""
+    others = [run.name for place, run in enumerate(runs) if place != baseline]
+    names = " and ".join(others) if len(others) <= 2 else f"{len(others)} runs"
+    title = f"{one_line(names)} compared with {one_line(runs[baseline].name)}" if others else one_line(runs[0].name)
+    tested = {str(run.data.get("test") or run.data.get("name") or "") for run in runs}
+    return f"{title} on {one_line(tested.pop())}" if len(tested) == 1 and "" not in tested else title
 
 
 def _data_line(run: Run) -> str:
@@ -174,15 +177,16 @@ def _comparison(runs: Sequence[Run], differences: Differences) -> str:
             for row in rows
         ],
     )
-    drawing = ""
+    drawing, base = "", runs[differences.baseline]
     if rows:
         level = f"{100 * float(rows[0]['level']):g}\u202f%"
         drawing = figure(
             "differences",
             "all",
             f"Differences between the runs with {level} intervals, in points; the table below has the numbers.",
-            note=f"Differences in points with {level} intervals of a paired bootstrap. A filled dot means that the "
-            "interval excludes 0; an open dot means no clear difference.",
+            note=f"Differences in points with {level} intervals of a paired bootstrap "
+            f"(n = {count(base.texts, 'text')}). A filled dot means that the interval excludes 0 as the table shows "
+            "it; an open dot means no clear difference.",
             data=listed,
             tall="short",
         )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from arbormax.metrics import MEASURES
-from arbormax.report.figure_data import confusion_matrices
+from arbormax.report.figure_data import MIN_ITEMS, confusion_matrices, enough, levels_shown, omitted
 from arbormax.report.markup import collapsible, count, figure, heading, section, share, table, text
 from arbormax.report.runs import Run
 
@@ -28,7 +28,8 @@ def _tree(run: Run, place: int) -> str:
     tax = run.tree.tax
     explanation = (
         "Each box is a node, with its children to the right. The number is the share of its test texts that were "
-        "assigned to it or to a node below it. Click a box to zoom in, or use the list below."
+        "assigned to it or to a node below it. Click a box to zoom in and the strip on the left to zoom out, or use "
+        "the list below."
     )
     if run.seeds > 1:
         explanation += f" All counts are totals over {run.seeds} seeds."
@@ -38,10 +39,16 @@ def _tree(run: Run, place: int) -> str:
     label = f"The tree of {count(tax.num_leaves, 'class', 'classes')} as nested boxes; the list below has the numbers."
     return (
         f'<p>{explanation}</p><div class="tools">{tools}</div>'
-        f"{figure('icicle', place, label, tall='tall')}"
+        f"{figure('icicle', place, label, note=f'n = {_texts(run)}.', tall='tall')}"
         f'<div class="key" data-key="{place}" aria-hidden="true"></div>'
         f'<div class="browser" data-browser="{place}"></div>'
     )
+
+
+def _texts(run: Run) -> str:
+    """The number of test texts, as a figure states it."""
+    seeds = f" × {run.seeds} seeds" if run.seeds > 1 else ""
+    return count(run.texts, "test text") + seeds
 
 
 def _confusion(run: Run, place: int) -> str:
@@ -135,22 +142,25 @@ def _times(number: int) -> str:
 
 
 def _levels(run: Run, place: int) -> str:
-    levels, errors = run.tree.levels(), run.errors
+    levels, errors = levels_shown(run), run.errors
     by_level = table(
         "Accuracy at each level",
         ["Level", "Texts that reach it", "Correct", "Accuracy"],
-        [[str(at), f"{n:,}", f"{right:,}", share(right, n)] for at, (n, right) in enumerate(levels, start=1)],
+        [[str(at), f"{n:,}", f"{right:,}", share(right, n)] for at, n, right in levels],
         "numbers",
     )
-    left = figure(
-        "levels",
-        place,
-        "Accuracy at each level of the tree: "
-        + ", ".join(f"level {at} {share(right, n)}" for at, (n, right) in enumerate(levels, start=1)),
-        note="Accuracy at each level: the share of texts whose path is correct down to that level.",
-        data=by_level,
-        tall="short",
-    )
+    left = f'<p class="note">No level has {MIN_ITEMS} test texts.</p>'
+    if levels:
+        left = figure(
+            "levels",
+            place,
+            "Accuracy at each level of the tree: "
+            + ", ".join(f"level {at} {share(right, n)}" for at, n, right in levels),
+            note="Accuracy at each level: the share of texts whose path is correct down to that level; n is the number "
+            f"of texts that reach it.{omitted(run.tree.tax.depth - len(levels), 'level')}",
+            data=by_level,
+            tall="short",
+        )
     by_height = table(
         "Mistakes by severity",
         ["Severity", "Mistakes", "Share"],
@@ -162,7 +172,7 @@ def _levels(run: Run, place: int) -> str:
         place,
         f"{count(errors, 'mistake')} by severity; the table below has the numbers.",
         note="Severity is the height of the lowest node above both the true and the predicted class: 1 means confusion "
-        "with a sibling, the largest value a mistake at the root.",
+        f"with a sibling, the largest value a mistake at the root. n = {count(errors, 'mistake')}.",
         data=by_height,
         tall="short",
     )
@@ -184,10 +194,11 @@ def _before_and_after(calibrated: Mapping[str, Any], place: int) -> str:
             rows.append([heading(name) + level, *cells])
     method, items = text(calibrated["method"]), count(calibrated["items"], "held-out text")
     label = "Accuracy against predicted probability of held-out texts {} the calibration."
-    figures = "".join(
-        figure(side, place, label.format(side), note=title)
-        for side, title in (("before", "Before the calibration"), ("after", "After the calibration"))
-    )
+    notes = {
+        side: f"{side.title()} the calibration (n = {items}).{_omitted_bins(calibrated[side]['levels'])}"
+        for side in ("before", "after")
+    }
+    figures = "".join(figure(side, place, label.format(side), note=note) for side, note in notes.items())
     listed = table("Measures of the held-out texts", ["Measure", "Before", "After"], rows, "numbers")
     unused = "" if calibrated["applied"] else " It did not improve the likelihood, so the model was left as it was."
     return (
@@ -208,22 +219,37 @@ def _test_calibration(run: Run, place: int) -> str:
         [str(at), f"{lower / bins:.2f} to {(lower + 1) / bins:.2f}", f"{n:,.0f}", share(confidence, n), share(right, n)]
         for at, level in enumerate(run.calibration, start=1)
         for bins in [len(level["count"])]
-        for lower, (n, right, confidence) in enumerate(
-            zip(level["count"], level["right"], level["confidence"], strict=True)
-        )
-        if n
+        for lower in enough(level).tolist()
+        for n, right, confidence in [(level["count"][lower], level["right"][lower], level["confidence"][lower])]
     ]
+    if not rows:
+        return f'<p class="note">No bin has {MIN_ITEMS} test texts.</p>'
+    reached = [level["count"].sum() for level in run.calibration]
     listed = table("Calibration by level", ["Level", "Bin", "Texts", "Mean probability", "Accuracy"], rows, "numbers")
     by_level = ", ".join(
-        f"level {at}: {share(error)}" for at, error in enumerate(errors, start=1) if isinstance(error, (int, float))
+        f"level {at}: {share(error)}"
+        for at, (error, n) in enumerate(zip(errors, reached, strict=False), start=1)
+        if isinstance(error, (int, float)) and n >= MIN_ITEMS
     )
     calibration = f" Expected calibration error: {by_level}." if by_level else ""
     label = f"Accuracy against predicted probability, for each level.{calibration} The table below has the numbers."
     return (
         "<p>In a calibrated model, about 80\u202f% of the predictions with a probability of 80\u202f% are correct, and "
         "all points lie on the line. Below the line the model is overconfident, above it underconfident."
-        f"{calibration}</p>" + figure("calibration", place, label, data=listed)
+        f"{calibration}</p>"
+        + figure(
+            "calibration",
+            place,
+            label,
+            note=f"n = {_texts(run)}; larger markers mean more texts.{_omitted_bins(run.calibration)}",
+            data=listed,
+        )
     )
+
+
+def _omitted_bins(levels: Sequence[Mapping[str, Any]]) -> str:
+    """How many bins with items the reliability diagram of these levels omits."""
+    return omitted(sum(int((level["count"] > 0).sum()) - len(enough(level)) for level in levels), "bin")
 
 
 def _risk(run: Run, place: int) -> str:
@@ -259,7 +285,8 @@ def _risk(run: Run, place: int) -> str:
             place,
             "Share of wrong answers against share of texts answered, for each level; the table below has the numbers.",
             note="One line per level, over all thresholds: further right means more texts answered at that level or "
-            "deeper, lower means fewer wrong answers. The ring marks the chosen threshold.",
+            "deeper, lower means fewer wrong answers. The ring marks the chosen threshold. "
+            f"n = {_texts(run)}; thresholds with fewer than {MIN_ITEMS} answers are omitted.",
             data=listed,
         )
     )
@@ -284,15 +311,24 @@ def _learning(run: Run, place: int) -> str:
         )
     elif isinstance(best, int):
         kept = f" The model has the weights of epoch {best}, which a line marks in the figures."
-    epochs = count(len(rows), "epoch")
+    epochs, valid = count(len(rows), "epoch"), run.training.get("valid_items")
+    held_out = f" (n = {count(valid, 'held-out text')})" if isinstance(valid, int) else _held_out(run.training)
     figures = "".join(
-        figure(kind, place, f"{name} on the held-out texts over {epochs}.", tall="short", note=name)
+        figure(kind, place, f"{name} on the held-out texts over {epochs}.", tall="short", note=f"{name}{held_out}")
         for kind, name in (("scores", "Measures"), ("loss", "Loss"))
     )
     return (
         f'<p>Measures on the held-out texts after each epoch.{kept}</p><div class="two">{figures}</div>'
         + collapsible("The numbers as a table", table("Learning curve", columns, rows, "numbers"))
     )
+
+
+def _held_out(training: Mapping[str, Any]) -> str:
+    """The held-out texts of a training that knows only their share."""
+    part, items = training.get("validation"), training.get("train_items")
+    if not isinstance(part, float) or not isinstance(items, int):
+        return ""
+    return f" (n = {share(part, None, 0)} of {count(items, 'training text')})"
 
 
 def _origin(run: Run, _: int) -> str:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from arbormax.data.columns import read_message
 from arbormax.errors import InputError, LabelError, OptionError
 from arbormax.model.explain import explain as model_explain
 from arbormax.model.predict import Decoding
@@ -34,17 +35,31 @@ _PROBLEM: dict[str, Any] = {
 }
 
 
+def _compose(service: Service, text: schemas.Text) -> str:
+    """The text of the model's input, from a string or the columns of a row."""
+    most = service.settings.max_characters
+    try:
+        composed = read_message(service.model.config.columns, text)
+        if len(composed) > most:
+            raise InputError(f"expected at most {most:,} characters, found {len(composed):,}", argument="text")
+    except InputError as error:
+        raise argument_problem(error) from None
+    return composed
+
+
 def add_routes(router: APIRouter, service: Service) -> None:
     """Add the routes of a service to a router."""
     settings, taxonomy = service.settings, service.model.taxonomy
-    predict_body = schemas.predict_request(settings, taxonomy.num_leaves)
-    explain_body = schemas.explain_request(settings)
+    has_columns = not service.model.config.columns.is_plain
+    predict_body = schemas.predict_request(settings, taxonomy.num_leaves, has_columns)
+    explain_body = schemas.explain_request(settings, has_columns)
 
     @router.post("/v1/predict", tags=["model"], **_document(schemas.PredictResponse, predict_body))
     async def predict(request: Request) -> Response:
         """The class of one or several texts, with its path, the probability of each step, and alternatives."""
         body = await _read_body(request, predict_body)
-        texts = [body.text] if body.text is not None else body.texts or []
+        given = [body.text] if body.text is not None else body.texts or []
+        texts = [_compose(service, text) for text in given]
         work = service.batcher.predict(texts, _decodings(service, body, len(texts), body.top_k))
         return JSONResponse({"predictions": await _run(service, request, work, texts)})
 
@@ -56,7 +71,8 @@ def add_routes(router: APIRouter, service: Service) -> None:
             raise _unknown_node(taxonomy)
         options = body.model_dump(include={"siblings", "words", "node"})
         work = partial(model_explain, decoding=_decodings(service, body)[0], **options)
-        found = await _run(service, request, service.batcher.predict([body.text], [work], alone=True), [body.text])
+        texts = [_compose(service, body.text)]
+        found = await _run(service, request, service.batcher.predict(texts, [work], alone=True), texts)
         return JSONResponse(found[0])
 
     @router.get("/v1/taxonomy", tags=["taxonomy"], **_document(schemas.TaxonomyPage | schemas.TaxonomyMatches))

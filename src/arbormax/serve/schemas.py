@@ -19,6 +19,11 @@ from arbormax.uncertainty.conformal import MOST_NODES
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Node = Annotated[int, Field(ge=0, description="number of a node of the taxonomy; 0 is the root")]
+Columns = Annotated[
+    dict[str, str | int | float | None],
+    Field(description="the columns of a row, for a model that was trained on several columns"),
+]
+Text = str | Columns
 Nodes = list[str | int]  # labels, '/'-paths or numbers of nodes
 REQUIRED = inspect.Parameter.empty
 _PLAIN_TYPES = (bool, int, float, str)
@@ -89,8 +94,8 @@ class PredictRequest(DecodingRequest):
         }
     )
 
-    text: str | None = None
-    texts: list[str] | None = None
+    text: Text | None = None
+    texts: list[Text] | None = None
     top_k: int = Field(_DEFAULT_TOP_K, ge=0)
     within: Nodes | list[Nodes | None] | None = Field(  # type: ignore[assignment]
         None,
@@ -123,7 +128,7 @@ class ExplainRequest(DecodingRequest):
         json_schema_extra={"examples": [{"text": TEXT}, {"text": TEXT, "siblings": 3, "tau": 0.7}]}
     )
 
-    text: str
+    text: Text
     siblings: int = Field(5, ge=1, le=100, description="maximum number of children at each step, the most probable")
     words: bool = Field(True, description="whether to return the contribution of each word to each step")
     node: Node | None = Field(None, description="explain this node instead of the predicted one")
@@ -132,9 +137,9 @@ class ExplainRequest(DecodingRequest):
 M = TypeVar("M", bound=DecodingRequest)
 
 
-def predict_request(settings: Settings, num_classes: int) -> type[PredictRequest]:
+def predict_request(settings: Settings, num_classes: int, has_columns: bool = False) -> type[PredictRequest]:
     """The request with the limits of these settings, the registered decoders, and at most all classes in `top_k`."""
-    text = _text_type(settings)
+    text = _text_type(settings, has_columns)
     texts = Annotated[list[text], Field(min_length=1, max_length=settings.max_texts)]  # type: ignore[valid-type]
     top_k = Field(
         min(_DEFAULT_TOP_K, num_classes),
@@ -145,9 +150,9 @@ def predict_request(settings: Settings, num_classes: int) -> type[PredictRequest
     return _with_decoders(PredictRequest, text=(text | None, None), texts=(texts | None, None), top_k=(int, top_k))
 
 
-def explain_request(settings: Settings) -> type[ExplainRequest]:
+def explain_request(settings: Settings, has_columns: bool = False) -> type[ExplainRequest]:
     """The request with the limits of these settings and the registered decoders."""
-    return _with_decoders(ExplainRequest, text=(_text_type(settings), ...))
+    return _with_decoders(ExplainRequest, text=(_text_type(settings, has_columns), ...))
 
 
 def _with_decoders(base: type[M], **fields: Any) -> type[M]:
@@ -188,13 +193,14 @@ def request_schema(model: type[DecodingRequest]) -> dict[str, Any]:
     coverage = {"properties": {"coverage": {"type": "number"}, **no_decoder}, "required": ["coverage"]}
     rules: list[dict[str, Any]] = [{"anyOf": [*choices, coverage]}]
     if "texts" in model.model_fields:
-        kinds = {"text": {"type": "string"}, "texts": {"type": "array"}}
+        kinds = {"text": {"type": ["string", "object"]}, "texts": {"type": "array"}}
         rules.append({"oneOf": [{"properties": {name: kinds[name]}, "required": [name]} for name in kinds]})
     return {**schema, "allOf": rules}
 
 
-def _text_type(settings: Settings) -> Any:
-    return Annotated[str, Field(max_length=settings.max_characters)]
+def _text_type(settings: Settings, has_columns: bool) -> Any:
+    text = Annotated[str, Field(max_length=settings.max_characters)]
+    return text | Columns if has_columns else text
 
 
 class TaxonomyQuery(BaseModel):
@@ -289,20 +295,29 @@ class ExplainedNode(ConditionalStep):
     hidden_probability: float
 
 
+class Token(BaseModel):
+    text: str
+    start: int
+    end: int
+
+
+class Part(Token):
+    """A word, or an n-gram of words, and its contribution to a step."""
+
+    value: float
+
+
 class ExplainedStep(ConditionalStep):
     words: list[float] | None = Field(
         default=None,
         description="contribution of each token to the logarithm of `conditional`; positive values support the step",
     )
+    parts: list[Part] = Field(
+        default=[], description="words and n-grams of words whose own contribution is not negligible, the largest first"
+    )
     uncertainty: StepUncertainty | None = Field(
         default=None, description="of a model that was trained with uncertainty; absent otherwise"
     )
-
-
-class Token(BaseModel):
-    text: str
-    start: int
-    end: int
 
 
 class ExplainResponse(Alternative):

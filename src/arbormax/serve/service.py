@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import heapq
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from arbormax._version import __version__
 from arbormax.decode import DECODERS
@@ -21,6 +24,8 @@ from arbormax.serve.settings import Settings
 from arbormax.taxonomy import Taxonomy
 from arbormax.uncertainty.conformal import SetRule, climbing_threshold, coverage_table
 
+_MANY = 20_000  # matches from which a scan of all names is faster
+_EXAMPLE = 160  # characters of an example at most
 Explain = Callable[[Model, str], dict[str, Any]]  # explains the prediction for one text
 
 
@@ -37,6 +42,8 @@ class TreeIndex:
             "fingerprint": taxonomy.fingerprint,
         }
         self._folded = [_fold(name) for name in taxonomy.names]
+        self._text = "\n".join(self._folded)  # the names have no line breaks
+        self._ends = np.cumsum([len(name) + 1 for name in self._folded])
 
     def node(self, node: int) -> dict[str, Any]:
         """A short description of a node."""
@@ -63,27 +70,49 @@ class TreeIndex:
 
     def search(self, words: str, offset: int, limit: int) -> dict[str, Any]:
         """The nodes whose names contain all the words, best matches first."""
-        parts = _fold(words).split()
-        phrase = " ".join(parts)
-        starts_word = re.compile(rf"(?<![^\W_]){re.escape(phrase)}")
-        found = list(range(1, len(self._folded))) if parts else []
+        parts = sorted(_fold(words).split(), key=len)
+        found = self._containing(parts.pop()) if parts else []
         for part in parts:
             found = [node for node in found if part in self._folded[node]]
-
-        def rank(node: int) -> tuple[bool, bool, bool, bool, int]:
-            """Equal names first, then prefixes, starts of words, other positions, and words that stand apart."""
-            name = self._folded[node]
-            is_start, is_word = name.startswith(phrase), starts_word.search(name) is not None
-            return name != phrase, not is_start, not is_word, phrase not in name, len(name)
-
-        found.sort(key=rank)
-        page = found[offset : offset + limit]
+        page = self._best(found, " ".join(_fold(words).split()), offset + limit)[offset:]
         matches = [{**self.node(node), "path": list(self.names.path(node))} for node in page]
         return {"matches": matches, "total": len(found)}
+
+    def _containing(self, part: str) -> list[int]:
+        """The nodes below the root whose names contain a part of a word; the time depends on how many there are."""
+        places: list[int] = []
+        place = self._text.find(part)
+        while place >= 0 and len(places) < _MANY:
+            places.append(place)
+            end = self._text.find("\n", place)
+            place = self._text.find(part, end) if end >= 0 else -1
+        if place >= 0:
+            return [node for node in range(1, len(self._folded)) if part in self._folded[node]]
+        return [node for node in np.searchsorted(self._ends, places, side="right").tolist() if node]
+
+    def _best(self, found: list[int], phrase: str, number: int) -> list[int]:
+        """The best matches: of each kind the short names first. Worse kinds are looked at only if a page needs them."""
+        best: list[int] = []
+        for kind in self._kinds(found, phrase):
+            best += heapq.nsmallest(number - len(best), kind, key=lambda node: len(self._folded[node]))
+            if len(best) == number:
+                break
+        return best
+
+    def _kinds(self, found: list[int], phrase: str) -> Iterator[list[int]]:
+        """Names that start with the phrase, that have it at the start of a word, elsewhere, and without all of it."""
+        names, starts_word = self._folded, re.compile(rf"(?<![^\W_]){re.escape(phrase)}")
+        yield [node for node in found if names[node].startswith(phrase)]
+        inside = [node for node in found if phrase in names[node] and not names[node].startswith(phrase)]
+        yield [node for node in inside if starts_word.search(names[node])]
+        yield [node for node in inside if not starts_word.search(names[node])]
+        yield [node for node in found if phrase not in names[node]]
 
 
 def _fold(name: str) -> str:
     """A name without case, accents and repeated whitespace."""
+    if name.isascii():
+        return " ".join(name.lower().split())
     plain = "".join(c for c in unicodedata.normalize("NFKD", name.casefold()) if not unicodedata.combining(c))
     return " ".join(re.split(r"\s+", plain))
 
@@ -104,6 +133,7 @@ class Service:
             on_batch=self.metrics.record_batch,
         )
         self._decoders = decoder_options()
+        self._examples = list(settings.examples) or default_examples(model.taxonomy)
         self._set_rule = lru_cache(maxsize=64)(self._find_set_rule)  # equal requests are predicted together
         taxonomy = model.taxonomy
         self._class_nodes = dict(zip(taxonomy.classes, taxonomy.leaves.tolist(), strict=True))
@@ -217,8 +247,22 @@ class Service:
             ],
             "coverage": coverage_table(self.model),
             "limits": self.settings.model_dump(include={*Limits.model_fields}),
-            "examples": list(self.settings.examples),
+            "examples": self._examples,
         }
+
+
+def default_examples(tax: Taxonomy, number: int = 3) -> list[str]:
+    """Texts to try on an empty page: texts of classes, else their names, from different parts of the tree.
+
+    The page shows these anyway. The texts that a model folder quotes for reports may be private, so they are not used.
+    """
+    given = tax.given_texts or (None,) * tax.num_nodes
+    leaves = np.sort(tax.leaves)
+    described = [node for node in leaves.tolist() if given[node]]
+    nodes = np.array(described) if described else leaves
+    places = np.linspace(0, len(nodes) - 1, min(number, len(nodes)) + 2)[1:-1].round().astype(int)
+    found = (given[node] or tax.names[node] for node in nodes[places].tolist())
+    return list(dict.fromkeys(text if len(text) <= _EXAMPLE else f"{text[: _EXAMPLE - 1]}…" for text in found))
 
 
 def _node_ids(nodes: Sequence[Any], tax: Taxonomy, argument: str, texts: int) -> list[tuple[int, ...] | None]:

@@ -27,7 +27,9 @@ class Settings(BaseModel):
         description="values of the Host header that are accepted in addition to local names",
     )
     page: bool = Field(default=True, description="whether to serve the web page at /")
-    examples: tuple[str, ...] = Field(default=(), description="example texts on the web page")
+    examples: tuple[str, ...] = Field(
+        default=(), description="example texts on the web page; none: texts or names of three classes"
+    )
 
     max_head_bytes: int = Field(default=2**16, ge=1024, description="maximum size of a request head")
     head_seconds: float = Field(default=10.0, gt=0, description="time limit of a request head, and of a new connection")

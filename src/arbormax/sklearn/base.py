@@ -23,18 +23,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from arbormax._files import read_json, write_file
 from arbormax.data.examples import Examples
+from arbormax.data.labels import unknown_classes
 from arbormax.decode import Restriction
-from arbormax.errors import OptionError
+from arbormax.errors import LabelError, OptionError
 from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, save_model
 from arbormax.model.draws import predicted_log_probs
 from arbormax.model.graph_settings import graph_settings
 from arbormax.model.predict import Decoder, Decoding, Prediction, bounded_batch, decode_batches, predict
 from arbormax.model.run import Run
-from arbormax.sklearn.inputs import LabelFormat, Labels, as_taxonomy, node_labels, to_python
+from arbormax.sklearn.inputs import WHOLE, LabelFormat, Labels, as_taxonomy, node_labels, to_python
 from arbormax.taxonomy import Taxonomy
 
 if TYPE_CHECKING:
     from arbormax.studies.record import Record
+    from arbormax.training.continuing import Change
     from arbormax.uncertainty import CalibrationReport
 
 RECORD = "classifier.json"
@@ -75,12 +77,14 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     logit_adjustment: float = 0.0
     hxe_alpha: float | None = None
     path_weight: float | Sequence[float] = 0.0
+    freeze_encoder: bool = False
     adapter: int = 0
     sparse_head: bool = False
     seed: int = 0
     accelerator: str = "auto"
     devices: int | str = 1
     verbose: bool = False
+    warm_start: bool = False
     tau: float | None = None  # the former name of logit_adjustment
 
     if TYPE_CHECKING:  # attributes that are no parameters
@@ -92,9 +96,11 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         _format: LabelFormat
         _evaluated: Record | None  # the last evaluation
         calibration_: CalibrationReport | None  # of the last call of `calibrate`
+        continued_: Change | None  # accuracy on held-out new examples, of the last `partial_fit`
     _takes_texts: ClassVar[bool]  # whether the inputs are texts, or the rows of a feature matrix
     _evaluated = None
     calibration_ = None
+    continued_ = None
 
     @abstractmethod
     def _check_inputs(self, X: Any) -> Any:
@@ -123,32 +129,79 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
                 f"{type(self).__name__}.fit accepts X and y, found {', '.join(unsupported)}",
                 fix={"class_weight": "balanced"} if "sample_weight" in unsupported else None,
             )
+        if self.warm_start and hasattr(self, "model_"):
+            return self._continue(X, y, **options)
         inputs, raw = self._check_pairs(X, y, reset=True)
-        params: dict[str, Any] = self.get_params(deep=False)
-        given = params["taxonomy"]
+        given = self.taxonomy
         labels = self._read_labels(raw, None if given is None else as_taxonomy(given))
+        return self._train(inputs, labels, **options)
+
+    def _train(self, inputs: Any, labels: Labels, **options: Any) -> Self:
+        config = self._settings(inputs, labels)
+        from arbormax.training import fit  # imports Lightning
+
+        run = fit(config, labels.taxonomy, Examples(inputs, labels.nodes), **self._machine(), **options)
+        self._set_model(run.model, labels.format, labels.classes, run)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Continue the training with new inputs and labels; the first call trains as `fit`.
+
+        The taxonomy, the vocabulary and the calibration stay the same: a label that the taxonomy does not have is an
+        error, and `am.edit` adds it. If the features are fixed, or `freeze_encoder` is set, the new rows of the head
+        are those with the highest posterior probability, with the old ones as the prior; otherwise the whole network is
+        trained from its weights. `continued_` has the accuracy on held-out new examples before and after.
+
+        `classes` are the labels of all classes, for a first call without a taxonomy.
+        """
+        if hasattr(self, "model_"):
+            return self._continue(X, y)
+        given = self.taxonomy
+        inputs, raw = self._check_pairs(X, y, reset=True)
+        labels = self._read_labels(raw, None if given is None else as_taxonomy(given))
+        if classes is not None and given is None:
+            every = self._read_labels(classes, None)
+            labels = every._replace(nodes=self._find_nodes(raw, every))
+        return self._train(inputs, labels)
+
+    def _continue(self, X: Any, y: Any, **options: Any) -> Self:
+        """Train the fitted model further."""
+        inputs, raw = self._check_pairs(X, y, reset=False)
+        try:
+            nodes = self._find_nodes(raw, self._fitted_labels)
+        except LabelError as error:
+            raise unknown_classes(error, "y") from None
+        labels = self._fitted_labels._replace(nodes=nodes)
+        from arbormax.training.continuing import continue_config, continue_training
+
+        config = continue_config(self.model_, self._settings(inputs, labels))
+        found = continue_training(self.model_, config, Examples(inputs, nodes), **self._machine(), **options)
+        self._set_model(found.run.model, self._format, self.classes_, found.run)
+        self.continued_ = found.new
+        return self
+
+    def _settings(self, inputs: Any, labels: Labels) -> TrainConfig:
+        """The settings of a training from the parameters."""
+        params: dict[str, Any] = self.get_params(deep=False)
         settings = {name: to_python(params[name]) for name in TrainConfig.model_fields if name in params}
         if isinstance(params["class_weight"], Mapping):
             settings["class_weight"] = self._class_weights(params["class_weight"], labels)
         settings["uncertainty_options"] = settings["uncertainty_options"] or {}
         if params["tau"] is not None:
-            warnings.warn("the parameter tau is now named logit_adjustment", DeprecationWarning, stacklevel=3)
+            warnings.warn("the parameter tau is now named logit_adjustment", DeprecationWarning, stacklevel=5)
             settings["logit_adjustment"] = to_python(params["tau"])
+        if labels.format.separator not in (None, WHOLE):
+            settings["separator"] = labels.format.separator
         config = self._config(settings, inputs, labels.taxonomy.num_leaves)
         if labels.taxonomy.is_graph:
-            config = graph_settings(config, any_head=params["head"] is None)
-        from arbormax.training import Hardware, fit  # imports Lightning
+            return graph_settings(config, any_head=params["head"] is None)
+        return config
 
-        run = fit(
-            config,
-            labels.taxonomy,
-            Examples(inputs, labels.nodes),
-            hardware=Hardware(params["accelerator"], to_python(params["devices"])),
-            progress=bool(params["verbose"]),
-            **options,
-        )
-        self._set_model(run.model, labels.format, labels.classes, run)
-        return self
+    def _machine(self) -> dict[str, Any]:
+        """Where a training runs, and whether it shows its progress."""
+        from arbormax.training import Hardware
+
+        return {"hardware": Hardware(self.accelerator, to_python(self.devices)), "progress": bool(self.verbose)}
 
     def _class_weights(self, weights: Mapping[Any, float], labels: Labels) -> dict[str, float]:
         """The weights by the labels of `Taxonomy.classes`."""
@@ -167,6 +220,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self._format, self.run_ = label_format, run
         self._evaluated = None
         self.calibration_ = None
+        self.continued_ = None
         if run is not None:
             self.n_iter_ = run.epochs
 

@@ -13,7 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from arbormax._excel import cell_text
+from arbormax.data.columns import InputColumns
 from arbormax.data.labels import guess_separator, infer_taxonomy, label_nodes
+from arbormax.data.tables import describe_missing
 from arbormax.errors import InputError, LabelError, OptionError
 from arbormax.taxonomy import Taxonomy, load_taxonomy
 
@@ -43,11 +46,11 @@ def as_taxonomy(value: Any) -> Taxonomy:
     )
 
 
-def check_text_pairs(X: Any, y: Any) -> tuple[list[str], list[Any]]:
+def check_text_pairs(X: Any, y: Any, columns: InputColumns | None = None) -> tuple[list[str], list[Any]]:
     """Texts and as many labels, at least one."""
     if y is None:
         raise InputError("TextClassifier requires y to be passed, but the target y is None")
-    texts, labels = check_texts(X), check_labels(y)
+    texts, labels = check_texts(X, columns), check_labels(y)
     if len(texts) != len(labels):
         raise InputError(f"expected one label per text, found {len(texts)} texts in X and {len(labels)} labels in y")
     if not texts:
@@ -55,8 +58,13 @@ def check_text_pairs(X: Any, y: Any) -> tuple[list[str], list[Any]]:
     return texts, labels
 
 
-def check_texts(X: Any) -> list[str]:
-    """The texts of a list, an array, a Series, or a table with one column, as `ColumnTransformer` passes it."""
+def check_texts(X: Any, columns: InputColumns | None = None) -> list[str]:
+    """The texts of a list, an array, a Series, or a table with one column, as `ColumnTransformer` passes it.
+
+    With `columns`, the texts of the rows of a table, a list of dictionaries or a 2-D array; a string is a whole text.
+    """
+    if columns is not None and not isinstance(X, (str, bytes)):
+        return _compose_rows(X, columns)
     shape = tuple(getattr(X, "shape", (0,)))
     if len(shape) == 2 and shape[1] == 1 and not hasattr(X, "tocsr"):
         X = _to_array(X)[:, 0]
@@ -64,6 +72,31 @@ def check_texts(X: Any) -> list[str]:
         raise InputError(f"expected one text per item, found shape {shape}", argument="X")
     texts = _to_list(X, "X", "texts")
     _raise_for([i for i, text in enumerate(texts) if not isinstance(text, str)], texts, "X", "a text")
+    return texts
+
+
+def _compose_rows(X: Any, columns: InputColumns) -> list[str]:
+    names = columns.names
+    if hasattr(X, "columns"):
+        missing = [name for name in names if name not in list(X.columns)]
+        if missing:
+            known = list(map(str, X.columns))
+            raise InputError(f"X has no column {describe_missing(missing[0], known)}", argument="X")
+        rows: list[Any] = [dict(zip(names, row, strict=True)) for row in _to_array(X[list(names)]).tolist()]
+    else:
+        rows = _to_list(X, "X", "rows")
+    texts = []
+    for place, row in enumerate(rows):
+        if isinstance(row, str):
+            texts.append(row)
+            continue
+        if isinstance(row, (list, tuple)):
+            row = {str(position): value for position, value in enumerate(row)}
+        if not isinstance(row, Mapping):
+            raise InputError(f"expected the columns of a row, found {_short_repr(row)} at {place}", argument="X")
+        if absent := [name for name in names if name not in row]:
+            raise InputError(f"item {place} has no column {describe_missing(absent[0], list(row))}", argument="X")
+        texts.append(columns.compose({name: "" if _is_padding(row[name]) else cell_text(row[name]) for name in names}))
     return texts
 
 

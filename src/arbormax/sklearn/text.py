@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from arbormax.data.columns import InputColumns
 from arbormax.data.labels import label_nodes
 from arbormax.errors import OptionError
 from arbormax.model import TrainConfig
@@ -42,7 +43,9 @@ class TextClassifier(TreeClassifier):
     `taxonomy` is a `Taxonomy`, the path of a taxonomy file, nested mappings, or None to infer it from the labels.
     `encoder` is `"tfidf"` by default, and `head` the best one for the encoder; a `preset` sets parameters that are left
     at their defaults. `folder` receives logs, the state of the training, which `resume` continues, and the trained
-    model. All other parameters are fields of `arbormax.model.TrainConfig`, where None selects a value that suits the
+    model. With `text_columns`, a `template` such as "{name}. {description}", or `also`, the names of columns with
+    categories, X is a table, a list of dictionaries or a 2-D array, whose columns are positions. All other parameters
+    are fields of `arbormax.model.TrainConfig`, where None selects a value that suits the
     encoder, and options of Lightning (`accelerator`, `devices`).
 
     Fitting sets `taxonomy_`, `classes_` (`taxonomy_.classes`, the columns of `predict_proba`), `model_`, `n_iter_`
@@ -64,6 +67,9 @@ class TextClassifier(TreeClassifier):
     folder: str | os.PathLike[str] | None = field(default=None, kw_only=True)
     resume: bool = field(default=False, kw_only=True)
     names: str | None = field(default=None, kw_only=True)
+    text_columns: Sequence[str | int] | None = field(default=None, kw_only=True)
+    template: str | None = field(default=None, kw_only=True)
+    also: Sequence[str | int] | None = field(default=None, kw_only=True)
 
     def fit(self, X: Any, y: Any = None, **unsupported: Any) -> Self:
         """Train on texts and their labels.
@@ -101,7 +107,7 @@ class TextClassifier(TreeClassifier):
 
     def explain(
         self,
-        text: str,
+        text: str | Mapping[str, Any],
         tau: float | None = None,
         *,
         decoder: str | None = None,
@@ -112,13 +118,13 @@ class TextClassifier(TreeClassifier):
         node: int | str | tuple[str, ...] | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """The reasons for the prediction of one text: see `arbormax.model.explain.explain`.
+        """The reasons for the prediction of one text, or of the columns of a row: see `arbormax.model.explain.explain`.
 
         The explained node is the most probable class, with `tau` the deepest node with P > tau, or that of another
         `decoder` with its `options`, or `node`: a node id or a label. `within` and `without` are those of `predict`.
         """
         check_is_fitted(self)
-        (text,) = check_texts([text])
+        (text,) = check_texts([text], self._columns)
         if isinstance(node, (str, tuple)):
             node = int(label_nodes([node], self.taxonomy_)[0])
         decoding = Decoding.choose(decoder, tau, options=options, within=within, without=without)
@@ -133,13 +139,24 @@ class TextClassifier(TreeClassifier):
         """
         clf = super().load(folder, device)
         clf.taxonomy = clf.taxonomy_
+        columns = clf.model_.config.columns
+        if not columns.is_plain:
+            clf.also, clf.template = list(columns.also) or None, columns.template
+            clf.text_columns = list(columns.text) if columns.template is None else None
         return clf
 
+    @property
+    def _columns(self) -> InputColumns | None:
+        """The columns of the inputs; None if they are texts."""
+        if not (self.text_columns or self.template or self.also):
+            return None
+        return InputColumns.of(self.text_columns, self.template, self.also, "text_columns")
+
     def _check_inputs(self, X: Any) -> list[str]:
-        return check_texts(X)
+        return check_texts(X, self._columns)
 
     def _check_pairs(self, X: Any, y: Any, reset: bool) -> tuple[list[str], list[Any]]:  # noqa: ARG002
-        return check_text_pairs(X, y)
+        return check_text_pairs(X, y, self._columns)
 
     def _read_labels(self, y: Any, taxonomy: Taxonomy | None) -> Labels:
         return read_text_labels(y, taxonomy)
@@ -151,6 +168,7 @@ class TextClassifier(TreeClassifier):
 
     def _config(self, settings: dict[str, Any], inputs: Any, classes: int) -> TrainConfig:  # noqa: ARG002
         settings["encoder_options"] = settings["encoder_options"] or {}
+        settings["columns"] = self._columns or InputColumns()
         if self.preset is not None:
             usual = TrainConfig.make()
             settings = {name: v for name, v in settings.items() if name == "encoder" or v != getattr(usual, name)}

@@ -68,6 +68,9 @@ def evaluate_log_probs(
     if not len(examples):
         raise InputError("no examples to evaluate on", argument="examples")
     decoding.check(tax)
+    most = tax.num_nodes + len(examples.unseen)
+    if examples.nodes.min() < 0 or examples.nodes.max() >= most:
+        raise InputError(f"expected labels that are node ids from 0 to {most - 1} of the taxonomy", argument="examples")
     whole, number = tax, np.arange(tax.num_nodes)
     if examples.unseen:
         whole, number = tax.with_leaves(

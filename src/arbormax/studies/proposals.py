@@ -82,8 +82,11 @@ def _merges(tax: Taxonomy, errors_CC: np.ndarray) -> Iterator[Proposal]:
             between = int(errors_CC[np.ix_(own, other)].sum())
             within = sum(int(errors_CC[np.ix_(side, side)].sum()) // 2 for side in (own, other))
             small, large = sorted((left, right), key=lambda node: int(tax.num_children[node]))
-            moved, target = [tax.path(child) for child in tax.children(small).tolist()], tax.path(large)
+            children, target = tax.children(small).tolist(), tax.path(large)
+            moved = [tax.path(child) for child in children]
             if between <= max(within, 1) or any(_has_child(tax, large, path[-1]) for path in moved):
+                continue
+            if not set(children).isdisjoint(tax.stops.tolist()):  # the node is a class itself
                 continue
             edits = tuple(_move(path, target) for path in moved)
             title = f"merge {_shown(tax.path(small))} into {_shown(target)}"

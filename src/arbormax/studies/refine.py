@@ -6,6 +6,7 @@ n examples, C classes.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from arbormax.taxonomy.edits.patch import make_patch
 from arbormax.training.fit import check_examples
 from arbormax.training.hardware import ONE_DEVICE, Hardware
 
+MOST_CLASSES = 10_000
 CLASS_MEASURES = ("macro_f1", "accuracy", "macro_precision", "macro_recall")  # distances differ between trees
 
 
@@ -77,12 +79,7 @@ def refine(
     model is trained on the first half with the edited tree, and its measure on the second half is compared with that
     of the tree as it is. Examples with labels of inner nodes are left out.
     """
-    if proposals < 1:
-        raise OptionError(f"expected at least 1, found {proposals}", argument="proposals")
-    if measure not in CLASS_MEASURES:
-        expected = ", ".join(CLASS_MEASURES)
-        raise OptionError(f"expected a measure of classes: {expected}; found {measure!r}", argument="measure")
-    check_options((measure,), resamples, level)
+    _check(taxonomy, proposals, measure, resamples, level)
     check_examples(examples, taxonomy, "train")
     report = progress or ignore_progress
     config = config.resolved(len(examples))
@@ -90,31 +87,69 @@ def refine(
     assert test is not None
     report("confusions", 0, proposals + 2)
     candidates = propose(taxonomy, _confusions(config, taxonomy, find, folds, hardware))[:proposals]
-
-    def predict(tax: Taxonomy, class_map: np.ndarray) -> np.ndarray:
-        """(n,) the predicted leaf of each test example, in the tree before the edits."""
-        parts = (Examples(part.inputs, tax.leaves[class_map[taxonomy.class_of[part.nodes]]]) for part in (find, test))
-        predicted = train_and_measure(config, tax, *parts, hardware=hardware).predicted
-        nodes: np.ndarray = taxonomy.leaves[np.argsort(class_map)[tax.class_of[predicted]]]
-        return nodes
-
-    def test_gain(proposal: Proposal) -> Proposal:
-        edited = apply_edits(taxonomy, proposal.edits)
-        sides = {"before": before, "after": predict(edited.taxonomy, edited.class_map)}
-        options: dict[str, Any] = {"measures": (measure,), "resamples": resamples, "level": level}
-        found = bootstrap(test.nodes, sides, taxonomy, baseline="before", **options).differences["after"][measure]
-        return replace(proposal, gain=found.mean, low=found.low, high=found.high)
-
-    before = predict(taxonomy, np.arange(taxonomy.num_leaves))
+    tester = _Tester(config, taxonomy, find, test, {"resamples": resamples, "level": level}, measure, hardware)
     tested = []
     for number, proposal in enumerate(candidates, start=1):
         report(proposal.title, number, len(candidates) + 2)
-        tested.append(test_gain(proposal))
+        tested.append(tester.test(proposal))
     tested.sort(key=lambda proposal: -proposal.gain)
     helpful = [proposal for proposal in tested if proposal.helps]
     report("all that help", len(candidates) + 1, len(candidates) + 2)
-    together = test_gain(join(taxonomy, helpful)) if helpful else None
+    together = tester.test(join(taxonomy, helpful)) if helpful else None
     return Refinement(taxonomy, measure, level, tuple(tested), together, len(find), len(test))
+
+
+@dataclass(eq=False)
+class _Tester:
+    """Trains on the examples that suggested the proposals, and measures on the others."""
+
+    config: TrainConfig
+    taxonomy: Taxonomy
+    train_examples: Examples
+    test_examples: Examples
+    interval: dict[str, Any]  # the options of the bootstrap
+    measure: str
+    hardware: Hardware
+
+    @cached_property
+    def before(self) -> np.ndarray:
+        """(n,) the predicted leaves with the tree as it is."""
+        return self.predict(self.taxonomy, np.arange(self.taxonomy.num_leaves))
+
+    def predict(self, tax: Taxonomy, class_map: np.ndarray) -> np.ndarray:
+        """(n,) the predicted leaf of each test example, in the tree before the edits."""
+        old = self.taxonomy
+        train, test = (
+            Examples(part.inputs, tax.leaves[class_map[old.class_of[part.nodes]]])
+            for part in (self.train_examples, self.test_examples)
+        )
+        predicted = train_and_measure(self.config, tax, train, test, hardware=self.hardware).predicted
+        nodes: np.ndarray = old.leaves[np.argsort(class_map)[tax.class_of[predicted]]]
+        return nodes
+
+    def test(self, proposal: Proposal) -> Proposal:
+        """The proposal with its gain."""
+        edited = apply_edits(self.taxonomy, proposal.edits)
+        sides = {"before": self.before, "after": self.predict(edited.taxonomy, edited.class_map)}
+        options = {"measures": (self.measure,), "baseline": "before", **self.interval}
+        differences = bootstrap(self.test_examples.nodes, sides, self.taxonomy, **options).differences
+        found = differences["after"][self.measure]
+        return replace(proposal, gain=found.mean, low=found.low, high=found.high)
+
+
+def _check(taxonomy: Taxonomy, proposals: int, measure: str, resamples: int, level: float) -> None:
+    if proposals < 1:
+        raise OptionError(f"expected at least 1, found {proposals}", argument="proposals")
+    if measure not in CLASS_MEASURES:
+        expected = ", ".join(CLASS_MEASURES)
+        raise OptionError(f"expected a measure of classes: {expected}; found {measure!r}", argument="measure")
+    check_options((measure,), resamples, level)
+    if taxonomy.num_leaves > MOST_CLASSES:
+        raise OptionError(
+            f"the confusions of all pairs are counted, of at most {MOST_CLASSES:,} classes; "
+            f"found {taxonomy.num_leaves:,}",
+            argument="taxonomy",
+        )
 
 
 def _confusions(

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from arbormax.data.examples import Examples
 from arbormax.errors import OptionError
 from arbormax.model.folder import clear_state, has_model, lock_state, read_record, remove_state, save_model
+from arbormax.model.network import Model
 from arbormax.model.node_texts import build_from_texts
 from arbormax.model.run import Run
 from arbormax.model.settings import TrainConfig
 from arbormax.studies import record
 from arbormax.taxonomy import Taxonomy
+from arbormax.training.callbacks import EpochLines
+from arbormax.training.continuing import Change, accuracy, continue_training
 from arbormax.training.distributed import is_first_process
 from arbormax.training.fit import fit
 from arbormax.training.hardware import ONE_DEVICE, Hardware
@@ -55,11 +58,14 @@ def train_model(
     """Train a model and save it in the folder `out`, with its measures on `test` and a description of the `data`.
 
     `resume` continues an interrupted training, `overwrite` replaces the model in `out`. Without `texts`, the record
-    quotes no test text. `progress` shows a bar of the training and `evaluation_bar(n)` one of the evaluation. With the
-    strategy `ddp` every process calls this function; the result is None in all but the first.
+    quotes no test text. `progress` shows a bar of the training, which otherwise logs a line for each epoch, and
+    `evaluation_bar(n)` one of the evaluation. With the strategy `ddp` every process calls this function; the result is
+    None in all but the first.
     """
     is_first = not hardware.several or is_first_process()
     options: dict[str, Any] = {"hardware": hardware, "progress": progress, "every_steps": every_steps}
+    if not progress and not hardware.several:
+        options["callbacks"] = [EpochLines()]
     with lock_state(out, "out") if is_first else nullcontext():
         if overwrite and is_first:
             clear_state(out)
@@ -108,3 +114,45 @@ def is_finished(out: Path, config: TrainConfig, *, resume: bool = False, overwri
     if differences := describe_differences(saved, settings):
         raise OptionError(f"{out} contains a finished model with other settings: {differences}", argument="out")
     return True
+
+
+def continue_model(
+    model: Model,
+    config: TrainConfig,
+    train: Examples,
+    out: Path,
+    *,
+    valid: Examples | None = None,
+    test: Examples | None = None,
+    data: Mapping[str, Any] | None = None,
+    hardware: Hardware = ONE_DEVICE,
+    resume: bool = False,
+    overwrite: bool = False,
+    command: str = "",
+    texts: bool = True,
+    progress: bool = False,
+    evaluation_bar: ProgressBar | None = None,
+) -> TrainedModel:
+    """Continue the training of a model with new examples and save the result in the folder `out`.
+
+    The record has the accuracy before and after, under "continued": "new" on held-out new examples and "test" on the
+    `test` examples, such as those of the first training. The other arguments are those of `train_model`.
+    """
+    options: dict[str, Any] = {"hardware": hardware, "progress": progress, "resume": resume}
+    with lock_state(out, "out"):
+        if overwrite:
+            clear_state(out)
+        found = continue_training(model, config, train, valid, folder=out, **options)
+        bar = nullcontext(None) if test is None or evaluation_bar is None else evaluation_bar(len(test))
+        with bar as advance:
+            made = record.build(
+                found.run, train, valid=valid, test=test, data=data, command=command, texts=texts, progress=advance
+            )
+        changes: dict[str, Any] = {} if found.new is None else {"new": asdict(found.new)}
+        if test is not None:
+            assert made.test is not None
+            changes["test"] = asdict(Change(len(test), accuracy(model, test), made.test["accuracy"]))
+        made = record.Record.model_validate({**made.to_dict(), "continued": changes})
+        save_model(found.run.model, out, made.to_dict())
+        remove_state(out)
+    return TrainedModel(found.run, made, out)

@@ -84,9 +84,9 @@ class Draft:
             raise TaxonomyError(message, self.problems, fix=self.fix)
 
     def path(self, node: int) -> list[str]:
-        """Return the names from below the root down to a node; in a cycle, the last 64."""
+        """Return the names from below the root down to a node; the last 64 in a cycle."""
         steps: list[str] = []
-        while node >= 0 and len(steps) < 64:
+        while 0 <= node < len(self.names) and len(steps) < 64:
             above = int(self.parents[node])
             if above >= 0 or not self.has_root:
                 steps.append(self.names[node])
@@ -101,7 +101,7 @@ class Draft:
 def assemble(draft: Draft, kind: type[T], classes: Iterable[Label] | None, inner_classes: InnerClasses) -> T:
     """Return the taxonomy of a draft, or raise one error with all defects."""
     check_choice("inner_classes", inner_classes, ("error", "stop"))
-    names, parents, source = draft.names, np.array(draft.parents, np.int64), np.arange(len(draft.names))
+    names, parents, source = draft.names, _to_array(draft.parents), np.arange(len(draft.names))
     texts = [draft.texts.get(node) for node in range(len(names))] if draft.texts else None
     _refuse_further(draft)
     check_nodes(draft, parents)
@@ -135,6 +135,13 @@ def _refuse_further(draft: Draft) -> None:
         "read several parents with am.Graph"
         for node in dict.fromkeys(node for _, node, problem in draft.further if not problem)
     ]
+
+
+def _to_array(parents: Sequence[int] | np.ndarray) -> np.ndarray:
+    try:
+        return np.array(parents, np.int64)
+    except OverflowError:  # a file may contain any number; those outside of the tree are reported later
+        return np.array([min(max(parent, -2), len(parents)) for parent in parents], np.int64)
 
 
 def check_nodes(draft: Draft, parents: np.ndarray) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import signal
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from arbormax.training.errors import TrainingInterrupted
 
+_LOG = logging.getLogger("arbormax")
 MONITOR = "valid/macro_f1"
 SECONDS, EPOCHS, CURVE = "run/seconds", "run/epochs", "run/curve"
 CURVE_COLUMNS = ("loss", "macro_f1", "accuracy", "hf")
@@ -26,6 +28,19 @@ EVERY_SECONDS = 60.0  # between two checkpoints
 _NEAR_SHARE, _NEAR = 0.05, 0.01  # how far above the lowest loss is near it: as a share, or in nats if that is more
 
 Monitor = Literal["both", "macro_f1", "accuracy", "loss"]
+
+
+class EpochLines(pl.Callback):
+    """Logs one line for each epoch, where nobody watches a progress bar."""
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
+        found = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        names = {"train/loss": "loss", "valid/loss": "validation loss", "valid/macro_f1": "macro-F1"}
+        names["valid/accuracy"] = "accuracy"
+        parts = ", ".join(f"{title} {found[name]:.4f}" for name, title in names.items() if name in found)
+        _LOG.info("epoch %d of %d: %s", trainer.current_epoch + 1, trainer.max_epochs, parts)
 
 
 class BestWeights(pl.Callback):

@@ -89,6 +89,7 @@ def fit_convex(
             solver.solve(strength, every)
             solver.set_head(every)
     model.eval()
+    model.row_counts = model.count_rows(train.nodes if is_refit else train.nodes[part])
     score = curve[0]["macro_f1"] if curve else None
     return Run(
         model,

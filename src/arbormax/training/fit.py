@@ -151,6 +151,7 @@ def _run_phases(
             return other.run(_SECOND, train, None, epochs_again)[0]
         return other.run(_ONLY, part, held_out, config.epochs)[0]
 
+    model.row_counts = model.count_rows(seen.nodes)
     started = time.perf_counter()
     fits.bayesian.add(Trained(model, seen, train_again, prepared))
     seconds += time.perf_counter() - started

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,21 +68,26 @@ class TrainingLoop:
         epochs: int | None,
         *,
         start: Model | None = None,
+        keep_encoder: bool = False,
     ) -> tuple[Model, dict[str, Tensor], Any]:
         """A model trained for at most this many epochs, the metrics that `BestWeights` wrote, and its variational part.
 
-        With `start`, it has the weights of this model at the beginning.
+        With `start`, it has the weights of this model at the beginning, and with `keep_encoder` also its vocabulary.
         """
         config, hardware = self.config, self.hardware
         assert config.batch_size is not None
         checkpoints = None if self.folder is None else self.folder / "checkpoints"
         checkpoint = None if checkpoints is None else checkpoints / phase.checkpoint
-        model = Model.new(train.inputs, self.taxonomy, config)
+        if start is not None and keep_encoder:
+            model = deepcopy(start).train()
+            model.config = config
+        else:
+            model = Model.new(train.inputs, self.taxonomy, config)
         labels = train.nodes if valid is None else np.concatenate([train.nodes, valid.nodes])
         kind: TargetKind = "class" if (self.taxonomy.class_of[labels] >= 0).all() else "node"
-        if start is not None:
+        if start is not None and not keep_encoder:
             model.load_state_dict(start.state_dict())
-        elif config.uses_names:
+        elif start is None and config.uses_names:
             model.to(hardware.first_device)  # a transformer is slow on a CPU; Lightning moves it to its own device
         if config.names == "init" and start is None:
             start_rows(model, train)

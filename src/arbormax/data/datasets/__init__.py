@@ -40,6 +40,7 @@ __all__ = [
 
 DATASETS: Registry[DatasetSource] = Registry("dataset")
 DATASETS.add("icd10cm", "arbormax.data.datasets.icd10cm:ICD10CM", "diagnosis texts and their ICD-10-CM category")
+DATASETS.add("inat", "arbormax.data.datasets.inat:INAT", "scientific names and their species, a million classes")
 DATASETS.add("trec", "arbormax.data.datasets.paper:TREC", "questions and the kind of answer they ask for")
 DATASETS.add("20ng", "arbormax.data.datasets.paper:NEWSGROUPS", "Usenet posts and their newsgroup")
 DATASETS.add("r8", "arbormax.data.datasets.paper:R8", "Reuters news of 1987 and their topic, 8 topics")
@@ -51,7 +52,7 @@ DATASETS.add("wordnet", "arbormax.data.datasets.wordnet:WORDNET", "definitions o
 def load(name: str, root: Path | str | None = None) -> Dataset:
     """The dataset of this name, one of `DATASETS`; its files are in `root`, by default `data_root()`.
 
-    `icd10cm` is part of an installed package and needs no files; `wordnet` is also found in /usr/share/wordnet.
+    `icd10cm` and `inat` are parts of installed packages and need no files; `wordnet` is also in /usr/share/wordnet.
     """
     return DATASETS[name].load(resolve_root(root))
 

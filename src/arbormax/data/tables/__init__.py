@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Unpack
 
 from arbormax.data.columns import InputColumns
-from arbormax.data.tables._common import Event, Flaw, OnBadRows, Plan, RowBatch, Table
+from arbormax.data.tables._common import Event, Flaw, OnBadRows, Plan, RowBatch, Table, describe_missing
 from arbormax.data.tables._csv import read_csv
 from arbormax.data.tables._json import read_json
 from arbormax.data.tables._lines import open_lines
@@ -20,7 +21,6 @@ from arbormax.data.tables._source import (
     TableOptions,
     TableSource,
     check_file,
-    log_source,
     open_source,
     resolve_source,
     row_unit,
@@ -38,9 +38,9 @@ __all__ = [
     "TableSource",
     "bad_rows_error",
     "check_file",
+    "describe_missing",
     "iter_rows",
     "join_batches",
-    "log_source",
     "open_source",
     "read_table",
     "resolve_source",
@@ -66,7 +66,7 @@ def read_table(
     check_choice("on_bad_rows", on_bad_rows, ("error", "skip"))
     labels_of = () if label is None else (label,)
     texts = text.names if isinstance(text, InputColumns) else (text,)
-    source = log_source(open_source(path, (*texts, *labels_of), **options))
+    source = open_source(path, (*texts, *labels_of), **options)
     how: dict[str, Any] = {"required": labels_of, "paths": labels_of, "arguments": dict.fromkeys(labels_of, "label")}
     rows = join_batches(iter_rows(source, (), texts=text, on_bad_rows="skip", **how), source.name, on_bad_rows)
     labels = None if label is None else rows[label]
@@ -132,7 +132,7 @@ def iter_rows(
     elif texts is not None:
         parts, required, named[texts] = (texts,), (texts, *required), "text"
     wanted = tuple(dict.fromkeys((*parts, *(columns or ()), *required, *paths)))
-    source = path if isinstance(path, TableSource) else log_source(open_source(path, wanted, **options))
+    source = path if isinstance(path, TableSource) else open_source(path, wanted, **options)
     plan = Plan(
         source=source,
         columns=wanted,
@@ -188,6 +188,8 @@ def _read_batches(plan: Plan, size: int, on_bad_rows: OnBadRows) -> Iterator[Row
                     batch.lines.append(line)
                     if row is not None:
                         batch.rows.append(row)
+            if is_first and (description := plan.source.describe()) is not None:
+                logging.getLogger("arbormax").info("%s", description)
             if batch.problems and on_bad_rows == "error":
                 raise bad_rows_error(plan.name, batch.problems, batch.fix)
             if batch.lines or batch.problems or is_first:

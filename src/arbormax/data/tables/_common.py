@@ -85,7 +85,7 @@ def find_columns(names: tuple[str, ...], plan: Plan) -> list[int]:
         column, header = given, plan.source.dialect.header
         if isinstance(column, str) and column.isascii() and column.isdigit() and not (header and column in names):
             column = int(column)
-        if isinstance(column, str) and len(names) == len(plan.columns) == 1:
+        if column == "text" and len(names) == len(plan.columns) == 1:
             column = 0  # a table with one column has its texts there
         if isinstance(column, str) and not header:
             raise OptionError(

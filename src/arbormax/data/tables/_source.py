@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gzip
 import io
-import logging
 import os
 import sys
 import zlib
@@ -62,6 +61,7 @@ class TableSource:
     dialect: Dialect = Dialect()  # noqa: RUF009 - frozen
     sheet: str | None = None  # of a workbook
     other_sheets: tuple[str, ...] = ()
+    is_list: bool = False  # whether it has one text per line, and no dialect
     suspects_quotes: bool = False  # whether the table has tabs and nobody says how quotes are meant
 
     @property
@@ -80,7 +80,7 @@ class TableSource:
             others = f" (other sheets: {', '.join(self.other_sheets)})" if self.other_sheets else ""
             header = "header" if self.dialect.header else "no header"
             return f"{self.name}: sheet {self.sheet!r}{others}, {header}"
-        if self.format not in DELIMITERS or self.dialect == Dialect(delimiter=DELIMITERS[self.format]):
+        if self.is_list or self.format not in DELIMITERS or self.dialect == Dialect(delimiter=DELIMITERS[self.format]):
             return None
         return f"{self.name}: {self.dialect.describe()}"
 
@@ -136,13 +136,6 @@ def _check_encoding(encoding: str) -> None:
         io.TextIOWrapper(io.BytesIO("a".encode(encoding) + b"\xff"), encoding, errors="replace").read()
     except (LookupError, ValueError, TypeError) as error:  # also of encodings that are not for files, such as idna
         raise OptionError(f"{error}; use 'utf-8' or 'latin-1'", argument="encoding") from None
-
-
-def log_source(source: TableSource) -> TableSource:
-    """Log how a file is written, if that is not what its suffix says; the same source."""
-    if (description := source.describe()) is not None:
-        logging.getLogger("arbormax").info("%s", description)
-    return source
 
 
 @contextmanager

@@ -37,7 +37,6 @@ const inkOn = (colour) => {
   const [r, g, b] = colour.match(/\d+/g).map(Number);
   return 0.3 * r + 0.59 * g + 0.11 * b > 110 ? "#10151d" : "#ffffff";
 };
-const COLORSCALE = SCALE.map((_, place) => [place / (SCALE.length - 1), colourAt(place / (SCALE.length - 1))]);
 
 function layout(more = {}) {
   const axis = {
@@ -72,6 +71,28 @@ function colourOf(tree, by, place) {
   return colourAt(by === "support" ? Math.log1p(value) / Math.log1p(tree.support[0]) : value);
 }
 
+// the children of a node that fit into the columns of the icicle, as boxes in the unit of `size`
+function boxesBelow(run, level, size, columns, smallest) {
+  const boxes = [];
+  const place = (at, depth, start) => {
+    boxes.push({ at, depth, start });
+    if (depth === columns) return;
+    const below = childrenOf(run, at).filter((child) => size[child] >= smallest).sort((a, b) => size[b] - size[a]);
+    for (const child of below) { place(child, depth + 1, start); start += size[child]; }
+  };
+  place(level, 0, 0);
+  return boxes;
+}
+
+function childrenOf(run, place) {
+  const t = run.tree;
+  if (!t.below) {
+    t.below = t.name.map(() => []);
+    t.parent.forEach((parent, child) => parent >= 0 && t.below[parent].push(child));
+  }
+  return t.below[place];
+}
+
 // a phone shows only the children with most mistakes
 function fitMatrix(matrix, most = narrow() ? 7 : Infinity) {
   const { names, cells } = matrix;
@@ -86,12 +107,12 @@ function fitMatrix(matrix, most = narrow() ? 7 : Infinity) {
 // accuracy against predicted probability, one line for each level
 function reliability(levels) {
   const c = colours(), most = Math.max(1, ...levels.flatMap((level) => level.n));
-  const lines = levels.map((level, at) => ({
+  const lines = levels.map((level, at) => level.n.length && ({
     type: "scatter", mode: "lines+markers", name: `level ${at + 1}`, x: level.x, y: level.y,
     line: { color: c[at % c.length], dash: DASHES[at % DASHES.length], width: 2 },
     marker: { symbol: SYMBOLS[at % SYMBOLS.length], size: level.n.map((n) => 6 + 10 * Math.sqrt(n / most)), color: c[at % c.length], line: { color: css("--card"), width: 1 } },
     customdata: level.n.map((n) => plural(n, "text")), hovertemplate: `level ${at + 1}: %{customdata}<br>probability %{x:.1%}, accuracy %{y:.1%}<extra></extra>`,
-  }));
+  })).filter(Boolean);
   const diagonal = { type: "scatter", mode: "lines", x: [0, 1], y: [0, 1], line: { color: css("--muted"), width: 1, dash: "dot" }, hoverinfo: "skip", showlegend: false };
   const axis = { range: [-0.02, 1.04], tickformat: ".0%" };
   return {
@@ -101,57 +122,66 @@ function reliability(levels) {
 }
 
 const figures = {
+  // bars in columns: Plotly's icicle cannot draw the node at the left, which has the same colour everywhere, as a strip
   icicle(run, state) {
     const t = run.tree, many = t.name.length > 400, wordy = t.name.some((name) => name.length > 16);
-    const places = t.name.map((_, place) => place);
-    const fill = places.map((i) => colourOf(t, state.colour, i));
-    const values = places.map((i) => (!i ? `accuracy ${percent(accuracyOf(run))}` : state.colour === "support" ? whole(t.support[i]) : percent(measures[state.colour].of(t, i), 0)));
-    const size = state.size === "support" && t.support[0] ? t.support : t.classes;
+    const size = state.size === "support" && t.support[0] ? t.support : t.classes, total = size[state.level];
+    const most = narrow() && wordy ? 1 : narrow() || many ? 2 : 4;
+    const boxes = boxesBelow(run, state.level, size, most, total / 1500);
+    const columns = Math.max(1, ...boxes.map((box) => box.depth)), strip = 0.035 * columns;
+    const fill = boxes.map(({ at }) => colourOf(t, state.colour, at));
+    const number = (at) => (state.colour === "support" ? whole(t.support[at]) : percent(measures[state.colour].of(t, at), 0));
+    const letters = Math.floor((narrow() ? 300 : 1000) / columns / 8.5) - 6; // that fit into a column, beside the number
     return {
       data: [{
-        type: "icicle", ids: places.map(String), labels: t.name.map((name) => (narrow() ? wrap(cut(name, 40), 20) : safe(cut(name, 36)))),
-        parents: t.parent.map((place) => (place < 0 ? "" : String(place))), values: size, branchvalues: "total",
-        level: String(state.level), maxdepth: narrow() && wordy ? 2 : narrow() || many ? 3 : 5, text: values, texttemplate: "%{label}  %{text}",
-        customdata: places.map((i) => [
-          wrap(t.name[i]), plural(t.support[i], "test text"), percent(measures.accuracy.of(t, i)), percent(measures.f1.of(t, i)),
-          plural(t.classes[i], "class", "classes"), t.hidden[i] && t.parent[i] >= 0 ? `<br>${plural(t.hidden[i], "class", "classes")} folded` : "",
+        type: "bar", x: boxes.map(({ depth }) => (depth ? strip + depth - 0.5 : strip / 2)), width: boxes.map(({ depth }) => (depth ? 1 : strip)),
+        base: boxes.map(({ start }) => start), y: boxes.map(({ at }) => size[at]), ids: boxes.map(({ at }) => String(at)),
+        text: boxes.map(({ at, depth }) => (depth ? `${safe(cut(t.name[at], letters))}  ${number(at)}` : "")),
+        textposition: "inside", insidetextanchor: "middle", textangle: 0, textfont: { color: fill.map(inkOn), size: 13 }, cliponaxis: false,
+        customdata: boxes.map(({ at }) => [
+          wrap(t.name[at]), plural(t.support[at], "test text"), at ? percent(measures.accuracy.of(t, at)) : percent(accuracyOf(run)),
+          percent(measures.f1.of(t, at)), plural(t.classes[at], "class", "classes"), t.hidden[at] && t.parent[at] >= 0 ? `<br>${plural(t.hidden[at], "class", "classes")} folded` : "",
         ]),
         hovertemplate: "<b>%{customdata[0]}</b><br>%{customdata[1]}, %{customdata[4]}<br>" +
           "accuracy %{customdata[2]}, F1 %{customdata[3]}%{customdata[5]}<extra></extra>",
-        marker: { colors: fill, line: { color: css("--card"), width: many ? 0.5 : 1 } },
-        textfont: { color: fill.map(inkOn) }, leaf: { opacity: 1 }, tiling: { orientation: "h", pad: 0 }, pathbar: { visible: true, thickness: 26 }, textposition: "middle left",
+        marker: { color: fill, line: { color: css("--card"), width: many ? 0.5 : 1 } },
       }],
-      layout: layout({ margin: { l: 0, r: 0, t: 4, b: 0 }, uniformtext: { minsize: narrow() ? 10 : 12, mode: "hide" } }),
+      layout: layout({
+        margin: { l: 0, r: 0, t: 4, b: 0 }, bargap: 0, uniformtext: { minsize: narrow() ? 10 : 11, mode: "hide" }, barmode: "overlay",
+        xaxis: { visible: false, range: [0, strip + columns] }, yaxis: { visible: false, range: [total, 0] },
+      }),
     };
   },
 
   matrix(run, state) {
-    const m = fitMatrix(run.matrices[state.fork]);
+    const m = fitMatrix(run.matrices[state.fork]), phone = narrow();
     const share = m.cells.map((row) => { const sum = row.reduce((a, b) => a + b, 0); return row.map((n) => (n ? n / sum : null)); });
-    const ticks = m.names.map((_, place) => place), labels = m.names.map((name) => safe(cut(name, narrow() ? 12 : 26)));
-    const axis = { tickvals: ticks, ticktext: labels, showgrid: false, zeroline: false };
+    const ticks = m.names.map((_, place) => place), labels = m.names.map((name) => safe(cut(name, phone ? 14 : 26)));
+    const axis = { tickvals: ticks, ticktext: labels, showgrid: false, zeroline: false, tickfont: { color: css("--muted"), size: phone ? 11 : 13 } };
     return {
       data: [{
-        type: "heatmap", x: ticks, y: ticks, z: share, zmin: 0, zmax: 1, colorscale: COLORSCALE, xgap: 2, ygap: 2,
-        text: m.cells.map((row) => row.map((n) => (n ? whole(n) : ""))), texttemplate: "%{text}", textfont: { size: 12 },
+        type: "heatmap", x: ticks, y: ticks, z: share, zmin: 0, zmax: 1, colorscale: [[0, css("--cell0")], [1, css("--cell1")]], xgap: 2, ygap: 2,
+        text: m.cells.map((row) => row.map((n) => (n ? whole(n) : ""))), texttemplate: "%{text}", textfont: { size: phone ? 11 : 12 },
         customdata: m.cells.map((row, y) => row.map((n, x) => [wrap(m.names[y]), wrap(m.names[x]), plural(n, "text")])),
         hovertemplate: "true: %{customdata[0]}<br>predicted: %{customdata[1]}<br>%{customdata[2]}, %{z:.1%} of the row<extra></extra>",
+        hoverongaps: false, showscale: !phone,
         colorbar: { tickformat: ".0%", thickness: 10, outlinewidth: 0, title: { text: "share of the row", side: "right" } },
-        showscale: !narrow(),
       }],
       layout: layout({
-        xaxis: { ...axis, title: { text: "predicted" }, tickangle: -35 },
+        plot_bgcolor: css("--paper"),
+        xaxis: { ...axis, title: { text: "predicted" }, tickangle: phone ? -60 : -35 },
         yaxis: { ...axis, title: { text: "true" }, autorange: "reversed" },
       }),
     };
   },
 
   levels(run) {
+    const levels = run.levels;
     return {
       data: [{
-        type: "bar", orientation: "h", y: run.levels.map((_, at) => `level ${at + 1}`), x: run.levels.map(([n, right]) => (n ? right / n : 0)),
-        text: run.levels.map(([n, right]) => percent(right / n)), textposition: "auto", marker: { color: css("--c0") }, insidetextanchor: "end",
-        textfont: { size: 13 }, customdata: run.levels.map(([n, right]) => `${whole(right)} of ${whole(n)}`), hovertemplate: "%{customdata}<extra></extra>",
+        type: "bar", orientation: "h", y: levels.map(([level]) => `level ${level}`), x: levels.map(([, n, right]) => right / n),
+        text: levels.map(([, n, right]) => `${percent(right / n)} (n = ${whole(n)})`), textposition: "auto", marker: { color: css("--c0") }, insidetextanchor: "end",
+        textfont: { size: 13 }, customdata: levels.map(([, n, right]) => `${whole(right)} of ${whole(n)}`), hovertemplate: "%{customdata}<extra></extra>",
       }],
       layout: layout({ xaxis: { range: [0, 1.04], tickformat: ".0%", dtick: 0.25 }, yaxis: { autorange: "reversed" }, bargap: 0.35 }),
     };
@@ -181,9 +211,10 @@ const figures = {
     for (let level = 1; level < depth; level++) {
       const at = a.thresholds.map((tau, place) => {
         const given = from(a.answered[place], level);
-        return given ? { tau, x: given / sum, y: 1 - from(a.right[place], level) / given } : null;
+        return given >= data.minimum ? { tau, x: given / sum, y: 1 - from(a.right[place], level) / given } : null;
       });
       const kept = at.filter(Boolean), colour = c[(level - 1) % c.length];
+      if (!kept.length) continue;
       traces.push({
         type: "scatter", mode: "lines", name: depth > 2 ? (level === depth - 1 ? `level ${level}` : `level ${level} or deeper`) : "answers",
         x: kept.map((p) => p.x), y: kept.map((p) => p.y), line: { color: colour, width: 2.5, dash: DASHES[(level - 1) % DASHES.length] },
@@ -209,13 +240,13 @@ const figures = {
 
   differences() {
     const rows = data.differences, c = colours();
-    const clear = rows.map((row) => row.low > 0 || row.high < 0);
+    const colour = { better: c[0], worse: c[1] };
     const labels = rows.map((row) => `${safe(row.measure)}: ${safe(row.label)}`);
     return {
       data: [{
         type: "scatter", mode: "markers", x: rows.map((row) => row.mean), y: rows.map((_, place) => place),
         error_x: { type: "data", symmetric: false, array: rows.map((row) => row.high - row.mean), arrayminus: rows.map((row) => row.mean - row.low), color: css("--muted"), thickness: 2, width: 5 },
-        marker: { size: 11, color: rows.map((row) => (row.low > 0 ? c[0] : row.high < 0 ? c[1] : css("--muted"))), symbol: clear.map((isClear) => (isClear ? "circle" : "circle-open")), line: { width: 2 } },
+        marker: { size: 11, color: rows.map((row) => colour[row.verdict] || css("--muted")), symbol: rows.map((row) => (colour[row.verdict] ? "circle" : "circle-open")), line: { width: 2 } },
         hovertemplate: "%{x:+.1f} points<extra></extra>",
       }],
       layout: layout({

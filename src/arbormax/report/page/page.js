@@ -20,10 +20,9 @@ function draw(element) {
   if (kind === "matrix") element.style.height = `${Math.max(17, 9 + 1.9 * fitMatrix(own.matrices[states[run].fork]).names.length)}rem`;
   if (kind === "levels") element.style.height = `${Math.min(34, Math.max(17, 4 + 3 * own.levels.length))}rem`;
   const { data: traces, layout: frame } = figures[kind](own, states[run]);
-  const first = !drawn.has(element);
   drawn.set(element, kind);
+  if (kind === "icicle") element.onclick = (event) => openBox(run, boxAt(event, element, traces[0], frame)); // also a tap
   return Plotly.react(element, traces, frame, CONFIG).then(() => {
-    if (first && kind === "icicle") element.on("plotly_icicleclick", (event) => onBoxClick(run, event));
     element.dataset.drawn = "yes";
   });
 }
@@ -35,25 +34,21 @@ function redraw(kind, run) {
 
 // ------------------------------------------------------------ the tree
 
-function onBoxClick(run, event) {
-  const next = event.nextLevel === "" || event.nextLevel === undefined ? 0 : Number(event.nextLevel);
-  const point = event.points && event.points[0];
-  const leaf = point && !childrenOf(run, Number(point.id)).length && Number(point.id) === next;
-  if (!leaf && Number.isInteger(next)) {
-    states[run].level = next;
-    browse(run);
-    redraw("icicle", run);
-  }
-  return false; // the figure is redrawn instead, so that list and boxes always agree
+function boxAt({ clientX, clientY }, element, { x, width, base, y, ids }, { xaxis, yaxis, margin }) {
+  const area = element.getBoundingClientRect();
+  const across = ((clientX - area.left) / area.width) * xaxis.range[1];
+  const down = ((clientY - area.top - margin.t) / (area.height - margin.t)) * yaxis.range[0];
+  const at = ids.findIndex((_, i) => Math.abs(across - x[i]) < width[i] / 2 && down >= base[i] && down < base[i] + y[i]);
+  return at < 0 ? null : Number(ids[at]);
 }
 
-function childrenOf(run, place) {
-  const t = data.runs[run].tree;
-  if (!t.below) {
-    t.below = t.name.map(() => []);
-    t.parent.forEach((parent, child) => parent >= 0 && t.below[parent].push(child));
-  }
-  return t.below[place];
+// a box opens, and the strip at the left, which is the open node, goes back to its parent
+function openBox(run, at) {
+  const next = at === states[run].level ? data.runs[run].tree.parent[at] : at;
+  if (next === null || next < 0 || !childrenOf(data.runs[run], next).length) return;
+  states[run].level = next;
+  browse(run);
+  redraw("icicle", run);
 }
 
 function open(run, place) {
@@ -77,9 +72,9 @@ function browse(run) {
   const crumbs = create("ol", { className: "crumbs" }, ...path.map((at) =>
     create("li", {}, at === here ? create("strong", { textContent: t.name[at], tabIndex: -1 }) : create("button", { type: "button", textContent: t.name[at], onclick: () => open(run, at) }))));
   const summary = (at) => !at ? `${plural(t.support[0], "test text")}, ${percent(accuracyOf(data.runs[run]))} with the right class` : `${plural(t.support[at], "test text")}, accuracy ${percent(measures.accuracy.of(t, at))}, F1 ${percent(measures.f1.of(t, at))}`;
-  const below = [...childrenOf(run, here)].sort((a, b) => t.support[b] - t.support[a] || t.predicted[b] - t.predicted[a]);
+  const below = [...childrenOf(data.runs[run], here)].sort((a, b) => t.support[b] - t.support[a] || t.predicted[b] - t.predicted[a]);
   const rows = below.slice(0, 200).map((at) => {
-    const isInner = childrenOf(run, at).length > 0;
+    const isInner = childrenOf(data.runs[run], at).length > 0;
     const name = isInner ? create("button", { type: "button", textContent: t.name[at], onclick: () => open(run, at) }) : create("span", { textContent: t.name[at] });
     const folded = t.hidden[at] ? ` (${plural(t.hidden[at], "class", "classes")} folded)` : "";
     const cells = [whole(t.support[at]), null, percent(t.predicted[at] ? t.correct[at] / t.predicted[at] : NaN), percent(measures.f1.of(t, at))];
@@ -129,7 +124,7 @@ function describeMatrix(run) {
   if (!element) return;
   const m = fitMatrix(data.runs[run].matrices[states[run].fork]), note = element.parentElement.querySelector('[data-note="matrix"]');
   const outside = m.outside ? ` ${plural(m.outside, "mistake")} with other children not shown.` : "";
-  note.textContent = `${m.label}: ${plural(m.mistakes, "mistake")}, cost ${whole(m.cost)}. Rows are true, columns are predicted; the diagonal is correct.${outside}`;
+  note.textContent = `${m.label}: n = ${plural(m.texts, "test text")}, ${plural(m.mistakes, "mistake")}, cost ${whole(m.cost)}. Rows are true, columns are predicted; the diagonal is correct.${outside}`;
 }
 
 function listen(id, action) {

@@ -20,6 +20,12 @@ const TEXT_COLUMN_NAMES =
  */
 export function decodeText(bytes) {
   const [first, second] = new Uint8Array(bytes.slice(0, 2));
+  const start = new Uint8Array(bytes.slice(0, 1000));
+  const zeros = [0, 1].map((odd) => start.filter((byte, index) => index % 2 === odd && byte === 0).length);
+  const isWide = (zeros[0] + zeros[1]) * 4 > start.length && Math.min(...zeros) * 8 < Math.max(...zeros);
+  if (isWide && first !== 0xff && first !== 0xfe) {
+    return new TextDecoder(zeros[1] > zeros[0] ? "utf-16le" : "utf-16be").decode(bytes);
+  }
   if (first === 0xff && second === 0xfe) return new TextDecoder("utf-16le", { ignoreBOM: true }).decode(bytes);
   if (first === 0xfe && second === 0xff) return new TextDecoder("utf-16be", { ignoreBOM: true }).decode(bytes);
   try {
@@ -37,8 +43,10 @@ export function decodeText(bytes) {
  */
 export function parse(source, separator) {
   const bom = source.startsWith("\ufeff");
-  const text = bom ? source.slice(1) : source;
-  const chosen = separator ?? findSeparator(text.slice(0, SAMPLE_LENGTH));
+  const whole = bom ? source.slice(1) : source;
+  const named = /^"?sep=([^\r\n"])"?\r?\n/i.exec(whole); // a first line that Excel reads
+  const text = named ? whole.slice(named[0].length) : whole;
+  const chosen = separator ?? named?.[1] ?? findSeparator(text.slice(0, SAMPLE_LENGTH));
   const { rows, unclosed } = split(text, chosen);
   return { rows, separator: chosen, newline: /\r\n/.test(text.slice(0, SAMPLE_LENGTH)) ? "\r\n" : "\n", bom, unclosed };
 }
@@ -90,7 +98,7 @@ function split(text, separator) {
     row.push(cell);
     position = end + 1;
     if (text[end] === separator && separator) continue;
-    if (row.length > 1 || row[0] !== "") rows.push(row);
+    if (row.some((value) => value.trim())) rows.push(row);
     row = [];
     if (text[end] === "\r" && text[end + 1] === "\n") position += 1;
     if (position >= text.length) break;
@@ -107,11 +115,15 @@ export function hasHeader(rows) {
   const [first, ...rest] = rows.slice(0, 50);
   const names = first.map((cell) => cell.trim());
   if (names.some((name) => TEXT_COLUMN_NAMES.test(name))) return true;
-  if (names.some((name) => !name || name.length > 40 || !Number.isNaN(Number(name)))) return false;
+  if (names.some((name) => !name || name.length > 40 || isNumber(name) || /[.!?]$/.test(name))) return false;
   if (new Set(names).size < names.length) return false;
-  const numbers = (column) => rest.every((row) => row[column]?.trim() && !Number.isNaN(Number(row[column])));
+  if (names.some((name, column) => rest.some((row) => row[column]?.trim() === name))) return false; // a label
+  const numbers = (column) => rest.every((row) => isNumber(row[column] ?? ""));
   return names.some((name, column) => numbers(column) || meanLength(rest, column) > 2.5 * name.length);
 }
+
+/** Whether a cell is a number, with a decimal point or a decimal comma. */
+const isNumber = (cell) => /^[+-]?[\d.,\s]*\d\s*[%€$£]?$/.test(cell.trim());
 
 /**
  * The column of the texts: by its name, or else the column with the longest cells.

@@ -26,6 +26,7 @@ export function createExplain({ changed, browse }) {
   let explained = {}; // the restriction of both explanations
   let stop = null;
   let calibrated = null; // the coverage that a calibrated model guarantees; the slider then sets it
+  let hasExamples = false;
   let pending = new AbortController();
 
   async function update() {
@@ -86,12 +87,12 @@ export function createExplain({ changed, browse }) {
     byId("problem").hidden = true;
     byId("branch").hidden = predicted.nodes.some((node) => node.node === shown.node && node.on_path);
     byId("branch-name").textContent = shown.path.join(" › ");
-    const label = predicted.path.at(-1) ?? predicted.label;
-    byId("label").textContent = byId("label").title = label;
-    byId("label").parentElement.classList.toggle("long", label.length > 32);
-    const parents = predicted.path.slice(0, -1);
-    byId("path").textContent = parents.length ? `in ${parents.map(isolate).join(" › ")}` : "";
-    byId("path").title = predicted.path.join(" › ");
+    const label = predicted.path.join(" › ");
+    const [name, parents] = [predicted.path.at(-1), predicted.path.slice(0, -1)];
+    const above = parents.flatMap((parent) => [el("bdi", {}, parent), " › "]);
+    byId("label").replaceChildren(el("span", { class: "above" }, ...above), el("bdi", {}, name));
+    byId("label").title = label;
+    byId("label").parentElement.classList.toggle("long", label.length > 48);
     const confidence = describeConfidence(predicted.probability);
     byId("probability").textContent = percent(predicted.probability);
     byId("confidence").textContent = confidence;
@@ -192,14 +193,15 @@ export function createExplain({ changed, browse }) {
     byId("step-text").textContent = sentences.filter(Boolean).join(" ");
     const hasWords = shown.words_method !== null && step?.words.length;
     byId("legend").hidden = !hasWords;
-    words.replaceChildren(...(hasWords ? highlightWords(explainedText, shown.tokens, step.words) : [explainedText]));
+    const matters = hasWords && step.parts.length; // otherwise all contributions are negligible
+    words.replaceChildren(...(matters ? highlightWords(explainedText, shown.tokens, step.words) : [explainedText]));
     const summary = hasWords ? wordSummary(step) : "This model does not support word contributions.";
     byId("words-summary").textContent = summary;
   }
 
   function wordSummary(step) {
     if (step.conditional === 1) return `${isolate(step.name)} is the only child at this step.`;
-    return summarizeWords(shown.tokens, step.words, isolate(step.name));
+    return summarizeWords(step.parts, isolate(step.name));
   }
 
   function setStep(step) {
@@ -247,8 +249,14 @@ export function createExplain({ changed, browse }) {
     for (const part of document.querySelectorAll(".needs-result")) part.hidden = !isVisible;
   }
 
+  /** Offers the examples on an empty page. */
+  function showExamples() {
+    byId("examples").hidden = !hasExamples || state.text !== "";
+  }
+
   function setText(value) {
     Object.assign(state, { text: value, step: 0, node: null });
+    showExamples();
     changed({ ...state }, false);
   }
 
@@ -289,6 +297,7 @@ export function createExplain({ changed, browse }) {
       const isSame = predicted && newState.text === explainedText && same;
       Object.assign(state, newState);
       text.value = state.text;
+      showExamples();
       for (const side of sides) side.value = state[side.id];
       if (state.within || state.without) byId("restriction").open = true;
       showTau();
@@ -314,7 +323,8 @@ export function createExplain({ changed, browse }) {
       }
       showTau();
       text.maxLength = limits.max_characters;
-      byId("examples").hidden = !examples.length;
+      hasExamples = examples.length > 0;
+      showExamples();
       const attributes = { type: "button", class: "chip" };
       const chips = examples.map((text) => el("button", { ...attributes, click: () => this.setText(text) }, text));
       byId("example-list").replaceChildren(...chips);

@@ -40,19 +40,15 @@ function highlight(word, weight, share) {
 }
 
 /**
- * A summary of the highlights in one sentence.
- * @param {{text: string}[]} tokens
- * @param {number[]} weights
+ * A summary of the contributions in one sentence.
+ * @param {{text: string, value: number}[]} parts  words and n-grams, the largest contribution first
  * @param {string} name  of the step
  */
-export function summarizeWords(tokens, weights, name) {
-  const minimum = Math.max(0.005, MIN_SHARE * Math.max(0, ...weights.map(Math.abs)));
-  const quoted = (index) => `“${isolate(tokens[index].text)}”`;
-  const [highest, lowest] = [Math.max(...weights), Math.min(...weights)];
-  const parts = [];
-  if (highest >= minimum) parts.push(`${quoted(weights.indexOf(highest))} supports ${name} most`);
-  if (lowest <= -minimum) {
-    parts.push(`${quoted(weights.indexOf(lowest))} opposes ${parts.length ? "it" : name} most`);
-  }
-  return parts.length ? `${parts.join("; ")}.` : `No single word has a large contribution to ${name}.`;
+export function summarizeWords(parts, name) {
+  const quoted = ({ text }) => `“${isolate(text)}”`;
+  const [best, worst] = [parts.find(({ value }) => value > 0), parts.find(({ value }) => value < 0)];
+  const sentences = [];
+  if (best) sentences.push(`${quoted(best)} contributed most to ${name}`);
+  if (worst) sentences.push(`${quoted(worst)} spoke most against ${sentences.length ? "it" : name}`);
+  return sentences.length ? `${sentences.join("; ")}.` : `No single word has a large contribution to ${name}.`;
 }

@@ -10,12 +10,15 @@ const MIN_WIDTH = 132;
 const SUFFICIENT_WIDTH = 240; // even for longer names
 const MAX_WIDTH = 340;
 const FULL_THICKNESS = 26; // of a line with probability 1, in pixels
+const MIN_SHARE = 0.01; // less probable siblings share one line
 
 /**
- * @typedef {object} Item  a node, or a placeholder for the children that are not listed
+ * @typedef {object} Item  a node, or a placeholder for the children that are folded or not listed
  * @property {string} key
- * @property {any} node        the node, or the parent of the children that are not listed
+ * @property {any} node        the node, or the parent of the children that the placeholder stands for
  * @property {boolean} more
+ * @property {number} count    number of children that a placeholder stands for
+ * @property {boolean} isFolded  whether a placeholder stands for listed children
  * @property {number} depth
  * @property {number} probability
  * @property {Item|null} parent
@@ -26,14 +29,15 @@ const FULL_THICKNESS = 26; // of a line with probability 1, in pixels
  */
 
 /**
- * The nodes as a tree of items: most probable children first, the placeholder last.
+ * The nodes as a tree of items: most probable children first, the placeholder last. Siblings below 1 % are folded.
  * @param {any[]} nodes  parents before children
+ * @param {Set<number>} unfolded  parents that show all listed children
  * @returns {Item}
  */
-export function buildTree(nodes) {
+export function buildTree(nodes, unfolded = new Set()) {
   const items = new Map();
   const item = (key, node, depth, probability, parent, more = false) => ({
-    key, node, depth, probability, parent, more, children: [], x: 0, y: 0, width: 0,
+    key, node, depth, probability, parent, more, count: 0, isFolded: false, children: [], x: 0, y: 0, width: 0,
   });
   for (const node of nodes) {
     const parent = node.parent === null ? null : items.get(node.parent);
@@ -44,11 +48,22 @@ export function buildTree(nodes) {
   for (const parent of items.values()) {
     parent.children.sort((a, b) => b.probability - a.probability || a.node.node - b.node.node);
     const { node } = parent;
-    if (parent.children.length && node.hidden > 0) {
-      parent.children.push(item(`m${node.node}`, node, node.depth + 1, node.hidden_probability, parent, true));
-    }
+    if (!parent.children.length) continue;
+    const rare = unfolded.has(node.node) ? [] : parent.children.filter((child) => isRare(child.node, node));
+    const folded = rare.length + (node.hidden > 0 ? 1 : 0) > 1 ? rare : []; // a line that saves none is no use
+    if (!folded.length && !node.hidden) continue;
+    const probability = folded.reduce((sum, child) => sum + child.probability, node.hidden_probability);
+    const rest = item(`m${node.node}`, node, node.depth + 1, probability, parent, true);
+    Object.assign(rest, { count: folded.length + node.hidden, isFolded: folded.length > 0 });
+    parent.children = [...parent.children.filter((child) => !folded.includes(child)), rest];
   }
   return items.get(nodes[0].node);
+}
+
+/** Whether a node is below 1 %, of its parent if that is improbable itself. */
+function isRare(node, parent) {
+  const share = parent.probability < 0.1 ? node.conditional : node.probability;
+  return !node.on_path && share < MIN_SHARE;
 }
 
 /**

@@ -20,6 +20,7 @@ export function createTree(picture, { onSelect, onMore }) {
   let marks = { selected: 0, stop: 0 };
   let width = 0;
   const shapes = new Map();
+  const unfolded = new Set();
 
   new ResizeObserver(([entry]) => {
     const now = Math.floor(entry.contentRect.width);
@@ -32,7 +33,7 @@ export function createTree(picture, { onSelect, onMore }) {
 
   function draw(fresh) {
     const focused = picture.contains(document.activeElement);
-    const root = buildTree(nodes);
+    const root = buildTree(nodes, unfolded);
     order = inOrder(root);
     const levels = Math.max(...nodes.map((node) => node.depth));
     const longest = Math.max(...nodes.map((node) => textWidth(node.name, `14px ${family()}`))) + 2 * PAD + FLAG_WIDTH + 40;
@@ -63,7 +64,7 @@ export function createTree(picture, { onSelect, onMore }) {
     const font = `${item.parent && !more && node.on_path ? "600 " : ""}14px ${family()}`;
     const numberWidth = item.parent ? textWidth(number, font) + 8 : 0;
     const maxWidth = item.width - 2 * PAD - numberWidth - (more ? 0 : FLAG_WIDTH);
-    const name = more ? `${count(node.hidden)} more` : item.parent ? node.name : "root";
+    const name = more ? `${count(item.count)} ${item.isFolded ? "below 1%" : "more"}` : item.parent ? node.name : "root";
     const flagTransform = `translate(${item.width - PAD - numberWidth - 4} 21)`;
     const shape = svg(
       "g",
@@ -113,8 +114,15 @@ export function createTree(picture, { onSelect, onMore }) {
   }
 
   function choose(item) {
-    if (item.more) onMore(item.node);
-    else onSelect(item.node);
+    if (!item.more) onSelect(item.node);
+    else if (item.isFolded) unfold(item.node.node);
+    else onMore(item.node);
+  }
+
+  function unfold(parent) {
+    unfolded.add(parent);
+    draw(false);
+    current()?.focus({ preventScroll: true });
   }
 
   function moveFocus(event) {
@@ -144,6 +152,7 @@ export function createTree(picture, { onSelect, onMore }) {
   return {
     /** Shows the nodes of an explanation; `fresh` animates the path. */
     show(newNodes, newMarks, fresh) {
+      if (fresh) unfolded.clear();
       nodes = newNodes;
       marks = newMarks;
       width = Math.floor(picture.parentElement.clientWidth) || width;
@@ -162,7 +171,10 @@ const isOnPath = (item) => !item.more && item.node.on_path;
 function ariaLabel(item) {
   const { node } = item;
   const number = percent(item.probability);
-  if (item.more) return `${plural(node.hidden, "more branch", "more branches")}, ${number} together. Opens the list of classes`;
+  if (item.more) {
+    const action = item.isFolded ? "Shows them" : "Opens the list of classes";
+    return `${plural(item.count, "more branch", "more branches")}, ${number} together. ${action}`;
+  }
   if (!item.parent) return `Root, ${plural(node.classes, "class", "classes")}`;
   const inside = node.children ? `, ${plural(node.classes, "class", "classes")} inside` : "";
   return `${node.name}, ${number}${node.on_path ? ", on the path" : ""}${inside}`;

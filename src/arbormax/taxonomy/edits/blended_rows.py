@@ -36,6 +36,7 @@ class BlendedRows(HeadRows):
         self.taxonomy, self.path_share = taxonomy, old.path_share()
         self.steps = SiblingRows(taxonomy, old, point)
         self.classes = ClassRows(taxonomy, _LaterRows(old, taxonomy.num_nodes - 1), point)
+        self.moved_nodes = []
 
     @property
     def similarity(self) -> TextSimilarity | None:
@@ -86,6 +87,7 @@ class BlendedRows(HeadRows):
     def moved(self, tree: WorkingTree, node: int, old: int, new: int, edit: Edit) -> None:
         self.steps.moved(tree, node, old, new, edit)
         self.classes.moved(tree, node, old, new, edit)
+        self.moved_nodes = self.steps.moved_nodes
 
     def emptied(self, tree: WorkingTree, parent: int, removed: int | None) -> None:
         self.steps.emptied(tree, parent, removed)

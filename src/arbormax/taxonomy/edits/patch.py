@@ -57,7 +57,7 @@ def read_patch(patch: Mapping[str, Any] | str | os.PathLike[str], taxonomy: Taxo
     problems = [problem for at, edit in enumerate(patch["edits"]) for problem in _problems(edit, at)]
     if problems:
         raise TaxonomyError(f"{source}: {problems[0]}" if len(problems) == 1 else f"{source} has defects:", problems)
-    return [{name: _as_label(name, value) for name, value in edit.items()} for edit in patch["edits"]]
+    return [dict(edit) for edit in patch["edits"]]
 
 
 def _problems(edit: Any, at: int) -> list[str]:
@@ -70,8 +70,3 @@ def _problems(edit: Any, at: int) -> list[str]:
     return problems + [
         f"edit {at}: {kind} has no {name!r}{did_you_mean(name, known)}" for name in edit if name not in known
     ]
-
-
-def _as_label(name: str, value: Any) -> Any:
-    """JSON has no tuples: the path of a node is a list."""
-    return tuple(value) if name in ("node", "leaf", "under") and isinstance(value, list) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -26,11 +26,14 @@ class Edited:
         taxonomy: the new taxonomy.
         node_map: (N,) the new number of every old node, -1 if it was removed.
         class_map: (C,) the new number of every old class, -1 if it is not a class any more.
-        touched: the nodes of the new taxonomy whose children changed.
+        touched: the nodes of the new taxonomy whose children changed, or got other rows in the head.
         changed: a summary in words.
         head: the new head, if a head was edited.
         model: the module or classifier whose head was replaced, if one was edited.
-        new_rows: the nodes whose rows in the head are new; all other rows were copied bit for bit.
+        new_rows: the nodes whose rows in the head are new or were fitted; all others were copied bit for bit.
+        row_map: (R,) the old row of each row of the new head, -1 for new rows.
+        kept: for each moved node (its new number) whose predictions the head cannot keep exactly, an estimate of the
+            share of them that stay the same.
     """
 
     taxonomy: Taxonomy
@@ -41,6 +44,8 @@ class Edited:
     head: Any = None
     model: Any = None
     new_rows: np.ndarray | None = None
+    row_map: np.ndarray | None = None
+    kept: Mapping[int, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Edited: {self.taxonomy!r}>"

@@ -66,6 +66,7 @@ class HeadRows(EditListener):
         self.taxonomy, self.old, self.point = taxonomy, old, point
         self.fresh: dict[int, tuple[np.ndarray, float]] = {}  # node: (D,) weight, bias
         self.similarity: TextSimilarity | None = None  # of texts, if an encoder can compare them
+        self.moved_nodes: list[int] = []  # old nodes whose scores among new siblings no row can keep exactly
         self._row = self._row_numbers(taxonomy)
 
     def row_nodes(self, tax: Taxonomy) -> np.ndarray:
@@ -239,6 +240,8 @@ class SiblingRows(HeadRows):
     def moved(self, tree: WorkingTree, node: int, _old: int, new: int, edit: Edit) -> None:
         before = self.fresh.get(node)
         self.added(tree, node, new, edit.share)
+        if not edit.keep_row and edit.share is None and node < self.taxonomy.num_nodes:
+            self.moved_nodes.append(node)
         if edit.keep_row:
             del self.fresh[node]
             if before is not None:

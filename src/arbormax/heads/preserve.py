@@ -1,0 +1,186 @@
+"""Preserve the predictions of nodes that an edit has moved: the new head learns from the old one.
+
+The score that a node needs among its new siblings is not linear in the features, and a row is. So the rows on its old
+and new path are fitted to the probabilities of the old head: at features that are given, or at imitations of the items
+of each class, which follow from the rows themselves.
+
+B items, D features, R rows, C classes of the old head that the new one still has, S imitated classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from arbormax.functional import flat_node_log_probs
+from arbormax.heads.base import TreeHead
+from arbormax.heads.sparse import SparseWeight
+from arbormax.heads.update import RowPrior, update_rows
+from arbormax.taxonomy.edits import Edited
+
+_MOST_CLASSES = 512  # that are imitated
+_MOST_ITEMS, _CELLS = 4000, 1 << 23  # items, and numbers of a (B, C) matrix
+_HELD_OUT = 5  # every fifth item estimates the loss
+_TERMS, _DRAWN = 1000, 25  # features of a class in a sparse head, and how many of them are in one item
+_OTHER = 0.5  # share of another class in an item, so that the items are not all clear
+
+_BACKGROUND = 0.7  # length of the features that say nothing about the class, relative to those of the class
+_USUAL = 0.6  # mean probability of the classes of the items
+_SCALES = [2.0**power for power in range(-4, 13)]
+_STRENGTH = 20.0  # of the fit, as that of the convex solver for dense features
+
+
+@dataclass(frozen=True)
+class Preserved:
+    """The rows that were fitted, and how well the new head predicts like the old one."""
+
+    rows: np.ndarray
+    kept: dict[int, float]  # for each moved node with predictions: the share of them that stay the same
+
+
+def preserve_moved(
+    old: TreeHead, new: TreeHead, edited: Edited, moved: list[int], features: Tensor | None
+) -> Preserved:
+    """Fit the rows of the new head on the paths of moved nodes, which are nodes of the old taxonomy, in place."""
+    most = max(200, min(_MOST_ITEMS, _CELLS // old.taxonomy.num_leaves))
+    if features is None:
+        items = _imitate(old, moved, most)
+    else:
+        places = torch.linspace(0, len(features) - 1, min(len(features), most), device=features.device)
+        items = features.index_select(0, places.long())
+    leaves = edited.node_map[old.taxonomy.leaves]
+    known = torch.from_numpy(np.flatnonzero(leaves > 0)).to(old.device)
+    nodes_C = torch.from_numpy(leaves[leaves > 0]).to(old.device)
+    with torch.no_grad():
+        wanted_BC = old(items.to(old.dtype)).float()[:, known].log_softmax(-1)
+    is_held_out = torch.arange(len(items), device=old.device) % _HELD_OUT == 0
+    fitted, held_out = (part.nonzero().squeeze(1) for part in (~is_held_out, is_held_out))
+    target_BC = wanted_BC[fitted].exp()
+
+    def log_probs(logp: Tensor) -> Tensor:
+        found: Tensor = flat_node_log_probs(logp, new.taxonomy).index_select(-1, nodes_C).log_softmax(-1)
+        return found
+
+    def loss(logp: Tensor, place: slice) -> Tensor:
+        total: Tensor = -(target_BC[place] * log_probs(logp)).sum()
+        return total
+
+    some = items.index_select(0, fitted)
+    rows = _rows_on_paths(old, new, edited, moved)
+    update_rows(new, some, loss, RowPrior(_mean_square(some) / _STRENGTH, updates_bias=False), rows)
+    with torch.no_grad():
+        found_BC = log_probs(new(items.index_select(0, held_out).to(new.dtype)).float())
+    before, after = (
+        old.taxonomy.leaves[known.cpu()[each.argmax(-1).cpu()]] for each in (wanted_BC[held_out], found_BC)
+    )
+    kept = {}
+    for node in moved:
+        is_below = old.taxonomy.lca(before, np.full_like(before, node)) == node
+        if is_below.any():
+            kept[node] = float((before == after)[is_below].mean())
+    return Preserved(rows, kept)
+
+
+def _rows_on_paths(old: TreeHead, new: TreeHead, edited: Edited, moved: list[int]) -> np.ndarray:
+    """The rows of the steps that the moves change: of the nodes themselves, and of their old and new ancestors."""
+    tax, nodes = new.taxonomy, []
+    for node in moved:
+        now = int(edited.node_map[node])
+        before = {n for n in edited.node_map[old.taxonomy.ancestors(node)].tolist() if n >= 0}
+        nodes += [now, *before.symmetric_difference(tax.ancestors(now))]
+    has_siblings = [n for n in set(nodes) if n > 0 and len(tax.children(tax.parent[n])) > 1]
+    return np.array(sorted(has_siblings), np.int64) - 1
+
+
+def _imitate(head: TreeHead, moved: list[int], count: int) -> Tensor:
+    """(B, D) features like those of items of the classes; half of them are of the moved classes."""
+    draw, tax = np.random.default_rng(0), head.taxonomy
+    is_moved = np.zeros(tax.num_leaves, bool)
+    for node in moved:
+        is_moved |= tax.lca(tax.leaves, np.full_like(tax.leaves, node)) == node
+    groups = [draw.permutation(np.flatnonzero(part))[: _MOST_CLASSES // 2] for part in (is_moved, ~is_moved)]
+    classes = np.concatenate(groups)
+    chances = np.concatenate([np.full(len(group), 0.5 / max(1, len(group))) for group in groups])
+    first = draw.choice(len(classes), count, p=chances / chances.sum())
+    second = draw.integers(0, len(classes), count)
+    directions = _directions(head, torch.from_numpy(classes).to(head.device))
+    both = (directions.index_select(0, torch.from_numpy(each).to(head.device)) for each in (first, second))
+    own, other = (_draw_terms(part, draw) for part in both)
+    items = own + _OTHER * other
+    if head.sparse_weight is not None:
+        items = items + _BACKGROUND * _draw_background(head.sparse_weight, count, draw)
+    scale = _scale(head, items, torch.from_numpy(classes[first]).to(head.device))
+    return items * scale
+
+
+def _draw_background(weight: SparseWeight, count: int, draw: np.random.Generator) -> Tensor:
+    """(B, D) random features; features that many rows use are frequent."""
+    used = weight.columns.cpu().numpy()
+    columns = used[draw.integers(0, len(used), (count, _DRAWN))]
+    rows = np.repeat(np.arange(count), columns.shape[1])
+    places = torch.from_numpy(np.stack([rows, columns.ravel()]))
+    values = torch.full((places.shape[1],), columns.shape[1] ** -0.5)
+    return torch.sparse_coo_tensor(places, values, (count, weight.in_features)).coalesce().to(weight.values.device)
+
+
+def _directions(head: TreeHead, classes: Tensor) -> Tensor:
+    """(S, D) vectors of length one: the direction in which the log-probability of each class rises fastest at zero.
+
+    Those of a sparse head, whose features are not negative, have the largest values only.
+    """
+    start = torch.zeros(0) if head.bias is None else head.bias.detach().float()
+    start = start if len(start) else torch.zeros(head.num_rows(head.taxonomy), device=head.device)
+    parts = []
+    for some in torch.split(classes, 64):
+        scores = start.repeat(len(some), 1).requires_grad_()
+        head.leaf_log_probs_from(scores)[torch.arange(len(some), device=head.device), some].sum().backward()  # type: ignore[no-untyped-call]
+        assert scores.grad is not None
+        parts.append(_times_rows(head, scores.grad))
+    return torch.cat(parts)
+
+
+def _times_rows(head: TreeHead, factors: Tensor) -> Tensor:
+    """(S, D) the sum of the rows of a head, each times its factor (S, R), as vectors of length one."""
+    if head.sparse_weight is None:
+        return torch.nn.functional.normalize(factors @ head.weight.detach().float(), dim=1)
+    weight = head.sparse_weight
+    places = torch.stack([weight.columns, weight.rows.long()])
+    shape = head.in_features, head.num_rows(head.taxonomy)
+    transposed = torch.sparse_coo_tensor(places, weight.values.detach().float(), shape)
+    values, columns = torch.sparse.mm(transposed, factors.T).T.topk(min(_TERMS, head.in_features), dim=1)
+    values = torch.nn.functional.normalize(values.clamp(min=0), dim=1)
+    rows = torch.arange(len(values), device=values.device)[:, None].expand_as(columns)
+    places = torch.stack([rows.flatten(), columns.flatten()])
+    return torch.sparse_coo_tensor(places, values.flatten(), (len(values), head.in_features)).coalesce()
+
+
+def _draw_terms(vectors: Tensor, draw: np.random.Generator) -> Tensor:
+    """Sparse vectors with some of their values, and dense ones as they are."""
+    if vectors.layout == torch.strided:
+        return vectors
+    vectors = vectors.coalesce()
+    values, rows = vectors.values().square(), vectors.indices()[0]
+    totals = values.new_zeros(len(vectors)).index_add_(0, rows, values)
+    chances = _DRAWN * values / totals[rows]
+    is_kept = torch.from_numpy(draw.random(len(values))).to(values) < chances
+    same = torch.full((int(is_kept.sum()),), _DRAWN**-0.5)
+    return torch.sparse_coo_tensor(vectors.indices()[:, is_kept], same, vectors.shape).coalesce()
+
+
+def _scale(head: TreeHead, items: Tensor, classes: Tensor) -> float:
+    """The factor of the items with which the mean probability of their classes is usual."""
+    few, classes = items.index_select(0, torch.arange(200, device=head.device)), classes[:200]
+    with torch.no_grad():
+        for scale in _SCALES:
+            logp = head((scale * few).to(head.dtype)).float()
+            if float(logp.gather(1, classes[:, None]).exp().mean()) >= _USUAL:
+                return scale
+    return _SCALES[-1]
+
+
+def _mean_square(items: Tensor) -> float:
+    values = items if items.layout == torch.strided else items.coalesce().values()
+    return max(float(values.float().square().sum()) / max(len(items), 1), 1e-12)

@@ -1,0 +1,129 @@
+"""Predictions of nodes that an edit moves, and the rows of a head that new examples update."""
+
+import numpy as np
+import pytest
+import torch
+
+import arbormax as am
+from arbormax.functional import flat_cross_entropy
+from arbormax.heads.update import RowPrior, update_rows
+
+TREE = am.Taxonomy.from_nested(
+    {"kids": ["toys", "books", "games"], "home": ["chairs", "lamps"], "men": ["shoes", "hats"]}
+)
+KINDS = [am.HierarchicalSoftmax, am.BlendedSoftmax, am.FlatSoftmax, am.SharedSoftmax]
+MOVED = "toys"
+
+
+def items(n=700, width=12, seed=0):
+    """Features around a point for each class, and the classes."""
+    draw = np.random.default_rng(seed)
+    y = draw.integers(0, TREE.num_leaves, n)
+    centers = np.random.default_rng(1).normal(size=(TREE.num_leaves, width))
+    return torch.tensor(centers[y] + 0.4 * draw.normal(size=(n, width)), dtype=torch.float32), torch.tensor(y)
+
+
+def trained(kind):
+    torch.manual_seed(0)
+    h, y = items()
+    head = kind(12, TREE)
+    optimiser = torch.optim.Adam(head.parameters(), lr=0.05)
+    for _ in range(100):
+        optimiser.zero_grad()
+        head.loss(h, y).backward()
+        optimiser.step()
+    return head
+
+
+def accuracy(edited, h, y):
+    """The share of right predictions, of the moved class and of the others."""
+    right = edited.head.predict(h) == torch.from_numpy(edited.class_map)[y]
+    is_moved = y == TREE.classes.index(MOVED)
+    return float(right[is_moved].float().mean()), float(right[~is_moved].float().mean())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_moved_class_keeps_most_of_its_predictions(kind):
+    h, y = items(seed=2)
+    edited = am.edit(trained(kind)).move(MOVED, under="men").done()
+    moved, others = accuracy(edited, h, y)
+    assert moved > 0.8
+    assert others > 0.75
+
+
+@pytest.mark.parametrize("kind", [am.HierarchicalSoftmax, am.BlendedSoftmax])
+def test_features_keep_the_predictions_of_a_moved_class(kind):
+    h, y = items(seed=2)
+    edited = am.edit(trained(kind)).move(MOVED, under="men").done(features=items(seed=3)[0])
+    assert min(accuracy(edited, h, y)) > 0.93
+    assert edited.kept[edited.taxonomy.find(MOVED)] > 0.9
+
+
+@pytest.mark.parametrize("kind", [am.HierarchicalSoftmax, am.BlendedSoftmax])
+def test_the_report_states_the_share_of_predictions_that_stay(kind):
+    edited = am.edit(trained(kind)).move(MOVED, under="men").done()
+    share = edited.kept[edited.taxonomy.find(MOVED)]
+    assert f"notice: about {share:.0%} of the predictions of 'men/toys' stay the same" in edited.changed
+    assert "continue the training with examples" in edited.changed
+
+
+@pytest.mark.parametrize("kind", [am.FlatSoftmax, am.SharedSoftmax])
+def test_a_head_that_keeps_all_predictions_gives_no_notice(kind):
+    edited = am.edit(trained(kind)).move(MOVED, under="men").done()
+    assert not edited.kept
+    assert "notice" not in edited.changed
+
+
+@pytest.mark.parametrize("options", [{"keep_row": True}, {"share": 0.2}])
+def test_a_row_that_is_chosen_by_the_caller_is_not_fitted(options):
+    edited = am.edit(trained(am.HierarchicalSoftmax)).move(MOVED, under="men", **options).done()
+    assert not edited.kept
+
+
+def test_features_of_another_width_are_an_error():
+    with pytest.raises(am.errors.InputError, match="features: expected \\(n, 12\\) features, found the shape"):
+        am.edit(trained(am.HierarchicalSoftmax)).move(MOVED, under="men").done(features=torch.zeros(3, 5))
+
+
+def test_the_old_row_of_each_row_is_known():
+    head = trained(am.HierarchicalSoftmax)
+    edited = am.edit(head).add("new", under="men").done()
+    old = edited.row_map >= 0
+    assert torch.equal(edited.head.weight[torch.from_numpy(old)], head.weight[edited.row_map[old]])
+    assert np.flatnonzero(~old).tolist() == (edited.new_rows - 1).tolist()
+
+
+# New examples and old rows
+
+
+def update(head, h, y, counts, base=0.05):
+    loss = lambda logp, place: flat_cross_entropy(logp, y[place], TREE, reduction="sum")  # noqa: E731
+    prior = RowPrior(base, counts=torch.full((head.num_rows(TREE),), float(counts)))
+    update_rows(head, h, loss, prior)
+    return head.loss(h, y).item(), head
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_new_examples_lower_their_loss_and_old_ones_hold_the_rows(kind):
+    h, y = items(60, seed=4)
+    y = (y + 1) % TREE.num_leaves  # they contradict the old ones
+    start = trained(kind)
+    weights, before = start.weight.detach().clone(), start.loss(h, y).item()
+    few, free = update(trained(kind), h, y, counts=0)
+    many, held = update(trained(kind), h, y, counts=1e4)
+    assert few < 0.5 * before
+    assert few < many < before
+    assert (held.weight - weights).norm() < 0.2 * (free.weight - weights).norm()
+
+
+@pytest.mark.parametrize("kind", [am.HierarchicalSoftmax, am.BlendedSoftmax, am.FlatSoftmax])
+def test_sparse_rows_are_updated_as_dense_ones(kind):
+    h, y = items(60, seed=4)
+    dense, sparse = kind(12, TREE, init="zeros"), kind(12, TREE, init="zeros", sparse_weight=True)
+    (a, _), (b, _) = update(dense, h, y, 3), update(sparse, h.to_sparse(), y, 3)
+    assert a == pytest.approx(b, abs=0.01)
+
+
+def test_a_head_with_adapters_cannot_be_updated_by_rows():
+    with pytest.raises(am.errors.OptionError, match="adapters"):
+        update(am.HierarchicalSoftmax(12, TREE, adapter=2), *items(10), 1)
