@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from arbormax import Taxonomy
+from arbormax import Graph, Taxonomy
 
 PLAIN = st.sampled_from(["a", "b", "c", "other", "x y", "D"])
 NASTY = st.one_of(
@@ -35,3 +35,17 @@ def taxonomies(draw, max_nodes: int = 24, min_nodes: int = 2, names=PLAIN, shuff
         return tax
     order = draw(st.permutations(tax.leaves.tolist()))
     return Taxonomy.from_parents(parents, labels, classes=[tax.path(leaf) for leaf in order])
+
+
+@st.composite
+def graphs(draw, max_nodes: int = 12, min_nodes: int = 2) -> Graph:
+    """Small directed acyclic graphs of one root, with up to four parents for each node, and trees among them."""
+    count = draw(st.integers(min_nodes, max_nodes))
+    most = draw(st.sampled_from([1, 2, 4]))
+    parents: list[list[int]] = [[]]
+    for node in range(1, count):
+        above = st.lists(st.integers(0, node - 1), min_size=1, max_size=min(most, node), unique=True)
+        parents.append(draw(above))
+    order = draw(st.permutations(range(count)))  # the numbers of the input do not follow the edges
+    new = {old: place for place, old in enumerate(order)}
+    return Graph.from_parents([[new[parent] for parent in parents[old]] for old in order], [f"n{old}" for old in order])

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from arbormax.integrations.transformers import from_pretrained, trainer_loss
     from arbormax.sklearn.features import HierarchicalClassifier
     from arbormax.sklearn.text import TextClassifier
-    from arbormax.taxonomy import Taxonomy
+    from arbormax.taxonomy import Graph, Taxonomy
 
 
 __all__ = [
     "BlendedSoftmax",
     "FlatSoftmax",
+    "Graph",
     "HierarchicalClassifier",
     "HierarchicalSoftmax",
     "SharedSoftmax",
@@ -64,6 +65,6 @@ __getattr__, __dir__ = lazy_names(
         "integrations.transformers": ("from_pretrained", "trainer_loss"),
         "sklearn.features": ("HierarchicalClassifier",),
         "sklearn.text": ("TextClassifier",),
-        "taxonomy": ("taxonomy", "Taxonomy"),
+        "taxonomy": ("taxonomy", "Graph", "Taxonomy"),
     },
 )

@@ -370,7 +370,8 @@ def test_line_numbers_of_a_table_are_those_of_the_file(problems):
     assert problems("t.csv", text) == (
         "3 cells, but 2 columns (line 8); quote a name that contains the delimiter",
         "node 'a' has two parents, 'r\\ns' and 'b' (line 3 and line 5); "
-        "a taxonomy is a tree: remove one of the two edges, or use paths if two nodes share this name",
+        "a taxonomy is a tree: remove one of the two edges, use paths if two nodes share this "
+        "name, or read several parents with am.Graph",
         "an edge without a child: ('r\\ns', None) (line 9)",
     )
     paths = "level1,level2,level3\na,x\na,,z\na,x\na,b,c,d\n"

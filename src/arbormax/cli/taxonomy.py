@@ -63,7 +63,7 @@ class TreeOptions(OptionGroup):
     def read(self, source: str) -> Taxonomy:
         """Read the taxonomy of a dataset, a model or a file."""
         from arbormax.data.datasets import DATASETS, load_taxonomy
-        from arbormax.taxonomy import Taxonomy
+        from arbormax.taxonomy import load_taxonomy as tax_from_file
 
         given = {name: getattr(self, name) for name in ("layout", "delimiter", "header", "root", "encoding", "sheet")}
         options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -81,7 +81,7 @@ class TreeOptions(OptionGroup):
             hint = did_you_mean(source, DATASETS)
             raise InputError(f"{source!r} is neither a dataset ({', '.join(DATASETS)}) nor a file{hint}")
         options |= {"format": self.input_format, "inner_classes": self.inner_classes, "texts": self.node_texts}
-        return Taxonomy.load(path, **options)
+        return tax_from_file(path, **options)
 
     def refuse_for(self, source: str, kind: str) -> None:
         """Raise an error if an option is given for a source that is not a file."""

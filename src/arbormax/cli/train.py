@@ -177,7 +177,8 @@ def _describe_data(texts: LabelledData) -> str:
     if single and inferred:
         first = ", ".join(repr(" > ".join(tree.path(node))) for node in single[:5])
         rare += f": {first}{', …' * (len(single) > 5)}"
-    size = f"{tree.num_leaves:,} class{'es' * (tree.num_leaves > 1)} in a tree of depth {tree.depth}"
+    kind = "graph" if tree.is_graph else "tree"
+    size = f"{tree.num_leaves:,} class{'es' * (tree.num_leaves > 1)} in a {kind} of depth {tree.depth}"
     return f"{len(texts.train):,} texts, {size}{inferred}{rare}."
 
 

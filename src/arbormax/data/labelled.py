@@ -16,7 +16,7 @@ from arbormax.data.labels import find_test_nodes, guess_separator, read_examples
 from arbormax.data.matrices import FEATURES, iter_features, unit_of
 from arbormax.data.tables import OnBadRows, Table, TableOptions, check_file, join_batches, read_table
 from arbormax.errors import InputError, LabelError, OptionError, did_you_mean
-from arbormax.taxonomy import InnerClasses, Taxonomy
+from arbormax.taxonomy import InnerClasses, Taxonomy, load_taxonomy
 
 OnSkipped = Callable[[str, list[str]], None]  # called with the name of a file and its bad rows
 
@@ -82,7 +82,7 @@ class LabelledReader:
         else:
             table = self._read_table(Path(data))
             separator = self.separator or guess_separator(table.labels or ())
-            train, tree = self._examples(table, None if taxonomy is None else Taxonomy.load(taxonomy))
+            train, tree = self._examples(table, None if taxonomy is None else load_taxonomy(taxonomy))
             origin = {"name": Path(data).name, "taxonomy": "inferred" if taxonomy is None else str(taxonomy)}
         inferred = data not in DATASETS and taxonomy is None
         tree = tree if node_texts is None else tree.with_texts(node_texts)
@@ -99,7 +99,7 @@ class LabelledReader:
         if data in DATASETS:
             return replace(self.read(data, test=test, node_texts=node_texts), train=no_examples)
         check_data(data)
-        tree = Taxonomy.load(data)
+        tree = load_taxonomy(data)
         tree = tree if node_texts is None else tree.with_texts(node_texts)
         origin = {"name": Path(data).name, "taxonomy": data, **_sizes(tree), **_tested_on(data, test)}
         own = None if test is None else self.read_test(test, tree)

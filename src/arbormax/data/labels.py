@@ -15,7 +15,7 @@ from arbormax.data.columns import InputColumns
 from arbormax.data.examples import Examples, Unseen
 from arbormax.data.tables import Column, OnBadRows, Source, Table, TableOptions, read_table
 from arbormax.errors import InputError, LabelError, OptionError, check_choice
-from arbormax.taxonomy import InnerClasses, Taxonomy
+from arbormax.taxonomy import InnerClasses, Taxonomy, load_taxonomy
 from arbormax.taxonomy.labels import DistinctLabels, split_path
 
 __all__ = ["find_nodes", "guess_separator", "infer_taxonomy", "label_nodes", "read_examples", "unknown_classes"]
@@ -53,7 +53,7 @@ def label_nodes(
     """
     _check_separator(separator)
     distinct = DistinctLabels(labels, lines, source, unit)
-    stop_leaf = dict(zip(tax.parent[tax.stops].tolist(), tax.stops.tolist(), strict=True))
+    stop_leaf = dict(zip(tax.first_parent[tax.stops].tolist(), tax.stops.tolist(), strict=True))
     nodes: list[int] = []
     wrong: dict[Any, str] = {}
     for label in distinct.items:
@@ -130,7 +130,7 @@ def read_examples(
     those of `iter_rows`. Rows that `on_bad_rows="skip"` leaves out are reported in a warning; to handle them yourself,
     pass a `Table` from `read_table` instead of a path.
     """
-    tax = taxonomy if taxonomy is None or isinstance(taxonomy, Taxonomy) else Taxonomy.load(taxonomy)
+    tax = taxonomy if taxonomy is None or isinstance(taxonomy, Taxonomy) else load_taxonomy(taxonomy)
     if isinstance(path, Table):
         if options or on_bad_rows != "error" or (text, label) != ("text", "label"):
             raise OptionError("the options of a Table belong to read_table, which has already read it")

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from arbormax.errors import OptionError
 from arbormax.functional.best import top_classes
-from arbormax.functional.index import tree_index
+from arbormax.functional.graphs import node_index
 from arbormax.functional.threshold import check_node_log_probs
 from arbormax.taxonomy import Taxonomy
 
@@ -31,6 +31,6 @@ def beam(logp: Tensor, tax: Taxonomy, k: int = 5) -> Tensor:
     check_node_log_probs(logp, tax)
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise OptionError(f"expected a number of paths of at least 1, found {k!r}", argument="k")
-    leaves_C = tree_index(tax, logp.device).leaves
+    leaves_C = node_index(tax, logp.device).leaves
     _, classes = top_classes(logp.detach()[..., leaves_C], min(k, tax.num_leaves))
     return leaves_C[classes]

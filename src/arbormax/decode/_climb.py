@@ -4,13 +4,15 @@ import torch
 from torch import Tensor
 
 from arbormax.decode._leaf import leaf
-from arbormax.functional.index import path_nodes, tree_index
+from arbormax.functional.graphs import nodes_above
 from arbormax.functional.threshold import check_tau, passes
 from arbormax.taxonomy import Taxonomy
 
 
 def climb(logp: Tensor, tax: Taxonomy, tau: float = 0.5) -> Tensor:
     """Return the lowest node with P > tau on the path of the most probable leaf, or the root if no other passes.
+
+    In a graph, it is the lowest of all nodes above that leaf that pass; of several on one level, the last.
 
     Unlike `threshold`, a lower tau never leads to another branch, so that the answers of all values of tau contain one
     another. Thresholds of guaranteed coverage are thresholds of this decoder.
@@ -31,7 +33,7 @@ def climb(logp: Tensor, tax: Taxonomy, tau: float = 0.5) -> Tensor:
     """
     tau = check_tau(tau)
     leaf_B = leaf(logp, tax)
-    path_BK = torch.stack(path_nodes(tree_index(tax, logp.device), leaf_B.reshape(-1)), dim=-1)
+    path_BK = nodes_above(tax, leaf_B.reshape(-1))
     path_BK = path_BK.view(*leaf_B.shape, path_BK.shape[-1])
     passing_BK = torch.where(passes(logp.detach().gather(-1, path_BK), tau), path_BK, 0)
     return passing_BK.amax(-1)  # a node has a higher id than its ancestors

@@ -6,6 +6,7 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
+from arbormax.functional.graphs import GraphIndex, graph_index
 from arbormax.functional.index import tree_index
 from arbormax.functional.threshold import check_node_log_probs
 from arbormax.taxonomy import Taxonomy
@@ -31,6 +32,8 @@ def greedy(logp: Tensor, tax: Taxonomy) -> Tensor:
     """
     check_node_log_probs(logp, tax)
     logp_BN = logp.detach()
+    if tax.is_graph:
+        return _greedy_walk(logp_BN, graph_index(tax, logp.device))
     index = tree_index(tax, logp.device)
     parent_N, first_child_N = index.parent, index.first_child
     current_B = torch.zeros(logp.shape[:-1], dtype=torch.int64, device=logp.device)
@@ -41,4 +44,18 @@ def greedy(logp: Tensor, tax: Taxonomy) -> Tensor:
         # If every child is at minus infinity, the masked maximum may be the child of another node.
         best_B = torch.where(parent_N[best_B] == current_B, best_B, first_child_N[current_B])
         current_B = torch.where(first_child_N[current_B] > 0, best_B, current_B)
+    return current_B
+
+
+def _greedy_walk(logp_BN: Tensor, index: GraphIndex) -> Tensor:
+    """The same in a graph, where the children of a node are anywhere on the levels below."""
+    current_B = torch.zeros(logp_BN.shape[:-1], dtype=torch.int64, device=logp_BN.device)
+    offset_S = torch.arange(index.max_children, device=logp_BN.device)
+    for _ in range(index.depth):
+        start_B = index.edge_start[current_B]
+        count_B = index.edge_start[current_B + 1] - start_B
+        children_BS = index.edge_child[(start_B[..., None] + offset_S).clamp(max=len(index.edge_child) - 1)]
+        is_padding = offset_S >= count_B[..., None]
+        best_B = logp_BN.gather(-1, children_BS).masked_fill(is_padding, -math.inf).argmax(-1, keepdim=True)
+        current_B = torch.where(count_B > 0, children_BS.gather(-1, best_B).squeeze(-1), current_B)
     return current_B

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from arbormax.errors import OptionError
+from arbormax.functional.graphs import ancestor_pairs, node_index
 from arbormax.functional.index import TreeIndex, cached_per_device, tree_index
 from arbormax.functional.probabilities import path_sums
 from arbormax.functional.threshold import check_node_log_probs
@@ -20,20 +21,20 @@ from arbormax.taxonomy import Taxonomy
 def hf(logp: Tensor, tax: Taxonomy, beta: float = 1.0) -> Tensor:
     """Return the node with the largest expected hF of the item; ties go to the lower node id.
 
-    With A(n), the path from below the root to n, the hF of a prediction n for a leaf y is
-    (1 + β²)·|A(n) ∩ A(y)| / (β²·|A(y)| + |A(n)|).
+    With A(n), the path from below the root to n (in a graph, n and all nodes above it), the hF of a prediction n for a
+    leaf y is (1 + β²)·|A(n) ∩ A(y)| / (β²·|A(y)| + |A(n)|).
     """
     check_node_log_probs(logp, tax)
     weight = check_positive(beta, "beta") ** 2
-    index = tree_index(tax, logp.device)
+    index = node_index(tax, logp.device)
     p_MB = node_probabilities(logp, tax)[1:]
-    depth_M = index.node_depth[1:]
+    depth_M = torch.tensor(tax.ancestor_counts[1:], device=logp.device)
     scores_MB = torch.zeros_like(p_MB)
     for length in _path_lengths(tax, logp.device):
         # Paths of one length share one denominator for each depth of the prediction.
         is_end_M = (depth_M == length) & (index.class_of[1:] >= 0)
         ends_MB = torch.where(is_end_M[:, None], p_MB, 0)
-        shared_MB = path_sums(_sums_below(ends_MB, index), index)
+        shared_MB = _shared_steps(ends_MB, tax)
         scores_MB = scores_MB + shared_MB * ((1 + weight) / (weight * length + depth_M))[:, None]
     return (scores_MB.argmax(0) + 1).view(logp.shape[:-1])
 
@@ -57,8 +58,18 @@ def check_positive(value: Any, argument: str, what: str = "a finite number above
 
 @cached_per_device
 def _path_lengths(tax: Taxonomy, device: torch.device) -> tuple[int, ...]:  # noqa: ARG001
-    """Return the depths at which the tree has leaves."""
-    return tuple(np.unique(tax.node_depth[tax.leaves]).tolist())
+    """Return the different numbers of nodes at or above a leaf."""
+    return tuple(np.unique(tax.ancestor_counts[tax.leaves]).tolist())
+
+
+def _shared_steps(ends_MB: Tensor, tax: Taxonomy) -> Tensor:
+    """Return for each node the (M, B) expected number of nodes at or above it that are also above the end."""
+    if not tax.is_graph:
+        index = tree_index(tax, ends_MB.device)
+        return path_sums(_sums_below(ends_MB, index), index)
+    nodes_A, above_A = (part - 1 for part in ancestor_pairs(tax, ends_MB.device))
+    below_MB = torch.zeros_like(ends_MB).index_add(0, above_A, ends_MB.index_select(0, nodes_A))
+    return torch.zeros_like(ends_MB).index_add(0, nodes_A, below_MB.index_select(0, above_A))
 
 
 def _sums_below(values_MB: Tensor, index: TreeIndex) -> Tensor:

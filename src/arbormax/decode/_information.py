@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from arbormax.errors import OptionError
-from arbormax.functional.index import tree_index
 from arbormax.functional.threshold import check_node_log_probs
 from arbormax.taxonomy import Taxonomy
 
@@ -22,9 +21,9 @@ def information(logp: Tensor, tax: Taxonomy, lam: float = 0.0) -> Tensor:
     """
     check_node_log_probs(logp, tax)
     extra = _check_lam(lam)
-    index = tree_index(tax, logp.device)
     wide = torch.promote_types(logp.dtype, torch.float32)
-    bits_N = torch.log2(index.num_leaves / index.leaf_counts.to(wide))
+    counts_N = torch.tensor(tax.leaf_counts, device=logp.device, dtype=wide)
+    bits_N = torch.log2(tax.num_leaves / counts_N)
     return (logp.detach().to(wide) + (bits_N + extra).log()).argmax(-1)
 
 

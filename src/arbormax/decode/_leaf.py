@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from arbormax.functional.index import tree_index
+from arbormax.functional.graphs import node_index
 from arbormax.functional.threshold import check_node_log_probs
 from arbormax.taxonomy import Taxonomy
 
@@ -25,5 +25,5 @@ def leaf(logp: Tensor, tax: Taxonomy) -> Tensor:
     tensor([5])
     """
     check_node_log_probs(logp, tax)
-    leaves_C = tree_index(tax, logp.device).leaves
+    leaves_C = node_index(tax, logp.device).leaves
     return leaves_C[logp.detach()[..., leaves_C].argmax(-1)]

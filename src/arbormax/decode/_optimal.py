@@ -10,6 +10,7 @@ from torch import Tensor
 
 from arbormax._registry import Registry
 from arbormax.errors import OptionError
+from arbormax.functional.graphs import refuse_graph
 from arbormax.functional.threshold import check_node_log_probs, deepest_node
 from arbormax.taxonomy import Taxonomy
 
@@ -73,4 +74,5 @@ def optimal(
 def tree_distance(logp: Tensor, tax: Taxonomy) -> Tensor:
     """Return the node with the smallest expected tree distance: a step down pays where the child has P > 1/2."""
     check_node_log_probs(logp, tax)
+    refuse_graph(tax, "the metric 'tree_distance'")
     return deepest_node(logp, tax, 0.5)

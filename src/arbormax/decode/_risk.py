@@ -14,7 +14,8 @@ from torch import Tensor
 
 from arbormax.decode._hf import node_probabilities
 from arbormax.errors import InputError
-from arbormax.functional.index import TreeIndex, tree_index
+from arbormax.functional.graphs import node_index, refuse_graph
+from arbormax.functional.index import NodeIndex, tree_index
 from arbormax.functional.probabilities import path_sums
 from arbormax.functional.threshold import check_node_log_probs
 from arbormax.taxonomy import Taxonomy
@@ -30,11 +31,12 @@ def risk(logp: Tensor, tax: Taxonomy, costs: Costs = None) -> Tensor:
     Without costs, it is the leaf with the smallest expected tree distance.
     """
     check_node_log_probs(logp, tax)
-    index = tree_index(tax, logp.device)
+    index = node_index(tax, logp.device)
     p_NB = node_probabilities(logp, tax)
     if costs is None:
+        refuse_graph(tax, "the metric 'risk' without costs")
         # The distance to a leaf y is d(n) + d(y) - 2·|A(n) ∩ A(y)|, of which d(y) is the same for all predictions.
-        best_B = index.leaves[path_sums(1 - 2 * p_NB[1:], index)[index.leaves - 1].argmin(0)]
+        best_B = index.leaves[path_sums(1 - 2 * p_NB[1:], tree_index(tax, logp.device))[index.leaves - 1].argmin(0)]
     elif callable(costs):
         best_B = _least_of_function(p_NB, tax, costs, index)
     else:
@@ -42,13 +44,13 @@ def risk(logp: Tensor, tax: Taxonomy, costs: Costs = None) -> Tensor:
     return best_B.view(logp.shape[:-1])
 
 
-def _least_of_matrix(p_NB: Tensor, tax: Taxonomy, costs: Costs, index: TreeIndex) -> Tensor:
+def _least_of_matrix(p_NB: Tensor, tax: Taxonomy, costs: Costs, index: NodeIndex) -> Tensor:
     costs_PC = check_costs(costs, tax).to(p_NB)
     best_B = (costs_PC @ p_NB[index.leaves]).argmin(0)
     return index.leaves[best_B] if len(costs_PC) == tax.num_leaves else best_B
 
 
-def _least_of_function(p_NB: Tensor, tax: Taxonomy, costs: Callable[..., Any], index: TreeIndex) -> Tensor:
+def _least_of_function(p_NB: Tensor, tax: Taxonomy, costs: Callable[..., Any], index: NodeIndex) -> Tensor:
     if tax.num_nodes * tax.num_leaves > _MOST_CELLS:
         raise InputError(
             f"a function would be called for {tax.num_nodes:,} nodes × {tax.num_leaves:,} classes; without costs, the "

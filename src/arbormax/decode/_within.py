@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from arbormax.errors import ArbormaxError, InputError, LabelError, OptionError
+from arbormax.functional.graphs import refuse_graph
 from arbormax.functional.index import tree_index
 from arbormax.functional.probabilities import flat_node_log_probs
 from arbormax.functional.threshold import check_node_log_probs
@@ -63,6 +64,8 @@ class Restriction:
     """
 
     def __init__(self, tax: Taxonomy, within: Nodes = None, without: Nodes = None) -> None:
+        if within is not None or without is not None:
+            refuse_graph(tax, "a restriction of the classes")
         self.taxonomy = tax
         self._sides = [
             _Side(tax, nodes, argument, keep)

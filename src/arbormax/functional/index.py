@@ -88,30 +88,49 @@ class Windows(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class TreeIndex:
-    """The index tensors of one taxonomy on one device."""
+class NodeIndex:
+    """The index tensors that trees and graphs have."""
 
     num_nodes: int
     num_leaves: int
     depth: int
     max_children: int
     leaves: Tensor  # (C,)
-    parent: Tensor  # (N,), 0 for the root
+    parent: Tensor  # (N,) the parent, in a graph the first one; 0 for the root
     class_of: Tensor  # (N,) -1 off leaves
+    node_depth: Tensor  # (N,)
+    levels: tuple[int, ...]  # the number of nodes at depth 1, 2, …
+    siblings: Buckets  # the children of each parent, over columns
+    siblings_back: Tensor  # (M,) the position of each column in bucket order
+
+    def leaf_means(self, values_C: Tensor) -> Tensor:
+        """Return the (N,) mean of the values of the classes at or below each node."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class TreeIndex(NodeIndex):
+    """The index tensors of one tree on one device."""
+
     first_child: Tensor  # (N,) 0 on leaves
     num_children: Tensor  # (N,)
-    node_depth: Tensor  # (N,)
     group_start: Tensor  # (N,) first column of the node's sibling group
     group_size: Tensor  # (N,)
     leaf_counts: Tensor  # (N,)
     path_width: float  # the number of siblings on all steps of a path, mean over the classes
-    levels: tuple[int, ...]  # the number of nodes at depth 1, 2, …
     lifts: tuple[Tensor, ...]  # for depth 2, 3, …: the position of each node's parent in the level above
-    siblings: Buckets  # all groups, over columns
-    siblings_back: Tensor  # (M,) the position of each column in bucket order
     folds: tuple[Fold, ...]  # for depth K up to 1
     slabs: tuple[tuple[int, int, int], ...]  # (first depth, last depth, width) of the windows of each slab
     node_table: Windows | None  # the windows of every node, in a small tree
+
+    def leaf_means(self, values_C: Tensor) -> Tensor:
+        totals_N = values_C.new_zeros(self.num_nodes).index_copy(0, self.leaves, values_C)
+        stop = self.num_nodes
+        for size in reversed(self.levels):
+            level = slice(stop - size, stop)
+            totals_N = totals_N.index_add(0, self.parent[level], totals_N[level])
+            stop -= size
+        return totals_N / self.leaf_counts
 
 
 def path_windows(index: TreeIndex, nodes_B: Tensor) -> list[Windows]:
@@ -160,7 +179,7 @@ def tree_index(tax: Taxonomy, device: torch.device) -> TreeIndex:
     group_size = tax.num_children[np.maximum(tax.parent, 0)]
     level_sizes = np.diff(tax.level_start)[1:]
     starts = tax.level_start.tolist()
-    order, shapes = _bucket_order(tax.num_children[np.flatnonzero(tax.num_children)])
+    order, shapes = bucket_order(tax.num_children[np.flatnonzero(tax.num_children)])
     slabs = _slabs([int(tax.num_children[starts[d] : starts[d + 1]].max()) for d in range(tax.depth)])
     index = TreeIndex(
         num_nodes=tax.num_nodes,
@@ -194,7 +213,7 @@ def tree_index(tax: Taxonomy, device: torch.device) -> TreeIndex:
     return index
 
 
-def _bucket_order(sizes: np.ndarray) -> tuple[np.ndarray, tuple[tuple[int, int], ...]]:
+def bucket_order(sizes: np.ndarray) -> tuple[np.ndarray, tuple[tuple[int, int], ...]]:
     """Return the rows of contiguous groups of these sizes, ordered from the smallest group to the largest."""
     groups = np.argsort(sizes, kind="stable")
     widths, counts = np.unique(sizes, return_counts=True)
@@ -206,7 +225,7 @@ def _bucket_order(sizes: np.ndarray) -> tuple[np.ndarray, tuple[tuple[int, int],
 def _fold(tax: Taxonomy, start: int, stop: int, tensor: Callable[[np.ndarray], Tensor]) -> Fold:
     sizes = tax.num_children[start:stop]
     leaves, inner = np.flatnonzero(sizes == 0), np.flatnonzero(sizes)
-    order, shapes = _bucket_order(sizes[inner])
+    order, shapes = bucket_order(sizes[inner])
     by_size = inner[np.argsort(sizes[inner], kind="stable")]
     back = np.argsort(np.concatenate([leaves, by_size]))
     return Fold(tensor(tax.class_of[start + leaves]), Buckets(tensor(order), shapes), tensor(back))

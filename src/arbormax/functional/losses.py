@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from arbormax.functional.checks import Reduction, TargetKind, check_path_weight, check_width
+from arbormax.functional.graphs import node_index, refuse_step_options
 from arbormax.functional.index import STOP, TreeIndex, Windows, path_nodes, path_windows, tree_index
 from arbormax.functional.options import LossOptions
-from arbormax.functional.probabilities import flat_node_log_probs
+from arbormax.functional.probabilities import check_logits, flat_node_log_probs, node_log_probs
 from arbormax.taxonomy import Taxonomy
 
 
@@ -37,7 +38,9 @@ def hierarchical_cross_entropy(
 ) -> Tensor:
     """Return the negative log-probability of each target, summed over the softmaxes on its path.
 
-    Only the sibling groups on the paths are read.
+    Only the sibling groups on the paths are read. With a graph, the logits have one column per edge, the probability of
+    a target is the sum over all its paths, and the options that act on steps (label_smoothing, gamma, node_weights,
+    tau) are errors.
 
     Args:
         logits: (..., M), one column per non-root node in node order.
@@ -58,8 +61,16 @@ def hierarchical_cross_entropy(
     >>> hierarchical_cross_entropy(torch.zeros(2, 5), torch.tensor([0, 2]), tax, reduction="none")
     tensor([1.3863, 0.6931])
     """
+    check_logits(logits, tax)
+    if tax.is_graph:
+        refuse_step_options(label_smoothing=label_smoothing, gamma=gamma, node_weights=node_weights, tau=tau)
+        return _node_loss(
+            node_log_probs(logits, tax),
+            target,
+            tax,
+            LossOptions(reduction=reduction, target_kind=target_kind, ignore_index=ignore_index, weight=weight),
+        )
     index = tree_index(tax, logits.device)
-    check_width(logits, index.num_nodes - 1, "one column per non-root node")
     wide = torch.promote_types(logits.dtype, torch.float32)
     options = LossOptions(
         reduction=reduction,
@@ -83,6 +94,16 @@ def hierarchical_cross_entropy(
         steps_BKS = (steps_BX + windows.padding).view(*windows.position.shape, windows.width)
         losses.append(_window_loss(steps_BKS, windows, index, options))
     return options.reduce(sum(losses[1:], losses[0]), targets, batch, index)
+
+
+def _node_loss(logp: Tensor, target: Tensor, tax: Taxonomy, options: LossOptions) -> Tensor:
+    """Return the negative log-probabilities of the targets, from (..., N) node log-probabilities."""
+    index = node_index(tax, logp.device)
+    options = options.check(index, logp.dtype)
+    targets = options.targets(target, logp.shape[:-1], index)
+    nodes_B = options.target_nodes(targets, index)
+    loss_B = -logp.reshape(-1, index.num_nodes).gather(1, nodes_B.unsqueeze(1)).squeeze(1)
+    return options.reduce(loss_B, targets, logp.shape[:-1], index)
 
 
 def _window_loss(steps_BKS: Tensor, windows: Windows, index: TreeIndex, options: LossOptions) -> Tensor:
@@ -128,8 +149,10 @@ def flat_cross_entropy(
     >>> flat_cross_entropy(logits, target, tax, path_weight=0.6)  # -0.4 log(1/3) - 0.6 log(2/3)
     tensor(0.6827)
     """
-    index = tree_index(tax, leaf_logits.device)
+    index = node_index(tax, leaf_logits.device)
     check_width(leaf_logits, index.num_leaves, "one column per class")
+    if tax.is_graph:
+        refuse_step_options(path_weight=path_weight)
     wide = torch.promote_types(leaf_logits.dtype, torch.float32)
     options = LossOptions(
         reduction=reduction,
@@ -152,7 +175,7 @@ def flat_cross_entropy(
     nodes_B = options.target_nodes(targets, index)
     logp_BN = flat_node_log_probs(logits_BC, tax)
     if share:
-        loss_B = _shared_path_loss(logp_BN, nodes_B, index, share, levels)
+        loss_B = _shared_path_loss(logp_BN, nodes_B, tree_index(tax, leaf_logits.device), share, levels)
     else:
         loss_B = -logp_BN.gather(1, nodes_B.unsqueeze(1)).squeeze(1)
     if label_smoothing:

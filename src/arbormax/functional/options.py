@@ -13,7 +13,7 @@ from torch import Tensor
 
 from arbormax.errors import OptionError, check_choice
 from arbormax.functional.checks import Reduction, TargetKind, check_ids, check_target, check_weights
-from arbormax.functional.index import TreeIndex
+from arbormax.functional.index import NodeIndex
 
 
 class Targets(NamedTuple):
@@ -37,7 +37,7 @@ class LossOptions:
     log_priors: Tensor | None = None
     tau: float = 0.0
 
-    def check(self, index: TreeIndex, dtype: torch.dtype) -> LossOptions:
+    def check(self, index: NodeIndex, dtype: torch.dtype) -> LossOptions:
         """Return the options with weights in the precision of the loss, or raise if one is wrong."""
         check_choice("reduction", self.reduction, get_args(Reduction))
         check_choice("target_kind", self.target_kind, get_args(TargetKind))
@@ -61,16 +61,16 @@ class LossOptions:
         """Whether the loss of a step is more than its negative log-probability."""
         return bool(self.label_smoothing or self.gamma) or self.node_weights is not None
 
-    def limit(self, index: TreeIndex) -> int:
+    def limit(self, index: NodeIndex) -> int:
         """Return the number of valid target ids."""
         return index.num_leaves if self.target_kind == "class" else index.num_nodes
 
-    def targets(self, target: Tensor, batch: torch.Size, index: TreeIndex) -> Targets:
+    def targets(self, target: Tensor, batch: torch.Size, index: NodeIndex) -> Targets:
         """Return the checked targets of a batch with these leading dimensions."""
         row_B = check_target(target, batch, self.target_kind)
         return Targets(*check_ids(row_B, self.limit(index), self.target_kind, self.ignore_index))
 
-    def target_nodes(self, targets: Targets, index: TreeIndex) -> Tensor:
+    def target_nodes(self, targets: Targets, index: NodeIndex) -> Tensor:
         """Return the (B,) nodes of the targets, the root for ignored items."""
         nodes_B = index.leaves.index_select(0, targets.ids) if self.target_kind == "class" else targets.ids
         return nodes_B.masked_fill(targets.ignored, 0)
@@ -99,7 +99,7 @@ class LossOptions:
             loss_BK = loss_BK * self.node_weights[nodes_BK]
         return loss_BK
 
-    def reduce(self, loss: Tensor, targets: Targets, batch: torch.Size, index: TreeIndex) -> Tensor:
+    def reduce(self, loss: Tensor, targets: Targets, batch: torch.Size, index: NodeIndex) -> Tensor:
         """Return the weighted and reduced losses.
 
         `loss` is (B,), 0 for ignored items; or the sum of all losses, if they are neither weighted nor returned.
@@ -115,15 +115,9 @@ class LossOptions:
             return loss
         return loss / ((~targets.ignored).sum() if weight_B is None else weight_B.sum())
 
-    def _item_weights(self, targets: Targets, index: TreeIndex) -> Tensor | None:
+    def _item_weights(self, targets: Targets, index: NodeIndex) -> Tensor | None:
         if self.weight is None:
             return None
         if self.target_kind == "class":
             return self.weight[targets.ids].masked_fill(targets.ignored, 0.0)
-        totals_N = self.weight.new_zeros(index.num_nodes).index_copy(0, index.leaves, self.weight)
-        stop = index.num_nodes
-        for size in reversed(index.levels):
-            level = slice(stop - size, stop)
-            totals_N = totals_N.index_add(0, index.parent[level], totals_N[level])
-            stop -= size
-        return (totals_N / index.leaf_counts)[targets.ids].masked_fill(targets.ignored, 0.0)
+        return index.leaf_means(self.weight)[targets.ids].masked_fill(targets.ignored, 0.0)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from arbormax.errors import InputError, OptionError
-from arbormax.functional.index import tree_index
+from arbormax.functional.graphs import node_index
 from arbormax.taxonomy import Taxonomy
 
 ROUNDING = 1e-2  # how far above 0 half precision may round a log-probability of 0
@@ -56,7 +56,7 @@ def level_best(logp_BN: Tensor, tax: Taxonomy) -> tuple[Tensor, Tensor]:
     """Return the (B, L) log-probabilities and ids of the most probable node of each level; ties go to the lowest id."""
     # argmax and one gather: max(dim) starts all threads for every level, however narrow
     logp_BN = logp_BN.detach()
-    spans = pairwise(accumulate((0, 1, *tree_index(tax, logp_BN.device).levels)))
+    spans = pairwise(accumulate((0, 1, *node_index(tax, logp_BN.device).levels)))
     nodes_BL = torch.stack([logp_BN[..., start:stop].argmax(-1) + start for start, stop in spans], -1)
     return logp_BN.gather(-1, nodes_BL), nodes_BL
 

@@ -16,7 +16,7 @@ from arbormax.errors import InputError, OptionError, TaxonomyError, check_choice
 from arbormax.functional import flat_cross_entropy, flat_node_log_probs
 from arbormax.functional.best import top_classes
 from arbormax.functional.checks import Reduction, TargetKind, check_width, find_non_finite, mark_items
-from arbormax.functional.index import path_nodes, tree_index
+from arbormax.functional.graphs import node_index, refuse_graph, steps_to
 from arbormax.functional.linear import linear
 from arbormax.functional.paths import check_nodes
 from arbormax.functional.threshold import check_tau, deepest_node
@@ -44,7 +44,7 @@ class TreeHead(nn.Module, ABC):
 
     Args:
         in_features: D, the size of the features.
-        tax: the taxonomy.
+        tax: the taxonomy; a `Graph` for heads that support it.
         bias: whether the layer has a bias.
         init: how the parameters start: `"zeros"`, `"paper"` (weights uniform in ±0.1, bias zero) or `"torch"` (as
             `nn.Linear`).
@@ -59,6 +59,7 @@ class TreeHead(nn.Module, ABC):
     supports_sparse: ClassVar[bool] = False  # whether the constructor takes sparse=True
     supports_adapter: ClassVar[bool] = False  # whether the constructor takes adapter=WIDTH
     supports_convex: ClassVar[bool] = False  # whether `softmax_groups` returns groups that can be trained alone
+    supports_graph: ClassVar[bool] = False  # whether the taxonomy may be a Graph
     has_logits: ClassVar[bool] = False  # whether `logits` and `from_logits` are implemented
     edit_rows: ClassVar[type[HeadRows] | None] = None  # how `am.edit` computes its rows; None: it cannot be edited
 
@@ -89,6 +90,8 @@ class TreeHead(nn.Module, ABC):
         check_choice("init", init, get_args(Init))
         if not isinstance(bias, bool):
             raise OptionError("expected True or False; to set initial values, copy them to head.bias", argument="bias")
+        if not self.supports_graph:
+            refuse_graph(check_taxonomy(tax), type(self).__name__)
         rows = self.num_rows(check_taxonomy(tax))
         self.in_features = in_features
         self.out_features = tax.num_leaves  # stored, because a compiler cannot trace the taxonomy's numpy arrays
@@ -113,12 +116,13 @@ class TreeHead(nn.Module, ABC):
         """Return the number of rows of the weight for this taxonomy."""
 
     def row_nodes(self) -> np.ndarray:
-        """Return the node of each row of the weight; by default there is one row for each node below the root."""
-        return np.arange(1, self.taxonomy.num_nodes)
+        """Return the node of each row of the weight; by default there is one row for each edge, that is, its child."""
+        return self.taxonomy.edges[:, 1]
 
     @staticmethod
     def class_rows(tax: Taxonomy) -> np.ndarray:
         """Return the row that separates each class from the others; by default that of its node."""
+        refuse_graph(tax, "copying the rows of classes")
         return tax.leaves - 1
 
     def rows_from(self, vectors: Tensor) -> Tensor:
@@ -223,11 +227,12 @@ class TreeHead(nn.Module, ABC):
             nodes: (...,) node ids.
 
         Returns:
-            (..., K) log-probabilities, where K is the depth of the tree; 0 past the end of a path.
+            (..., K) log-probabilities, where K is the depth of the tree; 0 past the end of a path. In a graph it is
+            the path of the first parents.
         """
         nodes_B = check_nodes(nodes, h.shape[:-1], self.taxonomy)
         logp_BN = self.node_log_probs(h).reshape(-1, self.taxonomy.num_nodes)
-        path_BK = torch.stack(path_nodes(tree_index(self.taxonomy, nodes.device), nodes_B), dim=-1)
+        path_BK = torch.stack(steps_to(self.taxonomy, nodes_B), dim=-1)
         # past the end of a path stands the root, whose log-probability is 0
         return logp_BN.gather(1, path_BK).view(*nodes.shape, path_BK.shape[1])
 
@@ -323,7 +328,7 @@ class TreeHead(nn.Module, ABC):
         self.fingerprint = own.to(self.device)
         self._verified = (self.fingerprint,)
         if self.device.type != "meta":
-            tree_index(self.taxonomy, self.device)
+            node_index(self.taxonomy, self.device)
 
     def _refuse_other_taxonomy(self, fingerprint: Tensor) -> None:
         if fingerprint.device.type == "meta":

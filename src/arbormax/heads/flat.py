@@ -25,6 +25,7 @@ class FlatSoftmax(SoftmaxOverLeaves):
     """
 
     supports_convex: ClassVar[bool] = True
+    supports_graph: ClassVar[bool] = True
     has_logits: ClassVar[bool] = True
     edit_rows = ClassRows
 

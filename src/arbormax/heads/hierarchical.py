@@ -18,12 +18,13 @@ from arbormax.functional import (
 )
 from arbormax.functional.best import best_leaves, deepest_nodes
 from arbormax.functional.checks import find_non_finite, is_transformed, mark_items
+from arbormax.functional.graphs import refuse_graph
 from arbormax.functional.index import tree_index
 from arbormax.functional.linear import adapt_levels, level_logits
 from arbormax.functional.path_tree import path_tree, step_tree
 from arbormax.functional.paths import linear_cross_entropy, path_log_probs, prefers_paths, prefers_search
 from arbormax.functional.threshold import check_tau
-from arbormax.heads.base import SoftmaxGroup, TreeHead
+from arbormax.heads.base import SoftmaxGroup, TreeHead, check_taxonomy
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import SiblingRows
 
@@ -71,6 +72,9 @@ class HierarchicalSoftmax(TreeHead):
     P(leaf) is the product of the conditional probabilities on its path. Row j of the weight belongs to node j + 1;
     (C + P - 1)(D + 1) parameters.
 
+    With a `Graph`, row j belongs to `graph.edges[j]`, and P(node) is the sum over all paths to the node, computed
+    exactly; `sparse`, `adapter` and `impl="triton"` need a tree.
+
     Args:
         in_features: D, the size of the features.
         tax: the taxonomy.
@@ -94,6 +98,7 @@ class HierarchicalSoftmax(TreeHead):
     1.039...
     """
 
+    supports_graph: ClassVar[bool] = True
     sibling_options: ClassVar[bool] = True
     supports_sparse: ClassVar[bool] = True
     supports_adapter: ClassVar[bool] = True
@@ -122,6 +127,8 @@ class HierarchicalSoftmax(TreeHead):
             raise OptionError("the Triton kernels do not support adapters", argument="impl", fix={"impl": "auto"})
         if adapter and options.get("sparse_weight"):
             raise OptionError("adapters need a dense weight", argument="adapter", fix={"sparse_weight": False})
+        if check_taxonomy(tax).is_graph:
+            _refuse_path_options(sparse=sparse, impl=impl == "triton", adapter=adapter)
         self.sparse, self.impl, self.adapter = sparse, impl, adapter
         super().__init__(in_features, tax, bias, **options)
         self.adapters: LevelAdapters | None = None
@@ -131,10 +138,11 @@ class HierarchicalSoftmax(TreeHead):
 
     @staticmethod
     def num_rows(tax: Taxonomy) -> int:
-        return tax.num_nodes - 1
+        return tax.num_edges
 
     @classmethod
     def softmax_groups(cls, tax: Taxonomy) -> list[SoftmaxGroup]:
+        refuse_graph(tax, "the convex solver of this head")
         groups = (tax.children(parent) for parent in np.flatnonzero(tax.num_children).tolist())
         return [SoftmaxGroup(nodes, nodes - 1) for nodes in groups]
 
@@ -177,7 +185,7 @@ class HierarchicalSoftmax(TreeHead):
         if options["tau"]:
             self._check_priors()
             options["log_priors"] = self.log_priors
-        if self.sparse_weight is not None:
+        if self.sparse_weight is not None or self.taxonomy.is_graph:
             return hierarchical_cross_entropy(self._linear(h), target, self.taxonomy, **options)
         return linear_cross_entropy(
             self._level_features(h),
@@ -209,7 +217,9 @@ class HierarchicalSoftmax(TreeHead):
 
     @property
     def searches(self) -> bool:
-        return self.sparse_weight is None and prefers_search(tree_index(self.taxonomy, self.device))
+        if self.sparse_weight is not None or self.taxonomy.is_graph:
+            return False
+        return prefers_search(tree_index(self.taxonomy, self.device))
 
     def topk(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Return the k most probable classes.
@@ -272,6 +282,8 @@ class HierarchicalSoftmax(TreeHead):
 
     def _write_fingerprint(self) -> None:
         super()._write_fingerprint()
+        if self.taxonomy.is_graph:
+            return
         device = self.device
         by_paths = self.sparse or self.impl == "triton"
         if device.type != "meta" and (by_paths or prefers_paths(tree_index(self.taxonomy, device))):
@@ -306,3 +318,9 @@ class HierarchicalSoftmax(TreeHead):
         if not bool(self.log_priors.any()) and int(self.taxonomy.num_children.max()) > 1:
             raise OptionError("the class frequencies are missing: call head.set_priors(class_counts)", argument="tau")
         self._has_priors = True
+
+
+def _refuse_path_options(**options: object) -> None:
+    for name, value in options.items():
+        if value:
+            raise OptionError("needs a tree, and the taxonomy is a graph: use graph.to_tree()", argument=name)

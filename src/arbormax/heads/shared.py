@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from arbormax.functional import flat_cross_entropy, flat_node_log_probs, shared_leaf_logits
+from arbormax.functional.graphs import refuse_graph
 from arbormax.heads.base import SoftmaxOverLeaves
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.rows import PathRows
@@ -17,16 +18,20 @@ class SharedSoftmax(SoftmaxOverLeaves):
     """A softmax in which siblings share parameters: the logit of a class is the sum of the logits on its path.
 
     Row j of the weight belongs to node j + 1; (C + P - 1)(D + 1) parameters. The arguments are those of `TreeHead`.
+
+    With a `Graph`, row j belongs to `graph.edges[j]`: one softmax over all paths, and a class is the sum of its paths.
     """
 
+    supports_graph: ClassVar[bool] = True
     has_logits: ClassVar[bool] = True
     edit_rows = PathRows
 
     @staticmethod
     def num_rows(tax: Taxonomy) -> int:
-        return tax.num_nodes - 1
+        return tax.num_edges
 
     def rows_from(self, vectors: Tensor) -> Tensor:
+        refuse_graph(self.taxonomy, "SharedSoftmax with rows from vectors")
         # the score of a node is the sum along its path, so that each row is the difference to the parent's vector
         nodes = torch.arange(1, self.taxonomy.num_nodes)
         parents = torch.tensor(self.taxonomy.parent[1:])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from arbormax.errors import OptionError
 from arbormax.functional.best import top_classes
-from arbormax.functional.index import tree_index
+from arbormax.functional.graphs import node_index
 from arbormax.functional.threshold import check_tau, level_best, stop_level
 from arbormax.metrics.inputs import ranked_classes, scored_nodes
 from arbormax.metrics.registry import ece, hierarchical_distance, to_plain
@@ -89,8 +89,8 @@ def level_table(logp_BN: Tensor, true_B: np.ndarray, tax: Taxonomy) -> LevelTabl
     """The table of (B, L) entries, on the CPU; (B, N) is read once, on its own device."""
     best_BL, nodes_BL = (part.cpu() for part in level_best(logp_BN, tax))
     nodes = nodes_BL.numpy()
-    true_BL = tax.ancestor_at(true_B[:, None], np.arange(tax.depth + 1))
-    return LevelTable(best_BL, nodes, true_BL == nodes, (true_BL >= 0) | tax.is_leaf[true_B][:, None])
+    reaches_BL = tax.node_depth[true_B][:, None] >= np.arange(tax.depth + 1)
+    return LevelTable(best_BL, nodes, tax.is_above(nodes, true_B[:, None]), reaches_BL | tax.is_leaf[true_B][:, None])
 
 
 def log_prob_sums(
@@ -104,7 +104,7 @@ def log_prob_sums(
     """The sums of every measure of log-probabilities, over the k best classes."""
     table = level_table(logp_BN, true_B, tax)
     truth_B1 = torch.tensor(true_B, device=logp_BN.device)[:, None]
-    leaf_BC = logp_BN[:, tree_index(tax, logp_BN.device).leaves]
+    leaf_BC = logp_BN[:, node_index(tax, logp_BN.device).leaves]
     ranked_BK = top_classes(leaf_BC, min(k, tax.num_leaves))[1].cpu().numpy()
     return {
         "nll": np.asarray(0.0 - float(logp_BN.gather(1, truth_B1).double().sum())),

@@ -102,7 +102,7 @@ def _seen(sums: Sums) -> np.ndarray:
 
 
 def _class_true_depth(sums: Sums) -> np.ndarray:
-    return np.asarray(sums["support"] * sums.tax.node_depth[sums.tax.leaves])
+    return np.asarray(sums["support"] * sums.tax.ancestor_counts[sums.tax.leaves])
 
 
 @_measure("accuracy", "share", "higher", shown="headline", meaning="texts with exactly the right class")
@@ -197,7 +197,7 @@ def mistake_severity(sums: Sums) -> np.ndarray:
 @_measure("tree distance", "edges", "lower")
 def tree_distance(sums: Sums) -> np.ndarray:
     """mean number of edges between truth and prediction"""
-    return ratio(sums["pred_depth"] + sums["true_depth"] - 2 * sums["shared_depth"], sums["count"])
+    return ratio(sums["distance"], sums["count"])
 
 
 @_measure("errors", "count", None, shown="detail")

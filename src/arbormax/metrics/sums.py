@@ -1,7 +1,7 @@
 """Sums over items, from which the measures of predicted nodes are computed. numpy only.
 
-n items, N nodes, C classes, L = depth + 1 levels. A(y) is y and its ancestors without the root, so |A(y)| is the depth
-of y, and |A(ŷ) ∩ A(y)| is the depth of the lowest common ancestor of truth and prediction.
+n items, N nodes, C classes, L = depth + 1 levels. A(y) is y and its ancestors without the root. In a tree |A(y)| is the
+depth of y, and |A(ŷ) ∩ A(y)| is the depth of the lowest common ancestor of truth and prediction.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from arbormax.taxonomy import Taxonomy
+from arbormax.taxonomy.queries import Common
 
 # fractions are summed as multiples of 2^-32: exact in any order, good to 1e-9, and room for two billion items
 FIXED = 2**32
@@ -34,9 +35,14 @@ class Items:
         return np.asarray(self.true != self.pred)
 
     @cached_property
+    def common(self) -> Common:
+        """What truth and prediction have in common."""
+        return self.tax.common(self.true, self.pred)
+
+    @property
     def ancestor(self) -> np.ndarray:
         """(n,) the lowest common ancestor of truth and prediction."""
-        return np.asarray(self.tax.lca(self.true, self.pred))
+        return self.common.deepest
 
     @cached_property
     def true_class(self) -> np.ndarray:
@@ -77,18 +83,17 @@ QUANTITIES: Mapping[str, Quantity] = {
     "count": Quantity(),
     "errors": Quantity(lambda items: items.wrong),
     "severity": Quantity(lambda items: items.tax.height[items.ancestor] * items.wrong),
-    "true_depth": Quantity(lambda items: items.tax.node_depth[items.true]),
-    "pred_depth": Quantity(lambda items: items.tax.node_depth[items.pred]),
-    "shared_depth": Quantity(lambda items: items.tax.node_depth[items.ancestor]),
+    "true_depth": Quantity(lambda items: items.tax.ancestor_counts[items.true]),
+    "pred_depth": Quantity(lambda items: items.tax.ancestor_counts[items.pred]),
+    "shared_depth": Quantity(lambda items: items.common.shared),
+    "distance": Quantity(lambda items: items.common.distance),
     "support": Quantity(group=lambda items: items.true_class, by="class"),
     "predicted": Quantity(group=lambda items: items.pred_class, by="class"),
     "hits": Quantity(group=lambda items: np.where(items.wrong, -1, items.true_class), by="class"),
     "class_pred_depth": Quantity(
-        lambda items: items.tax.node_depth[items.pred], lambda items: items.true_class, "class"
+        lambda items: items.tax.ancestor_counts[items.pred], lambda items: items.true_class, "class"
     ),
-    "class_shared_depth": Quantity(
-        lambda items: items.tax.node_depth[items.ancestor], lambda items: items.true_class, "class"
-    ),
+    "class_shared_depth": Quantity(lambda items: items.common.shared, lambda items: items.true_class, "class"),
     "pred_nodes": Quantity(group=lambda items: items.pred, by="node"),
     "true_levels": Quantity(group=lambda items: items.tax.node_depth[items.true], by="level"),
     "shared_levels": Quantity(group=lambda items: items.tax.node_depth[items.ancestor], by="level"),

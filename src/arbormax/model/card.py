@@ -33,7 +33,8 @@ def model_card(model: Model, metrics: dict[str, Any]) -> str:
         f"# {config.encoder} with a {config.head} softmax over {tax.num_leaves:,} classes",
         "",
         f"A {kind}, {how} with arbormax {__version__} (torch {torch.__version__}). It assigns a "
-        f"probability to each of the {tax.num_nodes:,} nodes of a tree of depth {tax.depth}; classes are leaves.",
+        f"probability to each of the {tax.num_nodes:,} nodes of a {'graph' if tax.is_graph else 'tree'} of depth "
+        f"{tax.depth}; classes are leaves.",
         "",
         "```python",
         "import arbormax as am",

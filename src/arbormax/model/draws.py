@@ -19,7 +19,7 @@ from arbormax._files import read_json
 from arbormax.decode import Restriction
 from arbormax.errors import InputError, OptionError
 from arbormax.functional import scale_siblings
-from arbormax.functional.index import path_nodes, tree_index
+from arbormax.functional.graphs import steps_to
 from arbormax.heads import TreeHead
 from arbormax.heads.calibrated import CalibratedHead
 from arbormax.model.finite import check_finite
@@ -157,7 +157,7 @@ def decompose(logp_SBN: Tensor, tax: Taxonomy, weight_SB: Tensor | None = None) 
 
 def path_uncertainty(logp_SBN: Tensor, nodes_B: Tensor, tax: Taxonomy, weight_SB: Tensor | None = None) -> Tensor:
     """(B, K, 4) the values of `StepUncertainty` for each node on the path to the given nodes, on the CPU."""
-    path_BK = torch.stack(path_nodes(tree_index(tax, nodes_B.device), nodes_B), dim=-1)
+    path_BK = torch.stack(steps_to(tax, nodes_B), dim=-1)
     with torch.inference_mode():
         found = decompose(logp_SBN, tax, weight_SB)
         return torch.stack([found[name].gather(1, path_BK) for name in StepUncertainty._fields], dim=-1)

@@ -41,7 +41,7 @@ from arbormax.model.draws import read_posterior, write_posterior
 from arbormax.model.finite import check_finite
 from arbormax.model.network import Model, seeded
 from arbormax.model.settings import TrainConfig
-from arbormax.taxonomy import Taxonomy
+from arbormax.taxonomy import load_taxonomy
 
 FORMAT, VERSION = "arbormax text model", 2  # 2: the probabilities of the weights are calibrated when loaded
 _CONFIG, _TREE, _WEIGHTS, _EXAMPLES, _METRICS, _CARD = (
@@ -146,7 +146,7 @@ def load_model(folder: Path | str, device: torch.device | str = "cpu") -> Model:
     except (ValidationError, OptionError) as error:
         raise ModelFolderError(f"{folder / _CONFIG} contains unknown settings: {error}") from error
     try:
-        taxonomy = Taxonomy.load(folder / _TREE)
+        taxonomy = load_taxonomy(folder / _TREE)
         with seeded(0):
             model = Model(kind.load(folder, options), taxonomy, config)
         state = load_file(folder / _WEIGHTS)

@@ -18,7 +18,7 @@ from torch import Tensor
 from arbormax import decode
 from arbormax.errors import ArbormaxError, OptionError, did_you_mean
 from arbormax.functional.best import top_classes
-from arbormax.functional.index import path_nodes, tree_index
+from arbormax.functional.graphs import steps_to
 from arbormax.heads import TreeHead
 from arbormax.model.draws import (
     StepUncertainty,
@@ -63,7 +63,9 @@ class Prediction:
     path: tuple[str, ...]
     probabilities: tuple[float, ...]  # one for each name of the path
     alternatives: tuple[tuple[str, float], ...] = ()  # the most probable classes: label and probability, descending
-    reason: str | None = None  # why it stops above the classes; None for a class, and on a tree that is searched
+    reason: str | None = (
+        None  # why it stops above the classes; None for a class, in a graph, and on a tree that is searched
+    )
 
     uncertainty: tuple[StepUncertainty, ...] | None = None  # one for each name of the path, of a model that has it
     set: tuple[str, ...] = ()  # labels of the nodes that contain the truth with the coverage that was asked for
@@ -288,7 +290,7 @@ def _score(logp_BN: Tensor, tax: Taxonomy, decoding: Decoding) -> Decoded:
     ranked_Bk = decoding.ranked(logp_BN, tax)
     nodes_B = ranked_Bk[:, 0]
     # past the end of a path stands the root, whose log-probability is 0
-    path_logp_BK = logp_BN.gather(1, torch.stack(path_nodes(tree_index(tax, logp_BN.device), nodes_B), dim=-1))
+    path_logp_BK = logp_BN.gather(1, torch.stack(steps_to(tax, nodes_B), dim=-1))
     if decoding.top_k:
         best = top_classes(logp_BN[:, torch.tensor(tax.leaves)], decoding.top_k)
     elif ranked_Bk.shape[1] > 1:
@@ -296,7 +298,9 @@ def _score(logp_BN: Tensor, tax: Taxonomy, decoding: Decoding) -> Decoded:
     else:
         best = _no_alternatives(len(nodes_B))
     rows = zip(nodes_B.tolist(), logp_BN, strict=True)
-    reasons = [None if tax.is_leaf[node] else stop_reason(tax, node, logp_N.numpy()) for node, logp_N in rows]
+    reasons = [
+        None if tax.is_leaf[node] or tax.is_graph else stop_reason(tax, node, logp_N.numpy()) for node, logp_N in rows
+    ]
     found = Decoded(nodes_B, path_logp_BK, *best, reasons)
     if decoding.sets is None:
         return found
@@ -374,4 +378,8 @@ class NodeNames:
 
     def _steps(self, node: int) -> list[int]:
         """The nodes from below the root down to this one."""
-        return [*self.taxonomy.ancestors(node)[1:].tolist(), node] if node else []
+        steps, parent = list[int](), self.taxonomy.first_parent
+        while node > 0:
+            steps.append(node)
+            node = int(parent[node])
+        return steps[::-1]

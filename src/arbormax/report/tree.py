@@ -63,6 +63,8 @@ def tree_dot(
 ) -> str:
     """Return the tree as DOT, for other tools to lay out and style; it is folded as by `tree_svg`.
 
+    Of a graph, the first `max_leaves` nodes in level order are drawn, with all edges between them.
+
     >>> print(tree_dot(Taxonomy.from_nested({"sci": ["med"]})))  # doctest: +ELLIPSIS
     digraph taxonomy {
       graph [rankdir=LR, ...];
@@ -75,20 +77,40 @@ def tree_dot(
     }
     <BLANKLINE>
     """
-    marks = tree_lines(taxonomy, max_leaves, depth, max_children)
-    heading = f", label={_quoted(svg.clean(title))}, labelloc=t" if title else ""
     lines = [
         "digraph taxonomy {",
-        f"  graph [rankdir=LR, ranksep=0.6, nodesep=0.08, ordering=out{heading}];",
+        f"  graph [rankdir=LR, ranksep=0.6, nodesep=0.08, ordering=out{_heading(title)}];",
         '  node [shape=plaintext, style=rounded, fontname="sans-serif", fontsize=11, height=0.25, margin="0.08,0.04"];',
         '  edge [arrowhead=none, color="#818b98"];',
     ]
+    if taxonomy.is_graph:
+        return "\n".join([*lines, *_graph_rows(taxonomy, max_leaves, depth), "}", ""])
+    marks = tree_lines(taxonomy, max_leaves, depth, max_children)
     number = {mark: at for at, mark in enumerate(marks)}
     for mark in marks:
         shape = {"strong": ", shape=box", "muted": ", fontcolor=gray40"}.get(mark.css, "")
         lines.append(f"  n{number[mark]} [label={_quoted(mark.name, mark.note)}{shape}];")
     lines += [f"  n{number[mark]} -> n{number[child]};" for mark in marks for child in mark.below]
     return "\n".join([*lines, "}", ""])
+
+
+def _heading(title: str) -> str:
+    return f", label={_quoted(svg.clean(title))}, labelloc=t" if title else ""
+
+
+def _graph_rows(tax: Taxonomy, most: int, depth: int | None) -> list[str]:
+    """The lines of the nodes and the edges of a graph."""
+    last_level = tax.depth if depth is None else min(depth, tax.depth)
+    shown = min(max(1, most), int(tax.level_start[last_level + 1]))
+    rows = []
+    for node in range(shown):
+        below = "" if tax.is_leaf[node] else f"{tax.leaf_counts[node]:,}" if node else _count_leaves(tax.num_leaves)
+        shape = "" if tax.is_leaf[node] else ", shape=box"
+        rows.append(f"  n{node} [label={_quoted(svg.clean(tax.names[node]), below)}{shape}];")
+    if shown < tax.num_nodes:
+        rows.append(f'  more [label="… {tax.num_nodes - shown:,} more nodes", fontcolor=gray40];')
+    edges = tax.edges[(tax.edges < shown).all(1)].tolist()
+    return rows + [f"  n{parent} -> n{child};" for parent, child in edges]
 
 
 def _branches(mark: Mark, columns: list[float]) -> str:

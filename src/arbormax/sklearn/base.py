@@ -28,6 +28,7 @@ from arbormax.decode import Restriction
 from arbormax.errors import LabelError, OptionError
 from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, save_model
 from arbormax.model.draws import predicted_log_probs
+from arbormax.model.graph_settings import graph_settings
 from arbormax.model.predict import Decoder, Decoding, Prediction, bounded_batch, decode_batches, predict
 from arbormax.model.run import Run
 from arbormax.sklearn.inputs import WHOLE, LabelFormat, Labels, as_taxonomy, node_labels, to_python
@@ -191,7 +192,10 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             settings["logit_adjustment"] = to_python(params["tau"])
         if labels.format.separator not in (None, WHOLE):
             settings["separator"] = labels.format.separator
-        return self._config(settings, inputs, labels.taxonomy.num_leaves)
+        config = self._config(settings, inputs, labels.taxonomy.num_leaves)
+        if labels.taxonomy.is_graph:
+            return graph_settings(config, any_head=params["head"] is None)
+        return config
 
     def _machine(self) -> dict[str, Any]:
         """Where a training runs, and whether it shows its progress."""

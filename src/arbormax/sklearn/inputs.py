@@ -18,7 +18,7 @@ from arbormax.data.columns import InputColumns
 from arbormax.data.labels import guess_separator, infer_taxonomy, label_nodes
 from arbormax.data.tables import describe_missing
 from arbormax.errors import InputError, LabelError, OptionError
-from arbormax.taxonomy import Taxonomy
+from arbormax.taxonomy import Taxonomy, load_taxonomy
 
 WHOLE = "\0"  # a separator that occurs in no label: a string is one name
 
@@ -37,7 +37,7 @@ def as_taxonomy(value: Any) -> Taxonomy:
     if isinstance(value, Taxonomy):
         return value
     if isinstance(value, (str, os.PathLike)):
-        return Taxonomy.load(value)
+        return load_taxonomy(value)
     if isinstance(value, (Mapping, list, tuple)):
         return Taxonomy.from_nested(value)
     raise OptionError(
@@ -333,7 +333,7 @@ def _class_rows(tax: Taxonomy, levels: int | None) -> np.ndarray:
     """(C, L) the path of every class, padded with ""."""
     assert levels is not None
     # a class that is an inner node is written as that node, not as its virtual leaf
-    nodes = np.where(np.isin(tax.leaves, tax.stops), tax.parent[tax.leaves], tax.leaves)
+    nodes = np.where(np.isin(tax.leaves, tax.stops), tax.first_parent[tax.leaves], tax.leaves)
     paths = [tax.path(node) for node in nodes.tolist()]
     return np.array([[*path, *[""] * (levels - len(path))] for path in paths])
 

@@ -20,6 +20,7 @@ from arbormax.heads import HEADS
 from arbormax.metrics import MEASURES
 from arbormax.metrics.bootstrap import bootstrap, check_options
 from arbormax.metrics.registry import COSTS, compared_measures, shown_measures
+from arbormax.model.graph_settings import graph_settings
 from arbormax.model.settings import TrainConfig, unsupported_options
 from arbormax.studies.crossval import (
     EpochsFrom,
@@ -134,7 +135,9 @@ def compare(
     missing ones.
     """
     if heads is None:  # with the usual baseline first
-        heads = _default_heads(config)
+        heads = _default_heads(config, taxonomy.is_graph)
+    if taxonomy.is_graph:
+        config = graph_settings(config, any_head=True)
     settings = _settings(config, heads, seeds, len(examples))
     check_examples(examples, taxonomy, "train")
     check_options(compared_measures(), resamples, level)
@@ -188,10 +191,11 @@ def compare(
     )
 
 
-def _default_heads(config: TrainConfig) -> list[str]:
+def _default_heads(config: TrainConfig, is_graph: bool) -> list[str]:
     """The heads of the solver that the settings select, flat first: another solver can take many times as long."""
     solver_of = {head: config.model_copy(update={"head": head}).solver_in_use for head in (config.head, *HEADS.names)}
     found = [head for head in HEADS.names if solver_of[head] == solver_of[config.head]]
+    found = [head for head in found if HEADS[head].supports_graph or not is_graph]
     return sorted(found, key=lambda head: head != "flat")
 
 

@@ -19,6 +19,7 @@ from arbormax._files import to_plain
 from arbormax.data.examples import Examples
 from arbormax.data.folds import assign_folds
 from arbormax.errors import OptionError, check_choice
+from arbormax.model.graph_settings import graph_settings
 from arbormax.model.settings import TrainConfig
 from arbormax.studies.evaluate import evaluate
 from arbormax.studies.result_folder import Measured, ResultFolder
@@ -76,7 +77,7 @@ def crossval(
     With `folder`, each finished fold is saved there, and a restarted call runs only the missing folds.
     """
     check_choice("epochs_from", epochs_from, get_args(EpochsFrom))
-    config = config.resolved(len(examples))
+    config = (graph_settings(config) if taxonomy.is_graph else config).resolved(len(examples))
     check_examples(examples, taxonomy, "train")
     if epochs_from == "fold" and config.validation == 0:
         message = "'fold' stops early, but early stopping is disabled"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from arbormax.errors import TaxonomyError
+from arbormax.errors import OptionError, TaxonomyError, did_you_mean
 from arbormax.taxonomy._draft import Draft, in_brackets
 from arbormax.taxonomy.labels import join_path, listing, split_path
 
@@ -153,6 +153,7 @@ def add_edges(
     edge_of: dict[int, int] = {}  # the edge from which a node has its parent
     first_edge: list[int] = []
     top: set[int] = set()  # nodes whose parent is explicitly None
+    further: dict[tuple[int, int], str] = {}  # the second and later parents of nodes
     draft.where = lambda node: place(edge_of.get(node, first_edge[node]))
 
     def node_of(name: str, number: int) -> int:
@@ -178,14 +179,18 @@ def add_edges(
         if below in edge_of:
             before = draft.parents[below]
             both = " and ".join(dict.fromkeys((place(edge_of[below]), place(number))))
-            if before == above:
+            if before == above or (above, below) in further:
                 draft.problems.append(f"the edge {edge!r} is repeated ({both})")
             else:
                 old, new = ("the root" if n < 0 else repr(draft.names[n]) for n in (before, above))
-                draft.problems.append(
-                    f"node {child!r} has two parents, {old} and {new} ({both}); "
-                    "a taxonomy is a tree: remove one of the two edges, or use paths if two nodes share this name"
+                problem = (
+                    f"node {child!r} has two parents, {old} and {new} ({both}); a taxonomy is a tree: remove one of "
+                    "the two edges, use paths if two nodes share this name, or read several parents with am.Graph"
                 )
+                draft.problems.append(problem)
+                further[above, below] = problem
+                if texts is not None and below not in draft.texts:
+                    draft.describe(below, texts[number])
             continue
         edge_of[below] = number
         draft.parents[below] = above
@@ -193,6 +198,7 @@ def add_edges(
             draft.describe(below, texts[number])
         if above < 0:
             top.add(below)
+    draft.further = [(above, below, problem) for (above, below), problem in further.items()]
     _set_root(draft, ids, top, root)
     return draft
 
@@ -238,9 +244,86 @@ def read_parents(parents: ArrayLike, names: Iterable[str] | None) -> Draft:
     wrong = [i for i, name in enumerate(labels) if not isinstance(name, str)]
     if wrong:
         raise TaxonomyError(_not_a_string(labels[wrong[0]], f"names[{wrong[0]}]"))
-    draft = Draft(labels, array.astype(np.int64), where=lambda node: f"parents[{node}]")
+    draft = Draft(labels, array.astype(np.int64), where=lambda node: f"parents[{node}]", by_number=True)
     draft.has_root = np.count_nonzero(draft.parents == -1) == 1
     return draft
+
+
+def read_parent_lists(parents: Any, names: Iterable[str] | None) -> Draft:
+    """Fill a draft from the parents of each node: lists of node numbers, or single numbers, -1 for none."""
+    lists: list[Any] = [[entry] if isinstance(entry, (int, np.integer)) else list(entry) for entry in parents]
+    wrong = [i for i, entry in enumerate(lists) if not all(isinstance(node, (int, np.integer)) for node in entry)]
+    if wrong:
+        raise TaxonomyError(
+            f"expected a list of node numbers for each node, found {short_repr(lists[wrong[0]])} (parents[{wrong[0]}])",
+            argument="parents",
+        )
+    draft = read_parents(np.array([entry[0] if entry else -1 for entry in lists], np.int64), names)
+    return add_parents(draft, lists)
+
+
+def add_parents(draft: Draft, parents: Sequence[Sequence[int]]) -> Draft:
+    """Add the second and later parents of each node to a draft that has the first ones."""
+    for node, above in enumerate(parents):
+        for place, parent in enumerate(above[1:], start=1):
+            name = draft.names[node]
+            if not 0 <= parent < len(parents):
+                wrong = f"the parent of {name!r} is {parent}, but nodes are numbered from 0 to {len(parents) - 1}"
+                draft.problems.append(wrong + draft.at(node))
+            elif parent in above[:place]:
+                draft.problems.append(f"the parent {parent} of {name!r} is repeated{draft.at(node)}")
+            else:
+                draft.further.append((parent, node, ""))
+    return draft
+
+
+def add_terms(
+    draft: Draft,
+    terms: Sequence[tuple[str, Sequence[str], str]],
+    texts: Sequence[str],
+    places: Sequence[str],
+    root: str | None,
+) -> Draft:
+    """Fill a draft from the terms of an ontology: name, keys of the parents and key of each.
+
+    `texts` and `places` are the text and the place of each term. `root` is the name or key of the term whose
+    descendants are kept; by default all are, and the only term without a parent is the root.
+    """
+    number = {key: term for term, (_, _, key) in enumerate(terms)}
+    parents = [[number[above] for above in keys if above in number] for _, keys, _ in terms]
+    kept = list(range(len(terms)))
+    if root is not None:
+        top = [term for term, (name, _, key) in enumerate(terms) if root in (name, key)]
+        if len(top) != 1:
+            hint = did_you_mean(root, (name for name, _, _ in terms))
+            raise OptionError(f"expected the name or the id of a term, found {root!r}{hint}", argument="root")
+        kept = _descendants(parents, top[0])
+    place = {term: node for node, term in enumerate(kept)}
+    own = [[place[above] for above in parents[term] if above in place] for term in kept]
+    draft.where = lambda node: places[kept[node]]
+    draft.by_number = True
+    draft.names = [terms[term][0] for term in kept]
+    draft.parents = [above[0] if above else -1 for above in own]
+    draft.has_root = sum(not above for above in own) == 1
+    for node, term in enumerate(kept):
+        draft.describe(node, texts[term])
+    add_parents(draft, own)
+    draft.is_graph = bool(draft.further)
+    return draft
+
+
+def _descendants(parents: Sequence[Sequence[int]], top: int) -> list[int]:
+    """Return a node and all nodes below it, the top first and then by number."""
+    children: list[list[int]] = [[] for _ in parents]
+    for node, above in enumerate(parents):
+        for parent in above:
+            children[parent].append(node)
+    found, stack = {top}, [top]
+    while stack:
+        new = [child for child in children[stack.pop()] if child not in found]
+        found.update(new)
+        stack += new
+    return [top, *sorted(found - {top})]
 
 
 def _not_a_string(value: Any, place: str) -> str:

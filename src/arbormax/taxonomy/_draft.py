@@ -38,6 +38,9 @@ class Draft:
 
     names: list[str] = field(default_factory=list)
     parents: list[int] | np.ndarray = field(default_factory=list)  # -1: no parent
+    further: list[tuple[int, int, str]] = field(default_factory=list)  # (parent, node, its entry in problems or "")
+    is_graph: bool = False  # whether the input says that nodes may have several parents
+    by_number: bool = False  # whether nodes are identified by numbers, so that two of the same name are two nodes
     where: Callable[[int], str] = lambda _: ""  # the place of a node in the input, such as "line 3" or "edges[2]"
     source: str | None = None  # the name of the file
     classes: list[int] | None = None  # the nodes that are classes, in class order; None: the leaves as they appear
@@ -55,13 +58,15 @@ class Draft:
 
     def describe(self, node: int, text: object, place: str = "") -> None:
         """Set the text of a node; -1 is a root that will be added."""
+        if isinstance(text, str) and node not in self.texts:
+            if text.strip():
+                self.texts[node] = text.strip()
+            return
         of, at = f"the description of {self.below(node)}", in_brackets(place)
+        what = "is repeated"
         if not isinstance(text, str):
-            self.problems.append(f"{of} is a string, found {short_repr(text)} of type {type(text).__name__}{at}")
-        elif node in self.texts:
-            self.problems.append(f"{of} is repeated{at}")
-        elif text.strip():
-            self.texts[node] = text.strip()
+            what = f"is a string, found {short_repr(text)} of type {type(text).__name__}"
+        self.problems.append(f"{of} {what}{at}")
 
     def at(self, *nodes: int) -> str:
         return in_brackets(*map(self.where, nodes))
@@ -98,14 +103,15 @@ def assemble(draft: Draft, kind: type[T], classes: Iterable[Label] | None, inner
     check_choice("inner_classes", inner_classes, ("error", "stop"))
     names, parents, source = draft.names, _to_array(draft.parents), np.arange(len(draft.names))
     texts = [draft.texts.get(node) for node in range(len(names))] if draft.texts else None
-    _check_nodes(draft, parents)
+    _refuse_further(draft)
+    check_nodes(draft, parents)
     if not draft.has_root:
         names, source = [*names, draft.root], np.append(source, -1)
         parents = np.append(np.where(parents == -1, len(parents), parents), -1)
         texts = None if texts is None else [*texts, draft.texts.get(-1)]
     order = breadth_first(parents)
     if len(order) < len(parents):
-        _check_cycles(draft, parents, order)
+        check_cycles(draft, parents, order)
     if len(parents) < 2 and not draft.problems:
         draft.problems.append("the taxonomy is empty")
     if draft.classes and inner_classes == "error":
@@ -115,11 +121,20 @@ def assemble(draft: Draft, kind: type[T], classes: Iterable[Label] | None, inner
         draft.classes = [node for node in draft.classes if not (inner[node] and node in draft.texts)]
         for node in draft.classes:
             if inner[node]:
-                _refuse_inner_class(draft, draft.path(node), draft.at(node))
+                refuse_inner_class(draft, draft.path(node), draft.at(node))
     draft.fail_on_problems()
     tax, rank = build_ordered(kind, names, parents, source, order, draft.stops, texts)
     chosen = tax.leaves if draft.classes is None else rank[np.array(draft.classes, np.int64)]
     return _with_classes(tax, chosen, draft, classes, inner_classes)
+
+
+def _refuse_further(draft: Draft) -> None:
+    """Report the nodes with several parents that the reader has not reported."""
+    draft.problems += [
+        f"node {draft.names[node]!r} has several parents{draft.at(node)}; a taxonomy is a tree: keep one of them, or "
+        "read several parents with am.Graph"
+        for node in dict.fromkeys(node for _, node, problem in draft.further if not problem)
+    ]
 
 
 def _to_array(parents: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -129,7 +144,7 @@ def _to_array(parents: Sequence[int] | np.ndarray) -> np.ndarray:
         return np.array([min(max(parent, -2), len(parents)) for parent in parents], np.int64)
 
 
-def _check_nodes(draft: Draft, parents: np.ndarray) -> None:
+def check_nodes(draft: Draft, parents: np.ndarray) -> None:
     """Find invalid names and parents; an invalid parent becomes -1, so that the other checks can go on."""
     draft.problems += [
         f"empty name{draft.at(node) or f' (below {draft.below(int(draft.parents[node]))})'}"
@@ -162,7 +177,7 @@ def _check_nodes(draft: Draft, parents: np.ndarray) -> None:
         seen[edge] = node
 
 
-def _check_cycles(draft: Draft, parents: np.ndarray, reached: np.ndarray) -> None:
+def check_cycles(draft: Draft, parents: np.ndarray, reached: np.ndarray) -> None:
     seen = np.zeros(len(parents), bool)
     seen[reached] = True
     above = parents.tolist()
@@ -221,16 +236,16 @@ def _with_classes(
 ) -> T:
     """Return the same tree with the chosen classes, in the order of `labels` if there are any."""
     if labels is not None:
-        chosen = _find_classes(tax, draft, chosen, labels)
+        chosen = find_classes(tax, draft, chosen, labels)
     inner = chosen[~tax.is_leaf[chosen]]
     if inner_classes == "error":
         for node in inner.tolist():
-            _refuse_inner_class(draft, tax.path(node), "")
+            refuse_inner_class(draft, tax.path(node), "")
     draft.fail_on_problems()
     return _with_stops(tax, chosen, inner) if len(inner) else replace(tax, leaves=chosen)
 
 
-def _find_classes(tax: Taxonomy, draft: Draft, allowed: np.ndarray, labels: Iterable[Label]) -> np.ndarray:
+def find_classes(tax: Taxonomy, draft: Draft, allowed: np.ndarray, labels: Iterable[Label]) -> np.ndarray:
     """Return the nodes of `classes=`, which must contain every class of the input once."""
     chosen: dict[int, int] = {}
     if isinstance(labels, str):
@@ -287,6 +302,6 @@ def add_leaves(tax: T, parents: np.ndarray, names: Sequence[str]) -> tuple[T, np
     return replace(grown, leaves=rank[[*tax.leaves.tolist(), *range(tax.num_nodes, len(above))]]), rank
 
 
-def _refuse_inner_class(draft: Draft, path: Iterable[str], place: str) -> None:
+def refuse_inner_class(draft: Draft, path: Iterable[str], place: str) -> None:
     draft.problems.append(f"the class {join_path(path)!r} has other classes below it{place}")
     draft.fix["inner_classes"] = "stop"

@@ -25,7 +25,7 @@ def read_networkx(graph: networkx.DiGraph) -> Draft:
     keys = list(graph.nodes)
     number = {key: index for index, key in enumerate(keys)}
     draft = Draft([str(graph.nodes[key].get("name", key)) for key in keys], where=lambda node: f"node {keys[node]!r}")
-    draft.parents = [-1] * len(keys)
+    draft.parents, draft.by_number = [-1] * len(keys), True
     for parent, child in graph.edges():
         node, above = number[child], number[parent]
         before = int(draft.parents[node])
@@ -36,8 +36,9 @@ def read_networkx(graph: networkx.DiGraph) -> Draft:
         else:
             draft.problems.append(
                 f"node {child!r} has two parents, {keys[before]!r} and {parent!r}; a taxonomy is a tree: remove one of "
-                "the two edges"
+                "the two edges, or use am.Graph.from_networkx"
             )
+            draft.further.append((above, node, draft.problems[-1]))
     tops = [keys[node] for node, parent in enumerate(draft.parents) if parent == -1]
     draft.has_root = len(tops) == 1
     if len(tops) > 1:
@@ -52,7 +53,7 @@ def read_networkx(graph: networkx.DiGraph) -> Draft:
 def to_networkx(tax: Taxonomy) -> networkx.DiGraph:
     graph = _package("networkx").DiGraph()
     graph.add_nodes_from((node, {"name": name}) for node, name in enumerate(tax.names))
-    graph.add_edges_from(zip(tax.parent[1:].tolist(), range(1, tax.num_nodes), strict=True))
+    graph.add_edges_from(tax.edges.tolist())
     for number, leaf in enumerate(tax.leaves.tolist()):
         graph.nodes[leaf]["class_id"] = number
     for node, text in enumerate(tax.given_texts or ()):
@@ -65,7 +66,7 @@ def read_anytree(root: anytree.NodeMixin) -> Draft:
     tree = _package("anytree")
     if not isinstance(root, (tree.NodeMixin, tree.LightNodeMixin)):
         raise TaxonomyError(f"expected an anytree node, found {type(root).__name__}")
-    draft = Draft(has_root=True)
+    draft = Draft(has_root=True, by_number=True)
     ids: list[Any] = []
     stack: list[tuple[Any, int]] = [(root, -1)]
     while stack:

@@ -127,14 +127,14 @@ class LabelIndex:
     def __init__(self, taxonomy: Taxonomy) -> None:
         self._tax = taxonomy
         names, stops = taxonomy.names, taxonomy.stops.tolist()
-        inner = taxonomy.parent[stops].tolist()
+        inner = taxonomy.first_parent[stops].tolist()
         hidden = {0, *(node for node, stop in zip(inner, stops, strict=True) if names[node] == names[stop])}
         self._meant: dict[str, list[int]] = {}  # the nodes that a name may mean
         for node, name in enumerate(names):
             if node not in hidden:
                 self._meant.setdefault(name, []).append(node)
-        edges = zip(taxonomy.parent.tolist(), names, strict=True)
-        self._children = {edge: node for node, edge in enumerate(edges)}
+        parents, children = taxonomy.edges.T.tolist()
+        self._children = {(parent, names[child]): child for parent, child in zip(parents, children, strict=True)}
 
     @cached_property
     def classes(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
@@ -15,6 +15,14 @@ from arbormax.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+
+class Common(NamedTuple):
+    """What pairs of nodes have in common."""
+
+    shared: np.ndarray  # the number of nodes, without the root, that are at or above both
+    deepest: np.ndarray  # the deepest node that is at or above both
+    distance: np.ndarray  # the number of edges on the shortest way up from one and down to the other
 
 
 class TreeQueries:
@@ -37,6 +45,21 @@ class TreeQueries:
     def num_parents(self) -> int:
         """P, the number of inner nodes, including the root."""
         return self.num_nodes - self.num_leaves
+
+    @property
+    def num_edges(self) -> int:
+        """The number of pairs of a parent and a child: N - 1 in a tree."""
+        return self.num_nodes - 1
+
+    @property
+    def edges(self) -> np.ndarray:
+        """(N - 1, 2) parent and child of each edge: edge j leads to node j + 1."""
+        return np.stack([self.parent[1:], np.arange(1, self.num_nodes)], axis=1)
+
+    @property
+    def first_parent(self) -> np.ndarray:
+        """(N,) the parent of each node, -1 for the root; in a graph the one that the input lists first."""
+        return self.parent
 
     @property
     def depth(self) -> int:
@@ -66,6 +89,11 @@ class TreeQueries:
     def node_depth(self) -> np.ndarray:
         """(N,) the depth of each node; the root's is 0."""
         return _frozen(np.repeat(np.arange(self.depth + 1), np.diff(self.level_start)))
+
+    @property
+    def ancestor_counts(self) -> np.ndarray:
+        """(N,) the number of nodes at or above each node, without the root: its depth in a tree."""
+        return self.node_depth
 
     @cached_property
     def class_of(self) -> np.ndarray:
@@ -118,6 +146,11 @@ class TreeQueries:
         for level in range(self.depth, 0, -1):
             yield slice(bounds[level], bounds[level + 1])
 
+    def parents(self, node: int) -> np.ndarray:
+        """The parent of a node as an array; empty for the root."""
+        node = self._node(node)
+        return self.parent[node : node + 1] if node else self.parent[:0]
+
     def children(self, node: int) -> np.ndarray:
         """The children of a node, in order; empty for a leaf."""
         node = self._node(node)
@@ -149,6 +182,17 @@ class TreeQueries:
         while np.any(x != y):  # a node comes after its ancestors, so the later one of two is not above the other
             x, y = np.where(x > y, self.parent[x], x), np.where(y > x, self.parent[y], y)
         return x.copy() if x.shape else int(x)
+
+    def common(self, a: np.ndarray, b: np.ndarray) -> Common:
+        """What pairs of nodes, (P,) and (P,), have in common."""
+        deepest = self.lca(a, b)
+        shared = self.node_depth[deepest]
+        return Common(shared, deepest, self.node_depth[a] + self.node_depth[b] - 2 * shared)
+
+    def is_above(self, above: ArrayLike, below: ArrayLike) -> np.ndarray:
+        """Whether each node of `above` is at or above the one of `below`; arrays are broadcast."""
+        upper, lower = np.broadcast_arrays(self._nodes(above), self._nodes(below))
+        return np.asarray(self.ancestor_at(lower, self.node_depth[upper]) == upper)
 
     @overload
     def distance(self, a: int, b: int) -> int: ...

@@ -71,10 +71,15 @@ def outline(
     root = Branch(printable(tax.names[0]))
     notes = [count(tax.num_leaves, "class"), f"{tax.num_nodes:,} nodes", f"depth {tax.depth}"]
     root.note = f" ({', '.join([*notes, *([] if totals is None else [count(totals[0], unit)])])})"
-    branches = {0: root}
+    branches, shown_below = {0: root}, {0: 0}
     for node, visible in opened.items():
-        first, stop = int(tax.child_start[node]), int(tax.child_start[node + 1])
-        for child in range(first, first + visible):
+        children = tax.children(node)
+        for child in children[:visible].tolist():
+            if child in branches:  # in a graph, a node is opened below one of its parents
+                above = printable(tax.names[shown_below[child]])
+                branches[node].children.append(Branch(printable(tax.names[child]), f" (also below {above})"))
+                continue
+            shown_below[child] = node
             is_leaf = bool(tax.is_leaf[child])
             notes = [] if is_leaf else [count(tax.leaf_counts[child], "class")]
             notes += [] if totals is None else [count(totals[child], unit)]
@@ -83,9 +88,9 @@ def outline(
             branch.note += "" if is_leaf or child in opened else " …"
             branch.share = float(values[child]) / whole if notes else None
             branches[node].children.append(branch)
-        if first + visible < stop:
-            rest = Branch("", f"… {stop - first - visible:,} more")
-            rest.share = float(values[first + visible : stop].sum()) / whole
+        if visible < len(children):
+            rest = Branch("", f"… {len(children) - visible:,} more")
+            rest.share = float(values[children[visible:]].sum()) / whole
             branches[node].children.append(rest)
     return root
 
@@ -93,7 +98,7 @@ def outline(
 def _choose_opened(tax: Taxonomy, depth: int | None, max_lines: int, max_children: int) -> dict[int, int]:
     """Return the nodes whose children are shown, in breadth-first order, and how many of them."""
     opened: dict[int, int] = {}
-    budget, queue = max_lines, [0]
+    budget, queue, seen = max_lines, [0], {0}
     for node in queue:
         children = int(tax.num_children[node])
         visible = min(children, max_children) if children > max_children + 1 else children
@@ -105,8 +110,9 @@ def _choose_opened(tax: Taxonomy, depth: int | None, max_lines: int, max_childre
             continue
         budget -= cost
         opened[node] = visible
-        first = int(tax.child_start[node])
-        queue.extend(range(first, first + visible))
+        shown = tax.children(node)[:visible].tolist()
+        queue += [child for child in shown if child not in seen]
+        seen.update(shown)
     return opened
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -49,6 +49,7 @@ class Taxonomy(TreeQueries):
     source_index: np.ndarray  # (N,) the number of each node in the input, -1 for nodes that the input did not number
     stops: np.ndarray  # the leaves that inner_classes="stop" added
     given_texts: NodeTexts | None = None  # (N,) the texts that were given to nodes; None: no node has one
+    is_graph: ClassVar[bool] = False  # whether nodes may have several parents
     scratch: dict[Any, Any] = field(default_factory=dict, init=False)  # values that other modules derive and cache
 
     def __post_init__(self) -> None:
@@ -56,6 +57,13 @@ class Taxonomy(TreeQueries):
             array.flags.writeable = False
 
     # Builders
+
+    @classmethod
+    def from_draft(
+        cls, draft: Draft, classes: Iterable[Label] | None = None, inner_classes: InnerClasses = "error"
+    ) -> Self:
+        """Build a taxonomy from what a reader has filled in; all other builders call this one."""
+        return assemble(draft, cls, classes, inner_classes)
 
     @classmethod
     def from_nested(
@@ -72,7 +80,7 @@ class Taxonomy(TreeQueries):
         >>> Taxonomy.from_nested({"animal": ["cat", {"bird": ["owl", "hen"]}]}).classes
         ('cat', 'owl', 'hen')
         """
-        return assemble(_build.add_nested(Draft(), tree), cls, classes, inner_classes)
+        return cls.from_draft(_build.add_nested(Draft(), tree), classes, inner_classes)
 
     @classmethod
     def from_paths(
@@ -87,7 +95,7 @@ class Taxonomy(TreeQueries):
         >>> Taxonomy.from_paths([("comp", "graphics"), ("comp", "sys", "ibm"), "sci/med"]).classes
         ('graphics', 'ibm', 'med')
         """
-        return assemble(_build.add_paths(Draft(), paths), cls, classes, inner_classes)
+        return cls.from_draft(_build.add_paths(Draft(), paths), classes, inner_classes)
 
     @classmethod
     def from_edges(
@@ -106,7 +114,7 @@ class Taxonomy(TreeQueries):
         >>> Taxonomy.from_edges([("root", "comp"), ("comp", "graphics"), ("comp", "sys")]).classes
         ('graphics', 'sys')
         """
-        return assemble(_build.add_edges(Draft(), edges, root), cls, classes, inner_classes)
+        return cls.from_draft(_build.add_edges(Draft(), edges, root), classes, inner_classes)
 
     @classmethod
     def from_parents(
@@ -125,12 +133,12 @@ class Taxonomy(TreeQueries):
         >>> tax.classes
         ('sci', 'graphics')
         """
-        return assemble(_build.read_parents(parents, names), cls, classes, inner_classes)
+        return cls.from_draft(_build.read_parents(parents, names), classes, inner_classes)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Build a taxonomy from what `to_dict` returned."""
-        return assemble(formats.read_flat(content.items(), Draft(source="taxonomy")), cls, None, "error")
+        return cls.from_draft(formats.read_flat(content.items(), Draft(source="taxonomy")))
 
     @classmethod
     def from_networkx(
@@ -141,14 +149,14 @@ class Taxonomy(TreeQueries):
         The name of a node is its attribute `name`, or `str(node)`. If every leaf has a different `class_id`, these ids
         give the class order.
         """
-        return assemble(_interop.read_networkx(graph), cls, classes, inner_classes)
+        return cls.from_draft(_interop.read_networkx(graph), classes, inner_classes)
 
     @classmethod
     def from_anytree(
         cls, root: anytree.NodeMixin, *, classes: Iterable[Label] | None = None, inner_classes: InnerClasses = "error"
     ) -> Self:
         """Build a taxonomy from the root of an anytree tree; `class_id` is used as in `from_networkx`."""
-        return assemble(_interop.read_anytree(root), cls, classes, inner_classes)
+        return cls.from_draft(_interop.read_anytree(root), classes, inner_classes)
 
     @classmethod
     def load(
@@ -166,7 +174,7 @@ class Taxonomy(TreeQueries):
         `texts` are the texts of nodes as in `with_texts`. docs/taxonomy-files.md describes every format with its
         options.
         """
-        tax = assemble(formats.read_file(path, format, options), cls, classes, inner_classes)
+        tax = cls.from_draft(formats.read_file(path, format, options), classes, inner_classes)
         return tax if texts is None else tax.with_texts(texts)
 
     def save(self, path: str | os.PathLike[str], *, format: str | None = None, lossy: bool = False) -> None:
@@ -213,12 +221,15 @@ class Taxonomy(TreeQueries):
         ('root', 'bird', 'a bird that hunts at night', 'hen')
         """
         if isinstance(texts, (str, os.PathLike)):
-            return replace(self, given_texts=resolve_texts(self, formats.read_texts(texts), os.path.basename(texts)))
+            return self._with_given_texts(resolve_texts(self, formats.read_texts(texts), os.path.basename(texts)))
         if not isinstance(texts, Mapping):
             found = type(texts).__name__
             raise TaxonomyError(f"expected a mapping from labels or paths to texts, found {found}", argument="texts")
         entries = [(label, text, "") for label, text in texts.items()]
-        return replace(self, given_texts=resolve_texts(self, entries, None))
+        return self._with_given_texts(resolve_texts(self, entries, None))
+
+    def _with_given_texts(self, texts: NodeTexts) -> Self:
+        return replace(self, given_texts=texts)
 
     def with_classes(self, nodes: ArrayLike) -> Self:
         """Return the taxonomy with these inner nodes as further classes, each with a leaf below itself.
@@ -246,7 +257,7 @@ class Taxonomy(TreeQueries):
         An inner class and its stop leaf stand for the same thing, so each takes the text of the other.
         """
         given = list(self.given_texts or (None,) * self.num_nodes)
-        for stop, inner in zip(self.stops.tolist(), self.parent[self.stops].tolist(), strict=True):
+        for stop, inner in zip(self.stops.tolist(), self.first_parent[self.stops].tolist(), strict=True):
             given[stop], given[inner] = given[stop] or given[inner], given[inner] or given[stop]
         return tuple(text or name for text, name in zip(given, self.names, strict=True))
 
@@ -303,7 +314,7 @@ class Taxonomy(TreeQueries):
         """
         nodes = self.find_many(labels)
         stop_below = np.arange(self.num_nodes)
-        stop_below[self.parent[self.stops]] = self.stops
+        stop_below[self.first_parent[self.stops]] = self.stops
         classes: np.ndarray = self.class_of[stop_below[nodes]]
         if (inner := np.flatnonzero(classes < 0)).size:
             paths = dict.fromkeys("/".join(self.path(node)) for node in nodes[inner[:8]])

@@ -33,8 +33,10 @@ class Calibrator:
     def fit(self, model: Model, held_out: Examples) -> None:
         """Find the calibration; labels that are never below a node with several children say nothing about it."""
         tax = model.taxonomy
+        if self.method == OFF:
+            return
         is_open = tax.num_children[tax.parent[held_out.nodes]] > 1
-        if self.method == OFF or not is_open[held_out.nodes > 0].any():
+        if not is_open[held_out.nodes > 0].any():
             return
         most = max(1, _MOST_SCORES // tax.num_nodes)
         if len(held_out) > most:

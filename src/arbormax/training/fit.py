@@ -17,6 +17,7 @@ from arbormax.data.examples import Examples
 from arbormax.data.folds import hold_out
 from arbormax.errors import InputError, OptionError
 from arbormax.model.folder import lock_state
+from arbormax.model.graph_settings import graph_settings
 from arbormax.model.network import Model
 from arbormax.model.posterior import Trained
 from arbormax.model.run import Run
@@ -65,6 +66,7 @@ def fit(
     once a minute. Callbacks are called in both trainings; the trainer that they receive is not usable afterwards.
     """
     hardware.check()
+    config = graph_settings(config) if taxonomy.is_graph else config
     config = config.resolved(len(train), taxonomy.num_leaves)
     check_examples(train, taxonomy, "train")
     if valid is not None:

@@ -22,6 +22,7 @@ from arbormax.functional.checks import Reduction, TargetKind
 from arbormax.metrics import NodeMetrics
 from arbormax.model.network import Model
 from arbormax.model.node_texts import is_tied, refresh_ties
+from arbormax.taxonomy import Taxonomy
 from arbormax.training.distributed import average_rows
 from arbormax.training.optim import JointOptimizer, clip_gradients, rate_factor
 
@@ -102,9 +103,8 @@ class TrainingModule(pl.LightningModule):
             return
         truth = target.cpu()
         self.node_metrics.update(truth, predicted)
-        tax = self.model.taxonomy
-        at_depth = np.maximum(tax.ancestor_at(predicted.numpy(), tax.node_depth[truth.numpy()]), 0)
-        self.label_f1.update(torch.from_numpy(at_depth).to(self.device), target)
+        labels = _at_label(self.model.taxonomy, predicted.numpy(), truth.numpy())
+        self.label_f1.update(torch.from_numpy(labels).to(self.device), target)
 
     def on_train_epoch_start(self) -> None:
         loader = self.trainer.train_dataloader
@@ -234,3 +234,13 @@ class EncodedExamples(pl.LightningDataModule):
             size = min(max(size, _VALIDATION_BATCH), len(rows) // ranks)
             options |= {"rank": rank, "ranks": ranks}
         return Batches(rows, targets, self.encoder.collate, size, shuffle=shuffle, **options)
+
+
+def _at_label(tax: Taxonomy, predicted: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """(n,) the node above each predicted class that answers a label: the node at the depth of the label.
+
+    In a graph it is the label itself if it is above the class, else the class.
+    """
+    if tax.is_graph:
+        return np.asarray(np.where(tax.is_above(truth, predicted), truth, predicted))
+    return np.asarray(np.maximum(tax.ancestor_at(predicted, tax.node_depth[truth]), 0))

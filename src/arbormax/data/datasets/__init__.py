@@ -46,12 +46,13 @@ DATASETS.add("20ng", "arbormax.data.datasets.paper:NEWSGROUPS", "Usenet posts an
 DATASETS.add("r8", "arbormax.data.datasets.paper:R8", "Reuters news of 1987 and their topic, 8 topics")
 DATASETS.add("r52", "arbormax.data.datasets.paper:R52", "Reuters news of 1987 and their topic, 52 topics")
 DATASETS.add("soc2020", "arbormax.data.datasets.soc2020:SOC2020", "job titles and their group in the UK's SOC 2020")
+DATASETS.add("wordnet", "arbormax.data.datasets.wordnet:WORDNET", "definitions of nouns and the group they belong to")
 
 
 def load(name: str, root: Path | str | None = None) -> Dataset:
     """The dataset of this name, one of `DATASETS`; its files are in `root`, by default `data_root()`.
 
-    `icd10cm` and `inat` are parts of installed packages and need no files.
+    `icd10cm` and `inat` are parts of installed packages and need no files; `wordnet` is also in /usr/share/wordnet.
     """
     return DATASETS[name].load(resolve_root(root))
 

@@ -13,7 +13,7 @@ from arbormax import _files
 from arbormax._registry import Registry
 from arbormax.errors import OptionError, TaxonomyError, did_you_mean
 from arbormax.taxonomy._draft import Draft
-from arbormax.taxonomy.formats._format import Format, choose_text, decode
+from arbormax.taxonomy.formats._format import Format, choose_text, decode, texts_of
 from arbormax.taxonomy.formats._json import read_flat, to_dict
 from arbormax.taxonomy.formats._texts import join_texts, read_texts
 
@@ -35,6 +35,7 @@ FORMATS.add("xlsx", "arbormax.taxonomy.formats._table:XLSX", "one edge or one pa
 FORMATS.add("txt", "arbormax.taxonomy.formats._lines:TXT", "one path per line")
 FORMATS.add("children", "arbormax.taxonomy.formats._lines:CHILDREN", "a parent and its children per line")
 FORMATS.add("darknet", "arbormax.taxonomy.formats._lines:DARKNET", "a name and the line of its parent per line")
+FORMATS.add("obo", "arbormax.taxonomy.formats._obo:OBO", "the terms of an ontology and their is_a relations")
 FORMATS.add("newick", "arbormax.taxonomy.formats._newick:NEWICK", "nested brackets, as in biology")
 
 
@@ -68,7 +69,7 @@ def write_file(tax: Taxonomy, path: str | os.PathLike[str], format: str | None, 
     chosen = _choose(Path(path), format)
     if not Path(path).absolute().parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "the folder does not exist", str(Path(path).parent))
-    text = next(chosen.write(tax)) if chosen.keeps_all else choose_text(tax, chosen, lossy)
+    text = next(texts_of(tax, chosen)) if chosen.keeps_all else choose_text(tax, chosen, lossy)
     _files.write_file(path, text)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from arbormax._dialect import detect_encoding
 from arbormax.errors import OptionError, TaxonomyError
-from arbormax.taxonomy._draft import Draft, assemble
+from arbormax.taxonomy._draft import Draft
 from arbormax.taxonomy.labels import listing
 
 if TYPE_CHECKING:
@@ -24,8 +24,9 @@ class Format:
     """How files of one format are read and written.
 
     `read(text, draft, **options)` fills a draft. `write(taxonomy)` yields texts; the first one that reads back as the
-    same taxonomy is written. `matches(text)` distinguishes the format from others with the same suffix; the format
-    without it is the default of that suffix. `to_text(path, **options)` reads a file that is not text.
+    same taxonomy is written. `write_graph` does the same for graphs; without it, the format cannot store several
+    parents. `matches(text)` distinguishes the format from others with the same suffix; the format without it is the
+    default of that suffix. `to_text(path, **options)` reads a file that is not text.
     """
 
     title: str  # its name in messages
@@ -36,13 +37,14 @@ class Format:
     keeps_all: bool = False  # whether it stores every taxonomy completely
     names_repeat: bool = True  # whether several nodes may have the same name
     matches: Callable[[str], bool] | None = None
+    write_graph: Callable[[Taxonomy], Iterator[str]] | None = None
     to_text: Callable[..., str] | None = None
 
 
 def choose_text(tax: Taxonomy, format: Format, lossy: bool) -> str:
     """Return the first text that stores everything, or with `lossy` the one that loses least."""
     best: tuple[list[str], str] | None = None
-    for text in format.write(tax):
+    for text in texts_of(tax, format):
         lost = _losses(tax, text, format)
         if lost is not None and (best is None or len(lost) < len(best[0])):
             best = lost, text
@@ -61,13 +63,22 @@ def choose_text(tax: Taxonomy, format: Format, lossy: bool) -> str:
     return best[1]
 
 
+def texts_of(tax: Taxonomy, format: Format) -> Iterator[str]:
+    """The texts that a format offers for a taxonomy or a graph."""
+    if not tax.is_graph:
+        return format.write(tax)
+    if format.write_graph is None:
+        raise TaxonomyError(f"{format.title} cannot store nodes with several parents; save the graph as .json or .csv")
+    return format.write_graph(tax)
+
+
 def _losses(tax: Taxonomy, text: str, format: Format) -> list[str] | None:
     """Return what a text does not store of a taxonomy, or None if it does not read back as the same tree."""
     draft = Draft()
     try:
         # through bytes, as in a file: a first name may begin with a byte order mark
         format.read(text.encode().decode("utf-8-sig"), draft)
-        back = assemble(draft, type(tax), None, "error")
+        back = tax.from_draft(draft)
     except (TaxonomyError, UnicodeEncodeError):
         return None
     nodes = _match_nodes(tax, back)
@@ -90,6 +101,8 @@ def _match_nodes(tax: Taxonomy, other: Taxonomy) -> np.ndarray | None:
     """Return (N,) the node of `tax` for each node of `other`, or None if the trees differ by more than their order."""
     if tax.num_nodes != other.num_nodes:
         return None
+    if tax.is_graph:
+        return _match_names(tax, other)
     known = {edge: node for node, edge in enumerate(zip(tax.parent.tolist(), tax.names, strict=True))}
     nodes = [0]
     for parent, name in zip(other.parent[1:].tolist(), other.names[1:], strict=True):
@@ -98,6 +111,16 @@ def _match_nodes(tax: Taxonomy, other: Taxonomy) -> np.ndarray | None:
             return None
         nodes.append(node)
     return np.array(nodes)
+
+
+def _match_names(graph: Taxonomy, other: Taxonomy) -> np.ndarray | None:
+    """Return (N,) the node of `graph` for each node of `other`, or None if their edges differ."""
+    known = {name: node for node, name in enumerate(graph.names) if node}
+    nodes = np.array([0, *(known.get(name, -1) for name in other.names[1:])])
+    if len(known) < graph.num_nodes - 1 or (nodes < 0).any():
+        return None
+    found = nodes[other.edges]
+    return nodes if np.array_equal(found[np.lexsort(found.T[::-1])], graph.edges) else None
 
 
 def _obstacle(tax: Taxonomy, names_repeat: bool) -> str:

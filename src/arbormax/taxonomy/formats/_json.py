@@ -14,7 +14,7 @@ from reprlib import repr as short_repr
 from typing import TYPE_CHECKING, Any
 
 from arbormax.errors import TaxonomyError, did_you_mean
-from arbormax.taxonomy._build import Items, Pairs, Scalar, add_nested
+from arbormax.taxonomy._build import Items, Pairs, Scalar, add_nested, add_parents
 from arbormax.taxonomy._draft import ROOT, Draft, in_brackets
 from arbormax.taxonomy.formats._format import Format
 from arbormax.taxonomy.labels import listing
@@ -22,10 +22,10 @@ from arbormax.taxonomy.labels import listing
 if TYPE_CHECKING:
     from arbormax.taxonomy.tree import Taxonomy
 
-_NAME = "arbormax.taxonomy"
+_NAME, _GRAPH = "arbormax.taxonomy", "arbormax.graph"
 _VERSION = 1
 _KEYS = ("format", "version", "root", "nodes", "classes", "stops", "texts")
-_SIGNATURE = re.compile(rf'"format"\s*:\s*"{re.escape(_NAME)}"')
+_SIGNATURE = re.compile(rf'"format"\s*:\s*"(?:{re.escape(_NAME)}|{re.escape(_GRAPH)})"')
 _BLANK = re.compile(r"[ \t\n\r]*")
 _CLOSING = {"{": "}", "[": "]"}
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -37,7 +37,9 @@ def read(text: str, draft: Draft) -> None:
     try:
         # Large files are flat: Python's own parser is faster, and only a defect needs the lines.
         flat = json.loads(text, object_pairs_hook=tuple) if _SIGNATURE.search(text) else None
-        is_flat = isinstance(flat, tuple) and ("format", _NAME) in flat
+        is_flat = isinstance(flat, tuple) and not {("format", _NAME), ("format", _GRAPH)}.isdisjoint(
+            pair for pair in flat if pair[0] == "format"
+        )
         content = None if is_flat else parse(text)
     except RecursionError:
         raise draft.fail("invalid JSON: a saved taxonomy has no lists inside of its rows") from None
@@ -118,8 +120,12 @@ def _refuse_objects(draft: Draft) -> None:
 
 def to_dict(tax: Taxonomy) -> dict[str, Any]:
     """Return the content of the flat layout."""
-    nodes = [list(row) for row in zip(tax.names[1:], tax.parent[1:].tolist(), strict=True)]
-    values = (_NAME, _VERSION, tax.names[0], nodes, tax.leaves.tolist(), tax.stops.tolist())
+    nodes: list[list[Any]]
+    if tax.is_graph:
+        nodes = [[name, tax.parents(node).tolist()] for node, name in enumerate(tax.names[1:], start=1)]
+    else:
+        nodes = [list(row) for row in zip(tax.names[1:], tax.parent[1:].tolist(), strict=True)]
+    values = (_GRAPH if tax.is_graph else _NAME, _VERSION, tax.names[0], nodes, tax.leaves.tolist(), tax.stops.tolist())
     content = dict(zip(_KEYS, values, strict=False))
     if tax.given_texts is not None:
         content["texts"] = [[node, text] for node, text in enumerate(tax.given_texts) if text]
@@ -207,11 +213,17 @@ def read_flat(pairs: Iterable[tuple[str, Any]], draft: Draft, place: Callable[..
         )
     if not isinstance(content["root"], str):
         draft.problems.append(f"the name of the root is a string, found {short_repr(content['root'])}{at('root')}")
-    rows = entries("nodes", "[name, parent] rows", lambda row: _has_types(row, str, int))
+    draft.is_graph, draft.by_number = content.get("format") == _GRAPH, True
+    if draft.is_graph:
+        rows = entries("nodes", "[name, parents] rows", _has_parents)
+    else:
+        rows = entries("nodes", "[name, parent] rows", lambda row: _has_types(row, str, int))
     draft.fail_on_problems()
     draft.names = [content["root"], *(name for _, (name, _) in rows)]
-    draft.parents = [-1, *(parent for _, (_, parent) in rows)]
-    inner = set(draft.parents)
+    draft.parents = [-1, *(above[0] if draft.is_graph else above for _, (_, above) in rows)]
+    if draft.is_graph:
+        add_parents(draft, [[], *(above for _, (_, above) in rows)])
+    inner = {*draft.parents, *(above for above, *_ in draft.further)}
     draft.stops = node_ids("stops")
     draft.problems += [
         f"the stop leaf {draft.names[node]!r} has children{draft.at(node)}" for node in draft.stops if node in inner
@@ -232,8 +244,13 @@ def read_flat(pairs: Iterable[tuple[str, Any]], draft: Draft, place: Callable[..
     return draft
 
 
+def _has_parents(row: Any) -> bool:
+    is_pair = _has_types(row, str, list)
+    return is_pair and bool(row[1]) and all(type(parent) is int for parent in row[1])
+
+
 def _has_types(row: Any, *types: type) -> bool:
     return type(row) is list and tuple(map(type, row)) == types
 
 
-JSON = Format("JSON", (".json",), read, write, keeps_all=True)
+JSON = Format("JSON", (".json",), read, write, keeps_all=True, write_graph=write)

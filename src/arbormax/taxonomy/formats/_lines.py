@@ -121,7 +121,7 @@ def read_darknet(text: str, draft: Draft) -> None:
             shown = repr(line[:80]) + "…" * (len(line) > 80)
             draft.problems.append(f"expected a name and the number of its parent, found {shown} (line {number + 1})")
         draft.add(line, -1)  # indices count all lines; an empty line is reported as an empty name
-    draft.where = lambda node: f"line {node + 1}"
+    draft.where, draft.by_number = lambda node: f"line {node + 1}", True
     draft.has_root = list(draft.parents).count(-1) == 1
 
 

@@ -161,9 +161,30 @@ def write_csv(tax: Taxonomy, delimiter: str = ",") -> Iterator[str]:
         yield out.getvalue()
 
 
+def write_edges(graph: Taxonomy, delimiter: str = ",") -> Iterator[str]:
+    texts = graph.given_texts
+    for root in (graph.names[0], ""):  # an empty cell if another node has the name of the root
+        for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
+            out = io.StringIO(newline="")
+            writer = csv.writer(out, delimiter=delimiter, lineterminator="\n", quoting=quoting)
+            writer.writerow(["parent", "child", *([DESCRIPTION] if texts else [])])
+            for node in range(1, graph.num_nodes):
+                for place, above in enumerate(graph.parents(node).tolist()):
+                    text = [] if texts is None else [(texts[node] or "") if place == 0 else ""]
+                    writer.writerow([graph.names[above] if above else root, graph.names[node], *text])
+            yield out.getvalue()
+
+
 _OPTIONS = ("layout", "header", "delimiter", "root")
-CSV = Format("CSV", (".csv",), read_csv, write_csv, _OPTIONS)
-TSV = Format("TSV", (".tsv",), partial(read_csv, usual="\t"), partial(write_csv, delimiter="\t"), _OPTIONS)
+CSV = Format("CSV", (".csv",), read_csv, write_csv, _OPTIONS, write_graph=write_edges)
+TSV = Format(
+    "TSV",
+    (".tsv",),
+    partial(read_csv, usual="\t"),
+    partial(write_csv, delimiter="\t"),
+    _OPTIONS,
+    write_graph=partial(write_edges, delimiter="\t"),
+)
 
 
 def _write_sheet(tax: Taxonomy) -> Iterator[str]:

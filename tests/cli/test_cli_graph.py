@@ -1,0 +1,65 @@
+"""The command line with graphs."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from typer.testing import CliRunner
+
+from arbormax import Graph
+from arbormax.cli.app import app
+
+EDGES = [("r", "pet"), ("r", "fish"), ("pet", "cat"), ("pet", "goldfish"), ("fish", "goldfish"), ("fish", "cod")]
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def files(tmp_path):
+    rng = random.Random(0)
+    words = {"cat": "purr fur", "goldfish": "gold bowl", "cod": "sea north"}
+    labels = [rng.choice(list(words)) for _ in range(60)]
+    rows = "".join(f"{words[label]} {rng.choice('abc')},{label}\n" for label in labels)
+    (tmp_path / "data.csv").write_text(f"text,label\n{rows}")
+    Graph.from_edges(EDGES).save(tmp_path / "pets.obo")
+    return tmp_path
+
+
+def test_a_graph_is_trained_predicted_and_evaluated(files):
+    model, data = files / "model", files / "data.csv"
+    trained = invoke(
+        *("train", data, "--taxonomy", files / "pets.obo", "--out", model, "--epochs", 8, "--learning-rate", 0.05)
+    )
+    assert trained.exit_code == 0, trained.output
+    assert "3 classes in a graph of depth 2" in trained.output
+    (files / "in.txt").write_text("gold bowl a\n")
+    predicted = invoke("predict", model, files / "in.txt")
+    assert json.loads(predicted.stdout)["path"] == ["pet", "goldfish"]
+    evaluated = invoke("evaluate", model, data, "--json")
+    assert evaluated.exit_code == 0, evaluated.output
+    explained = invoke("explain", model, "gold")
+    assert explained.exit_code == 2
+    assert "this needs a tree, and the taxonomy is a graph" in explained.output
+
+
+def test_a_graph_is_shown_checked_and_converted(files):
+    shown = invoke("taxonomy", "show", files / "pets.obo", "--dot", files / "pets.dot")
+    assert "goldfish (also below pet)" in shown.output
+    assert (files / "pets.dot").read_text().count("->") == len(EDGES)
+    assert "No defects." in invoke("taxonomy", "check", files / "pets.obo").output
+    assert invoke("taxonomy", "convert", files / "pets.obo", files / "pets.csv").exit_code == 0
+    assert Graph.load(files / "pets.csv") == Graph.from_edges(EDGES)
+    drawn = invoke("taxonomy", "show", files / "pets.obo", "--svg", files / "pets.svg")
+    assert drawn.exit_code == 2
+    assert "this needs a tree" in drawn.output
+
+
+def test_a_table_with_two_parents_is_an_error_that_names_graphs(files):
+    Graph.from_edges(EDGES).save(files / "pets.csv")
+    checked = invoke("taxonomy", "check", files / "pets.csv")
+    assert checked.exit_code == 2
+    assert "am.Graph" in checked.output
