@@ -85,7 +85,7 @@ def test_formatted_csv_is_parsed_to_the_same_rows(module):
         ("sentence,label\nyes,x\n", True, 0),
         ("code,words\n17,a rather long sentence stands here\n18,and here is another of them\n", True, 1),
         ("just one line", False, 0),
-        ("Preis;Ware\n1,5;Schal\n2,25;Hut\n;\n", True, 0),
+        ("Preis;Ware\n1,5;Schal\n2,25;Hut\n;\n", True, 1),
         ("1,5;Ein roter Schal\n2,25;Zwei blaue Hüte\n", False, 1),
         ("shop;red scarf\nshop;blue hat\ngarden;a spade of steel\n", False, 1),
     ],

@@ -95,6 +95,8 @@ class Arm(BaseModel):
         flat = {**self.settings, **point}
         options = {name.partition(".")[2]: value for name, value in flat.items() if name.startswith("encoder_options.")}
         given = {name: value for name, value in flat.items() if not name.startswith("encoder_options.")}
+        if "tau" in given:  # as the studies and their records spell it
+            given["logit_adjustment"] = given.pop("tau")
         config = TrainConfig.make(
             self.preset,
             encoder=self.encoder,

@@ -52,12 +52,13 @@ class GraphIndex(NodeIndex):
     edge_start: Tensor  # (N + 1,)
     edge_child: Tensor  # (E,)
 
-    def leaf_means(self, values_C: Tensor) -> Tensor:
-        nodes, classes = leaf_pairs(self.graph, values_C.device)
-        totals_N = values_C.new_zeros(self.num_nodes).index_add(0, nodes, values_C[classes])
-        totals_N[0] = values_C.sum()
-        counts_N = torch.from_numpy(self.graph.leaf_counts.copy()).to(totals_N)
-        return totals_N / counts_N
+
+def graph_leaf_means(index: GraphIndex, values_C: Tensor) -> Tensor:
+    """Return the (N,) mean of the values of the classes at or below each node of a graph."""
+    nodes, classes = leaf_pairs(index.graph, values_C.device)
+    totals_N = values_C.new_zeros(index.num_nodes).index_add(0, nodes, values_C[classes])
+    totals_N[0] = values_C.sum()
+    return totals_N / torch.from_numpy(index.graph.leaf_counts.copy()).to(totals_N)
 
 
 @cached_per_device

@@ -103,10 +103,6 @@ class NodeIndex:
     siblings: Buckets  # the children of each parent, over columns
     siblings_back: Tensor  # (M,) the position of each column in bucket order
 
-    def leaf_means(self, values_C: Tensor) -> Tensor:
-        """Return the (N,) mean of the values of the classes at or below each node."""
-        raise NotImplementedError
-
 
 @dataclass(frozen=True, eq=False)
 class TreeIndex(NodeIndex):
@@ -123,14 +119,16 @@ class TreeIndex(NodeIndex):
     slabs: tuple[tuple[int, int, int], ...]  # (first depth, last depth, width) of the windows of each slab
     node_table: Windows | None  # the windows of every node, in a small tree
 
-    def leaf_means(self, values_C: Tensor) -> Tensor:
-        totals_N = values_C.new_zeros(self.num_nodes).index_copy(0, self.leaves, values_C)
-        stop = self.num_nodes
-        for size in reversed(self.levels):
-            level = slice(stop - size, stop)
-            totals_N = totals_N.index_add(0, self.parent[level], totals_N[level])
-            stop -= size
-        return totals_N / self.leaf_counts
+
+def leaf_means(index: TreeIndex, values_C: Tensor) -> Tensor:
+    """Return the (N,) mean of the values of the classes at or below each node."""
+    totals_N = values_C.new_zeros(index.num_nodes).index_copy(0, index.leaves, values_C)
+    stop = index.num_nodes
+    for size in reversed(index.levels):
+        level = slice(stop - size, stop)
+        totals_N = totals_N.index_add(0, index.parent[level], totals_N[level])
+        stop -= size
+    return totals_N / index.leaf_counts
 
 
 def path_windows(index: TreeIndex, nodes_B: Tensor) -> list[Windows]:

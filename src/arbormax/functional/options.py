@@ -13,7 +13,8 @@ from torch import Tensor
 
 from arbormax.errors import OptionError, check_choice
 from arbormax.functional.checks import Reduction, TargetKind, check_ids, check_target, check_weights
-from arbormax.functional.index import NodeIndex
+from arbormax.functional.graphs import GraphIndex, graph_leaf_means
+from arbormax.functional.index import NodeIndex, TreeIndex, leaf_means
 
 
 class Targets(NamedTuple):
@@ -120,4 +121,9 @@ class LossOptions:
             return None
         if self.target_kind == "class":
             return self.weight[targets.ids].masked_fill(targets.ignored, 0.0)
-        return index.leaf_means(self.weight)[targets.ids].masked_fill(targets.ignored, 0.0)
+        if isinstance(index, GraphIndex):
+            weight_N = graph_leaf_means(index, self.weight)
+        else:
+            assert isinstance(index, TreeIndex)
+            weight_N = leaf_means(index, self.weight)
+        return weight_N[targets.ids].masked_fill(targets.ignored, 0.0)

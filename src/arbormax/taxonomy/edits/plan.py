@@ -111,7 +111,7 @@ class TaxonomyEdits:
         >>> move = {"kind": "move", "node": ["mammal", "owl"], "under": ["bird"]}
         >>> patch = {"format": "arbormax taxonomy patch 1", "edits": [move]}
         >>> TaxonomyEdits(tax).apply(patch).done().taxonomy.path(4)
-        ('bird', 'hen')
+        ('bird', 'owl')
         """
         for number, edit in enumerate(read_patch(patch, self._taxonomy)):
             arguments = dict(edit)
