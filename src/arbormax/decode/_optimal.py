@@ -36,7 +36,7 @@ def optimal(
     | `"hf"` | the node with the largest mean hF over the classes; with `beta` above 1, recall counts more |
     | `"tree_distance"` | the node with the smallest mean number of edges to the class |
     | `"risk"` | the class or node with the smallest mean cost; by default the class nearest to the others |
-    | `"information"` | the node with the largest P·(I + `lam`), where I is its information in bits |
+    | `"information"` | the node with the largest P·(I + `lam`), where I is its information in bits; an only child instead of its parent |
 
     `costs` are numbers with one row for each prediction and one column for each truth: classes × classes (the
     prediction is a class), nodes × classes, or nodes × nodes. Or they are a function of arrays of node ids,
@@ -58,7 +58,7 @@ def optimal(
     >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})  # nodes: 0 root, 1 a, 2 b, 3 x, 4 y, 5 z
     >>> logp = torch.tensor([[1.0, 0.6, 0.4, 0.3, 0.3, 0.4]]).log()
     >>> [optimal(logp, tax, metric).item() for metric in ("hf", "tree_distance", "risk", "information")]
-    [3, 1, 3, 2]
+    [3, 1, 3, 5]
     >>> optimal(logp, tax, "risk", costs=[[0, 1, 9], [1, 0, 9], [9, 9, 0]]).item()
     3
     """

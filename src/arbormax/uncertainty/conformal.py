@@ -22,6 +22,7 @@ import torch
 
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError, LabelError, OptionError
+from arbormax.functional.graphs import past_only_children
 from arbormax.model.calibration import Coverage
 from arbormax.model.draws import predicted_log_probs
 from arbormax.model.network import Model, ModelInputs
@@ -160,7 +161,7 @@ class SetRule:
         return (sorted(node for node in row if node >= 0) for row in nodes_BW.tolist())
 
     def nodes(self, p_BN: np.ndarray) -> np.ndarray:
-        """(B, W) the nodes of the sets, -1 for none."""
+        """(B, W) the nodes of the sets, -1 for none; an only child stands for its parent."""
         sets, items = GrowingSets(p_BN, self.order, self.size), np.arange(len(p_BN))
         history: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         needed = np.full((len(p_BN), len(self.thresholds)), -1, np.int64)  # classes of each group that must be inside
@@ -180,7 +181,8 @@ class SetRule:
         for rows, nodes, inside in history:
             fits = (inside >= needed[rows]).all(1) & ~is_found[rows]
             result[rows[fits]], is_found[rows[fits]] = nodes[fits], True
-        return result
+        deepest = past_only_children(self.order.taxonomy, torch.device("cpu")).numpy()
+        return np.where(result < 0, -1, deepest[result])
 
 
 def class_groups(tax: Taxonomy, groups: Groups) -> tuple[list[str], np.ndarray]:
