@@ -36,7 +36,7 @@ def optimal(
     | `"hf"` | the node with the largest mean hF over the classes; with `beta` above 1, recall counts more |
     | `"tree_distance"` | the node with the smallest mean number of edges to the class |
     | `"risk"` | the class or node with the smallest mean cost; by default the class nearest to the others |
-    | `"information"` | the node with the largest P·(I + `lam`), where I is its information in bits; an only child instead of its parent |
+    | `"information"` | the node with the largest P·(I + `lam`), I its information in bits, or its only child |
 
     `costs` are numbers with one row for each prediction and one column for each truth: classes × classes (the
     prediction is a class), nodes × classes, or nodes × nodes. Or they are a function of arrays of node ids,
