@@ -1,5 +1,6 @@
 """Decoders and restrictions on the command line."""
 
+import csv
 import json
 
 import numpy as np
@@ -84,3 +85,21 @@ def test_a_prediction_that_stops_says_why(run, model):
         assert "The prediction stops at " in result.out
         assert ", because " in result.out
     assert "stops at" not in run("predict", model, "-m", "goal rain").out
+
+
+def test_rows_of_csv_have_empty_cells_for_classes_that_are_not_allowed(run, model, tmp_path):
+    (tmp_path / "asked.csv").write_text("text,here\ngoal match,shop\ngoal match,\ngoal match,hats\n")
+    options = ["--within-column", "here", "--top-k", 3, "--format", "csv"]
+    result = run("predict", model, tmp_path / "asked.csv", *options)
+    assert result.code == 0, result.err
+    rows = list(csv.DictReader(result.out.splitlines()))
+    assert [sum(bool(row[f"top{k}_label"]) for k in (1, 2, 3)) for row in rows] == [2, 3, 1]
+    result = run("predict", model, tmp_path / "asked.csv", "--within", "shop", "--decoder", "beam", "--format", "csv")
+    assert {row["top3_label"] for row in csv.DictReader(result.out.splitlines())} == {""}
+
+
+def test_a_coverage_refuses_a_restriction(refused, model, tmp_path):
+    (tmp_path / "asked.csv").write_text("text,here\ngoal match,shop\n")
+    for words in (["--within", "shop"], ["--without-column", "here"]):
+        message = refused("predict", model, tmp_path / "asked.csv", "--coverage", 0.9, *words)
+        assert f"{words[0]}: a guaranteed coverage cannot be combined" in message

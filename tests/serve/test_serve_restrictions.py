@@ -67,3 +67,23 @@ def test_a_prediction_above_the_classes_has_a_reason(client):
     found = client.post("/v1/explain", json={"text": "zzz", "tau": 0.9999}).json()
     assert found["reason"] == row["reason"]
     assert predict(client, text=TEXTS[0])[0]["reason"] is None
+
+
+def test_only_allowed_classes_are_listed(client):
+    found = predict(client, texts=TEXTS[:2], within=[["fish"], None], top_k=4)
+    assert [len(row["top"]) for row in found] == [len(row["alternatives"]) for row in found] == [2, 4]
+
+
+def test_the_k_of_beam_is_the_number_of_alternatives(client):
+    for body in ({"decoder": "beam", "k": 3}, {"k": 3}, {"decoder": "beam", "top_k": 3}, {"k": 3, "top_k": 3}):
+        assert len(predict(client, text=TEXTS[0], **body)[0]["top"]) == 3
+    assert len(predict(client, text=TEXTS[0], decoder="beam")[0]["top"]) == 5
+    content = problem(client.post("/v1/predict", json={"text": "a", "decoder": "beam", "k": 3, "top_k": 2}), 422)
+    assert content["errors"][0]["pointer"] == "#/top_k"
+
+
+def test_a_coverage_refuses_a_restriction(client):
+    body = {"text": "a", "coverage": 0.9, "within": ["fish"]}
+    content = problem(client.post("/v1/predict", json=body), 422)
+    assert content["errors"][0]["pointer"] == "#/within"
+    assert "cannot be combined with a restriction" in content["errors"][0]["detail"]

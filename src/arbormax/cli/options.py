@@ -220,11 +220,8 @@ class DecoderOptions(OptionGroup):
         from arbormax.model.rows import parse_nodes
 
         options = parse_options(self.decoder_option, "decoder_option")
-        given = (self.decoder, self.tau, self.decoder_option, self.costs, self.within, self.without)
-        if self.coverage is not None and any(value is not None for value in given):
-            raise OptionError(
-                "cannot be combined with other options of the decoder or a restriction", argument="coverage"
-            )
+        if self.coverage is not None:
+            self._check_alone()
         if self.costs is not None:
             options["costs"] = _read_matrix(self.costs)
         restriction = {"within": self.within, "without": self.without}
@@ -235,6 +232,14 @@ class DecoderOptions(OptionGroup):
             if error.argument not in options or error.argument == "costs":
                 raise
             raise OptionError(error.message, argument=f"decoder_option.{error.argument}") from None
+
+    def _check_alone(self) -> None:
+        """A coverage has its own decoder and threshold, and holds for predictions among all classes."""
+        from arbormax.uncertainty.conformal import refuse_restriction
+
+        if any(value is not None for value in (self.decoder, self.tau, self.decoder_option, self.costs)):
+            raise OptionError("cannot be combined with a decoder or its options", argument="coverage")
+        refuse_restriction(self.within, self.without)
 
     def decoding_of(self, model: Model, top_k: int = 0) -> Decoding:
         """The decoding for a model, which knows the threshold of a coverage."""

@@ -421,16 +421,20 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         *,
         groups: str | Mapping[Any, Any] | None = None,
         confidence: float | None = None,
+        within: None = None,
+        without: None = None,
     ) -> list[list[tuple[str, ...]]]:
         """For each item the paths of at most `max_nodes` nodes that contain the truth with probability 1 - alpha.
 
         The guarantee needs `calibrate(X, y, coverage=True)`, and items like those of the calibration. `groups` makes it
         hold within `"branch"`, the branches below the root, or within groups of classes, a mapping from labels to
         groups. With `confidence`, the coverage holds with this probability over the draw of the calibration data,
-        otherwise on average. The path of the root is empty.
+        otherwise on average. The path of the root is empty. The guarantee is one for all classes: `within` and
+        `without` are errors.
         """
-        from arbormax.uncertainty.conformal import predict_sets
+        from arbormax.uncertainty.conformal import predict_sets, refuse_restriction
 
+        refuse_restriction(within, without)
         inputs, most = self._ready(X), to_python(max_nodes)
         found = predict_sets(self.model_, inputs, alpha, most, groups=groups, confidence=confidence)
         return [[self.taxonomy_.path(node) for node in nodes] for nodes in found]
@@ -449,14 +453,24 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         inputs = self._ready(X)
         return predict_uncertainty(self.model_, inputs)
 
-    def predict_selective(self, X: Any, accuracy: float = 0.95, *, confidence: float | None = None) -> np.ndarray:
+    def predict_selective(
+        self,
+        X: Any,
+        accuracy: float = 0.95,
+        *,
+        confidence: float | None = None,
+        within: None = None,
+        without: None = None,
+    ) -> np.ndarray:
         """(n,) int64 node ids: the most probable class, or the lowest node above it that is sure enough.
 
         The truth is at or below the node for a share `accuracy` of items like those of `calibrate(X, y,
-        coverage=True)`: on average over the draw of these, or with the probability `confidence`.
+        coverage=True)`: on average over the draw of these, or with the probability `confidence`. `within` and `without`
+        are errors, as in `predict_sets`.
         """
-        from arbormax.uncertainty.conformal import climbing_threshold
+        from arbormax.uncertainty.conformal import climbing_threshold, refuse_restriction
 
+        refuse_restriction(within, without)
         inputs = self._ready(X)
         return self._nodes(inputs, Decoding("climb", {"tau": climbing_threshold(self.model_, accuracy, confidence)}))
 

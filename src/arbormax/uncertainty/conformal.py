@@ -259,6 +259,17 @@ def measure_coverage(model: Model, examples: Examples, rule: SetRule) -> dict[st
     return {"items": start, "coverage": covered, "classes": classes, "nodes": nodes}
 
 
+def refuse_restriction(within: Any, without: Any) -> None:
+    """Raise if the classes are restricted: the held-out scores are those of predictions among all classes."""
+    for argument, nodes in (("within", within), ("without", without)):
+        if nodes is not None:
+            raise OptionError(
+                "a guaranteed coverage cannot be combined with a restriction of the classes; predict without it, and "
+                "leave out the nodes of a set that are not allowed: the coverage holds if the truth is always allowed",
+                argument=argument,
+            )
+
+
 def check_alpha(alpha: Any) -> float:
     """A number between 0 and 1."""
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha < 1:
