@@ -52,13 +52,15 @@ def test_a_wrong_restriction_names_the_option_and_the_line(refused, model, texts
     assert "cannot be combined" in refused("predict", model, tmp_path / "a.csv", *words)
 
 
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "npy"])
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "npy", "json"])
 def test_costs_are_read_from_a_file(run, model, tmp_path, suffix):
     costs = np.ones((4, 4))
     costs[2] = 0.0  # nothing is cheaper than the third class, whatever is true
     path = tmp_path / f"costs.{suffix}"
     if suffix == "npy":
         np.save(path, costs)
+    elif suffix == "json":
+        path.write_text(json.dumps(costs.tolist()))
     else:
         np.savetxt(path, costs, delimiter="," if suffix == "csv" else "\t")
     words = ["--decoder", "optimal", "--decoder-option", "metric=risk", "--costs", path, "--json"]
@@ -76,6 +78,16 @@ def test_wrong_costs_and_metrics_are_refused(refused, model, tmp_path):
     assert message.startswith("arbormax: --costs: ")
     (tmp_path / "words.csv").write_text("a,b\n")
     assert "without a header" in refused(*words, "--costs", tmp_path / "words.csv")
+    (tmp_path / "costs.txt").write_text("1")
+    assert ".npy, .json, .csv or .tsv" in refused(*words, "--costs", tmp_path / "costs.txt")
+    (tmp_path / "costs.json").write_text('{"a": 1}')
+    assert "expected a matrix of numbers" in refused(*words, "--costs", tmp_path / "costs.json")
+    (tmp_path / "costs.json").write_text(json.dumps(np.eye(4).tolist()))
+    message = refused("predict", model, "-m", "rain", "--costs", tmp_path / "costs.json")
+    assert message.startswith("arbormax: --costs: decoder 'leaf' does not have this option; it is an option of ")
+    message = refused("predict", model, "-m", "rain", "--decoder-option", "tau=0.4")
+    assert "--decoder-option tau: " in message
+    assert "'threshold' or 'climb'" in message
     assert "did you mean 'hf'" in refused(*words, "--decoder-option", "metric=hff")
 
 

@@ -96,7 +96,7 @@ def test_risk_has_the_smallest_expected_cost_by_brute_force(scored, kind, seed):
     tax, logp = scored
     n, c = tax.num_nodes, tax.num_leaves
     rows, columns = {"classes": (c, c), "nodes": (n, c), "square": (n, n)}[kind]
-    costs = np.random.default_rng(seed).normal(size=(rows, columns))
+    costs = np.random.default_rng(seed).random((rows, columns))
     row_of = tax.class_of if kind == "classes" else np.arange(n)
     column_of = np.arange(n) if kind == "square" else tax.class_of
 
@@ -197,7 +197,7 @@ def test_a_larger_beta_gives_more_specific_predictions():
     ("options", "argument", "message"),
     [
         ({"metric": "hF"}, "metric", "did you mean 'hf'"),
-        ({"metric": "hf", "lam": 1.0}, "lam", "'hf' does not have this option"),
+        ({"metric": "hf", "lam": 1.0}, "lam", "'hf' does not have this option; it is an option of the metric 'infor"),
         ({"metric": "hf", "beta": 0}, "beta", "above 0"),
         ({"metric": "hf", "beta": math.inf}, "beta", "finite"),
         ({"metric": "information", "lam": -1}, "lam", "at least 0"),
@@ -238,3 +238,9 @@ def test_a_cost_function_on_a_very_large_tree_is_an_error():
 def test_a_wrong_number_of_paths_is_an_error(k):
     with pytest.raises(OptionError, match="at least 1"):
         decode.beam(LOGP, TREE, k)
+
+
+@pytest.mark.parametrize("costs", [-np.eye(3), lambda predicted, true: np.where(predicted == true, -1.0, 0.0)])
+def test_negative_costs_are_an_error(costs):
+    with pytest.raises(InputError, match="costs: expected costs of at least 0, found -1"):
+        decode.optimal(LOGP, TREE, "risk", costs=costs)

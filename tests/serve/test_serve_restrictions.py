@@ -87,3 +87,16 @@ def test_a_coverage_refuses_a_restriction(client):
     content = problem(client.post("/v1/predict", json=body), 422)
     assert content["errors"][0]["pointer"] == "#/within"
     assert "cannot be combined with a restriction" in content["errors"][0]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer", "detail"),
+    [
+        ({"lam": 2}, "#/lam", "it is an option of the metric 'information'"),
+        ({"decoder": "leaf", "tau": 0.5}, "#/tau", "it is an option of the decoder 'threshold' or 'climb'"),
+    ],
+)
+def test_an_option_of_another_decoder_or_metric_names_it(client, body, pointer, detail):
+    content = problem(client.post("/v1/predict", json={"text": "a", **body}), 422)
+    assert content["errors"][0]["pointer"] == pointer
+    assert detail in content["errors"][0]["detail"]

@@ -155,3 +155,12 @@ def test_a_guaranteed_coverage_refuses_a_restriction(clf, side):
     for method in (clf.predict_sets, clf.predict_selective):
         with pytest.raises(OptionError, match=f"{side}: a guaranteed coverage cannot"):
             method(ASKED, **{side: ["fish"]})
+
+
+def test_an_option_of_another_decoder_or_metric_names_it(clf):
+    with pytest.raises(OptionError, match=r"tau: decoder 'leaf' .* of the decoder 'threshold' or 'climb'"):
+        clf.predict(ASKED, tau=0.9)
+    with pytest.raises(OptionError, match=r"lam: decoder 'leaf' .* of the decoder 'optimal'"):
+        clf.predict_details(ASKED, lam=2)
+    with pytest.raises(OptionError, match=r"lam: the metric 'hf' .* of the metric 'information'"):
+        clf.predict(ASKED, "optimal", lam=2)

@@ -195,8 +195,9 @@ class DecoderOptions(OptionGroup):
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Costs of --decoder optimal --decoder-option metric=risk: .npy, or numbers in .csv or .tsv, with one "
-            "row for each predicted class and one column for each true class, in the order of the classes.",
+            help="Costs of --decoder optimal --decoder-option metric=risk: .npy, a list of rows in .json, or numbers "
+            "in .csv or .tsv, with one row for each predicted class and one column for each true class, in the order "
+            "of the classes.",
         ),
     ] = None
     within: Annotated[
@@ -437,14 +438,19 @@ def parse_options(given: list[str] | None, argument: str = "option") -> dict[str
 
 
 def _read_matrix(path: Path) -> Any:
-    """The numbers in a file of NumPy or a table without a header."""
+    """The numbers in a file of NumPy, a JSON list of rows, or a table without a header."""
     import numpy as np
 
+    formats = (".npy", ".json", ".csv", ".tsv")
+    if path.suffix.lower() not in formats:
+        raise OptionError(f"{path}: expected a file {', '.join(formats[:-1])} or {formats[-1]}", argument="costs")
     try:
+        if path.suffix.lower() == ".json":
+            return np.asarray(json.loads(path.read_text("utf-8")), np.float64)
         if path.suffix.lower() == ".npy":
             return np.load(path, allow_pickle=False)
         return np.loadtxt(path, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", ndmin=2, encoding="utf-8-sig")
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise OptionError(
             f"{path}: expected a matrix of numbers without a header ({error})", argument="costs"
         ) from error

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
 from arbormax._registry import Registry
+from arbormax.decode import option_hint, option_names
 from arbormax.errors import OptionError
 from arbormax.functional.graphs import refuse_graph
 from arbormax.functional.threshold import check_node_log_probs, deepest_node
@@ -64,10 +64,11 @@ def optimal(
     """
     decoder = METRICS[METRICS.check(metric, argument="metric")]
     given = {name: value for name, value in (("beta", beta), ("lam", lam), ("costs", costs)) if value is not None}
-    known = tuple(inspect.signature(decoder).parameters)[2:]
+    known = option_names(decoder)
     for name in given:
         if name not in known:
-            raise OptionError(f"the metric {metric!r} does not have this option", argument=name)
+            hint = option_hint(name, METRICS)
+            raise OptionError(f"the metric {metric!r} does not have this option{hint}", argument=name)
     return decoder(logp, tax, **given)
 
 

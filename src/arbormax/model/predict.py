@@ -122,7 +122,8 @@ class Decoding:
         for name in self.options:
             if name not in known:
                 what = f"decoder {self.decoder!r}" if isinstance(self.decoder, str) else "this decoder"
-                raise OptionError(f"{what} does not have this option{did_you_mean(name, known)}", argument=name)
+                hint = decode.option_hint(name) or did_you_mean(name, known)
+                raise OptionError(f"{what} does not have this option{hint}", argument=name)
         if isinstance(self.top_k, bool) or not isinstance(self.top_k, int) or self.top_k < 0:
             raise OptionError(f"expected a whole number of at least 0, found {self.top_k!r}", argument="top_k")
         if self.top_k and self.function is decode.beam and self.options.get("k", self.top_k) != self.top_k:
@@ -148,7 +149,7 @@ class Decoding:
     @property
     def option_names(self) -> tuple[str, ...]:
         """The keyword parameters of the decoder."""
-        return tuple(inspect.signature(self.function).parameters)[2:]
+        return decode.option_names(self.function)
 
     @property
     def alternatives(self) -> int:

@@ -31,6 +31,7 @@ from arbormax.taxonomy import Taxonomy
 from arbormax.uncertainty.grow import GrowingSets, LeafOrder
 
 MOST_NODES = 5  # scores are stored for sets of 1 to this many nodes
+_LISTED = 20  # groups that an error names
 BRANCH = "branch"
 Groups = str | Mapping[Any, Any] | None
 
@@ -60,22 +61,36 @@ def set_scores(p_BN: np.ndarray, nodes_B: np.ndarray, order: LeafOrder, size: in
     return scores
 
 
-def threshold(scores: np.ndarray, alpha: float, confidence: float | None = None, what: str = "the") -> float:
-    """The threshold of coverage 1 - alpha for a group of held-out scores.
+def threshold(scores: np.ndarray, alpha: float, confidence: float | None = None) -> float:
+    """The threshold of coverage 1 - alpha for held-out scores.
 
     With `confidence`, the coverage of the threshold is at least 1 - alpha with this probability over the draw of the
-    held-out items, not only on average. `what` names the group in errors.
+    held-out items, not only on average.
     """
     count = len(scores)
     rank = _rank(count, alpha) if confidence is None else _sure_rank(count, alpha, confidence)
     if rank > count:
         needed = items_needed(alpha, confidence)
         raise InputError(
-            f"a coverage of {1 - alpha:g} needs the scores of at least {needed:,} items, and {what} group of held-out "
-            f"items has {count:,}; calibrate with more examples, or choose a higher alpha or larger groups",
+            f"a coverage of {1 - alpha:g} needs the scores of at least {needed:,} items, and {count:,} are held out; "
+            "calibrate with more examples, or choose a lower coverage",
             argument="alpha",
         )
     return float(np.sort(scores)[rank - 1])
+
+
+def _check_sizes(counts: Mapping[str, int], alpha: float, confidence: float | None) -> None:
+    """Raise if some of the groups have too few held-out items, with all of these groups."""
+    needed = items_needed(alpha, confidence)
+    small = [f"{name!r} has {count:,}" for name, count in counts.items() if count < needed]
+    if small:
+        listed = ", ".join(small[:_LISTED]) + f" and {len(small) - _LISTED:,} more" * (len(small) > _LISTED)
+        raise InputError(
+            f"a coverage of {1 - alpha:g} needs at least {needed:,} held-out items in each group, but {listed}; give a "
+            "mapping from labels to groups in which these groups are merged with others, calibrate with more examples, "
+            "or choose a lower coverage",
+            argument="groups",
+        )
 
 
 def items_needed(alpha: float, confidence: float | None = None) -> int:
@@ -140,10 +155,10 @@ class SetRule:
         own = counts[found.nodes]  # a label with classes of several groups is in none of them
         group_n = np.where((own > 0).sum(1) == 1, own.argmax(1), -1)
         scores = found.scores[:, max_nodes - 1]
-        thresholds = [
-            threshold(scores[group_n == number], alpha, confidence, "the" if len(names) == 1 else f"the {name!r}")
-            for number, name in enumerate(names)
-        ]
+        parts = [scores[group_n == number] for number in range(len(names))]
+        if len(names) > 1:
+            _check_sizes({name: len(part) for name, part in zip(names, parts, strict=True)}, alpha, confidence)
+        thresholds = [threshold(part, alpha, confidence) for part in parts]
         return cls(LeafOrder(tax), max_nodes, np.array(thresholds), counts)
 
     @classmethod
