@@ -100,3 +100,15 @@ def test_an_option_of_another_decoder_or_metric_names_it(client, body, pointer, 
     content = problem(client.post("/v1/predict", json={"text": "a", **body}), 422)
     assert content["errors"][0]["pointer"] == pointer
     assert detail in content["errors"][0]["detail"]
+
+
+@pytest.mark.parametrize("path", ["predict", "explain"])
+def test_a_single_node_or_a_misspelled_decoder_is_one_clear_error(client, path):
+    for body, pointer, detail in (
+        ({"within": "fish"}, "#/within", "expected a list of nodes"),
+        ({"without": 2}, "#/without", "expected a list of nodes"),
+        ({"decoder": "treshold"}, "#/decoder", "did you mean 'threshold'?"),
+    ):
+        (error,) = problem(client.post(f"/v1/{path}", json={"text": "a", **body}), 422)["errors"]
+        assert error["pointer"] == pointer
+        assert detail in error["detail"]

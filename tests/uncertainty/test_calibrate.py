@@ -158,7 +158,7 @@ def test_a_classifier_of_texts_predicts_sets(tmp_path):
     clf = am.TextClassifier(TREE, encoder="bag", encoder_options={"dim": 8}, epochs=2, refit=False)
     clf.fit(train.inputs, label)
     half, other = rest.take(np.arange(200)), rest.take(np.arange(200, 400))
-    with pytest.raises(InputError, match="calibrate it with coverage"):
+    with pytest.raises(InputError, match=r"clf\.calibrate\(X, y, coverage=True\)"):
         clf.predict_sets(other.inputs)
     assert clf.calibrate(half.inputs, [TREE.label(node) for node in half.nodes.tolist()], coverage=True) is clf
     sets = clf.predict_sets(other.inputs, alpha=0.1, max_nodes=2)

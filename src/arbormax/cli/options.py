@@ -247,6 +247,12 @@ class DecoderOptions(OptionGroup):
         decoding = self.decoding(top_k)
         if self.coverage is None:
             return decoding
+        if model.coverage is None:
+            raise OptionError(
+                "the model has no held-out scores; calibrate it with coverage on held-out texts: "
+                f"arbormax calibrate MODEL FILE --coverage {self.coverage:g}",
+                argument="coverage",
+            )
         from arbormax.uncertainty.conformal import climbing_threshold
 
         return replace(decoding, decoder="climb", options={"tau": climbing_threshold(model, self.coverage)})

@@ -25,7 +25,7 @@ from arbormax._files import read_json, write_file
 from arbormax.data.examples import Examples
 from arbormax.data.labels import unknown_classes
 from arbormax.decode import Restriction
-from arbormax.errors import LabelError, OptionError
+from arbormax.errors import InputError, LabelError, OptionError
 from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, save_model
 from arbormax.model.draws import predicted_log_probs
 from arbormax.model.graph_settings import graph_settings
@@ -432,10 +432,10 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         otherwise on average. The path of the root is empty. The guarantee is one for all classes: `within` and
         `without` are errors.
         """
-        from arbormax.uncertainty.conformal import predict_sets, refuse_restriction
+        from arbormax.uncertainty.conformal import predict_sets
 
-        refuse_restriction(within, without)
         inputs, most = self._ready(X), to_python(max_nodes)
+        self._check_covered(within, without)
         found = predict_sets(self.model_, inputs, alpha, most, groups=groups, confidence=confidence)
         return [[self.taxonomy_.path(node) for node in nodes] for nodes in found]
 
@@ -468,11 +468,21 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         coverage=True)`: on average over the draw of these, or with the probability `confidence`. `within` and `without`
         are errors, as in `predict_sets`.
         """
-        from arbormax.uncertainty.conformal import climbing_threshold, refuse_restriction
+        from arbormax.uncertainty.conformal import climbing_threshold
+
+        inputs = self._ready(X)
+        self._check_covered(within, without)
+        return self._nodes(inputs, Decoding("climb", {"tau": climbing_threshold(self.model_, accuracy, confidence)}))
+
+    def _check_covered(self, within: Any, without: Any) -> None:
+        from arbormax.uncertainty.conformal import refuse_restriction
 
         refuse_restriction(within, without)
-        inputs = self._ready(X)
-        return self._nodes(inputs, Decoding("climb", {"tau": climbing_threshold(self.model_, accuracy, confidence)}))
+        if self.model_.coverage is None:
+            raise InputError(
+                "the classifier has no held-out scores; calibrate it with coverage on held-out examples: "
+                "clf.calibrate(X, y, coverage=True)"
+            )
 
     @property
     def _fitted_labels(self) -> Labels:
