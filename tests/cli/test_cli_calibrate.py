@@ -66,7 +66,7 @@ def test_bad_input_is_one_line_that_says_what_to_do(run, refused, model, texts, 
     assert "at least 99 items, found 10" in refused("calibrate", model, held_out, "--coverage", 0.99, *out)
     assert "did you mean 'parent'" in refused("calibrate", model, held_out, "--method", "parents", *out)
     assert "--overwrite" in refused("calibrate", model, held_out, "--out", model)
-    assert "calibrate it with coverage" in refused("predict", model, "--message", "goal", "--coverage", 0.9)
+    assert "arbormax calibrate MODEL FILE" in refused("predict", model, "--message", "goal", "--coverage", 0.9)
     (tmp_path / "other.csv").write_text("text,label\ngoal,news > unicorns\n")
     message = refused("calibrate", model, tmp_path / "other.csv", *out)
     assert "unicorns" in message

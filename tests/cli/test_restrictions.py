@@ -1,5 +1,6 @@
 """Decoders and restrictions on the command line."""
 
+import csv
 import json
 
 import numpy as np
@@ -51,13 +52,15 @@ def test_a_wrong_restriction_names_the_option_and_the_line(refused, model, texts
     assert "cannot be combined" in refused("predict", model, tmp_path / "a.csv", *words)
 
 
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "npy"])
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "npy", "json"])
 def test_costs_are_read_from_a_file(run, model, tmp_path, suffix):
     costs = np.ones((4, 4))
     costs[2] = 0.0  # nothing is cheaper than the third class, whatever is true
     path = tmp_path / f"costs.{suffix}"
     if suffix == "npy":
         np.save(path, costs)
+    elif suffix == "json":
+        path.write_text(json.dumps(costs.tolist()))
     else:
         np.savetxt(path, costs, delimiter="," if suffix == "csv" else "\t")
     words = ["--decoder", "optimal", "--decoder-option", "metric=risk", "--costs", path, "--json"]
@@ -75,6 +78,16 @@ def test_wrong_costs_and_metrics_are_refused(refused, model, tmp_path):
     assert message.startswith("arbormax: --costs: ")
     (tmp_path / "words.csv").write_text("a,b\n")
     assert "without a header" in refused(*words, "--costs", tmp_path / "words.csv")
+    (tmp_path / "costs.txt").write_text("1")
+    assert ".npy, .json, .csv or .tsv" in refused(*words, "--costs", tmp_path / "costs.txt")
+    (tmp_path / "costs.json").write_text('{"a": 1}')
+    assert "expected a matrix of numbers" in refused(*words, "--costs", tmp_path / "costs.json")
+    (tmp_path / "costs.json").write_text(json.dumps(np.eye(4).tolist()))
+    message = refused("predict", model, "-m", "rain", "--costs", tmp_path / "costs.json")
+    assert message.startswith("arbormax: --costs: decoder 'leaf' does not have this option; it is an option of ")
+    message = refused("predict", model, "-m", "rain", "--decoder-option", "tau=0.4")
+    assert "--decoder-option tau: " in message
+    assert "'threshold' or 'climb'" in message
     assert "did you mean 'hf'" in refused(*words, "--decoder-option", "metric=hff")
 
 
@@ -84,3 +97,21 @@ def test_a_prediction_that_stops_says_why(run, model):
         assert "The prediction stops at " in result.out
         assert ", because " in result.out
     assert "stops at" not in run("predict", model, "-m", "goal rain").out
+
+
+def test_rows_of_csv_have_empty_cells_for_classes_that_are_not_allowed(run, model, tmp_path):
+    (tmp_path / "asked.csv").write_text("text,here\ngoal match,shop\ngoal match,\ngoal match,hats\n")
+    options = ["--within-column", "here", "--top-k", 3, "--format", "csv"]
+    result = run("predict", model, tmp_path / "asked.csv", *options)
+    assert result.code == 0, result.err
+    rows = list(csv.DictReader(result.out.splitlines()))
+    assert [sum(bool(row[f"top{k}_label"]) for k in (1, 2, 3)) for row in rows] == [2, 3, 1]
+    result = run("predict", model, tmp_path / "asked.csv", "--within", "shop", "--decoder", "beam", "--format", "csv")
+    assert {row["top3_label"] for row in csv.DictReader(result.out.splitlines())} == {""}
+
+
+def test_a_coverage_refuses_a_restriction(refused, model, tmp_path):
+    (tmp_path / "asked.csv").write_text("text,here\ngoal match,shop\n")
+    for words in (["--within", "shop"], ["--without-column", "here"]):
+        message = refused("predict", model, tmp_path / "asked.csv", "--coverage", 0.9, *words)
+        assert f"{words[0]}: a guaranteed coverage cannot be combined" in message

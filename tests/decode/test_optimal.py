@@ -52,6 +52,36 @@ def test_information_has_the_largest_expected_reward_by_brute_force(scored, lam)
 
 
 @examples
+@given(
+    st.integers(2, 200), st.sampled_from([0.0, 0.5, 2.0]), st.sampled_from([torch.float32, torch.bfloat16]), st.data()
+)
+def test_information_is_right_for_any_number_of_classes(classes, lam, dtype, data):
+    width = data.draw(st.integers(1, 9))
+    tax = am.Taxonomy.from_paths([f"{c % width}/c{c}" for c in range(classes)])
+    weights = np.random.default_rng(data.draw(st.integers(0, 9))).random(classes) ** 4
+    logp = torch.from_numpy(tax.sum_up(weights / weights.sum())).clamp(max=1).log()[None].to(dtype)
+    rewards = np.exp(logp[0].double().numpy()) * (np.log2(classes / tax.leaf_counts) + lam)
+    node = decode.optimal(logp, tax, "information", lam=lam).item()
+    assert rewards[node] == pytest.approx(rewards.max(), rel=1e-5)
+
+
+def test_information_does_not_stop_at_the_root_for_any_number_of_classes():
+    for classes in range(2, 201):
+        tax = am.Taxonomy.from_paths([f"{c % 3}/c{c}" for c in range(classes)])
+        share = torch.full((classes,), 0.1 / classes)
+        share[0] += 0.9
+        logp = torch.from_numpy(tax.sum_up(share.numpy())).clamp(max=1).log()
+        assert decode.optimal(logp, tax, "information").item() == tax.leaves[0], classes
+
+
+@pytest.mark.parametrize("lam", [0.0, 2.0])
+def test_information_prefers_an_only_child_to_its_parent(lam):
+    tax = am.Taxonomy.from_nested({"a": {"b": {"c": ["x"]}}, "d": ["y", "z"]})
+    logp = torch.from_numpy(tax.sum_up([0.9, 0.05, 0.05])).log()
+    assert tax.names[decode.optimal(logp, tax, "information", lam=lam).item()] == "x"
+
+
+@examples
 @given(scored_trees())
 def test_risk_without_costs_is_the_leaf_nearest_to_the_others_by_brute_force(scored):
     tax, logp = scored
@@ -66,7 +96,7 @@ def test_risk_has_the_smallest_expected_cost_by_brute_force(scored, kind, seed):
     tax, logp = scored
     n, c = tax.num_nodes, tax.num_leaves
     rows, columns = {"classes": (c, c), "nodes": (n, c), "square": (n, n)}[kind]
-    costs = np.random.default_rng(seed).normal(size=(rows, columns))
+    costs = np.random.default_rng(seed).random((rows, columns))
     row_of = tax.class_of if kind == "classes" else np.arange(n)
     column_of = np.arange(n) if kind == "square" else tax.class_of
 
@@ -155,7 +185,7 @@ def test_a_wide_star_and_a_deep_spine_are_decoded(metric):
 
 def test_a_larger_lambda_gives_less_specific_predictions():
     nodes = [decode.optimal(LOGP, TREE, "information", lam=lam).item() for lam in (0, 100)]
-    assert nodes == [2, 0]
+    assert nodes == [5, 0]
 
 
 def test_a_larger_beta_gives_more_specific_predictions():
@@ -167,7 +197,7 @@ def test_a_larger_beta_gives_more_specific_predictions():
     ("options", "argument", "message"),
     [
         ({"metric": "hF"}, "metric", "did you mean 'hf'"),
-        ({"metric": "hf", "lam": 1.0}, "lam", "'hf' does not have this option"),
+        ({"metric": "hf", "lam": 1.0}, "lam", "'hf' does not have this option; it is an option of the metric 'infor"),
         ({"metric": "hf", "beta": 0}, "beta", "above 0"),
         ({"metric": "hf", "beta": math.inf}, "beta", "finite"),
         ({"metric": "information", "lam": -1}, "lam", "at least 0"),
@@ -208,3 +238,9 @@ def test_a_cost_function_on_a_very_large_tree_is_an_error():
 def test_a_wrong_number_of_paths_is_an_error(k):
     with pytest.raises(OptionError, match="at least 1"):
         decode.beam(LOGP, TREE, k)
+
+
+@pytest.mark.parametrize("costs", [-np.eye(3), lambda predicted, true: np.where(predicted == true, -1.0, 0.0)])
+def test_negative_costs_are_an_error(costs):
+    with pytest.raises(InputError, match="costs: expected costs of at least 0, found -1"):
+        decode.optimal(LOGP, TREE, "risk", costs=costs)

@@ -38,3 +38,9 @@ def test_the_root_and_extreme_probabilities_have_a_reason():
 
 def test_a_class_has_no_reason():
     assert stop_reason(TREE, TREE.find("owl"), logs(0.95, 0.9, 0.05, 0, 0, 0)) is None
+
+
+def test_an_only_child_is_not_called_less_probable():
+    tax = am.Taxonomy.from_nested({"a": ["x"], "b": ["z"]})
+    logp = np.log([1, 0.95, 0.05, 0.95, 0.05])
+    assert stop_reason(tax, 1, logp) == "The prediction stops at a (95 %), because x is its only child."

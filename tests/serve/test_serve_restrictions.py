@@ -67,3 +67,48 @@ def test_a_prediction_above_the_classes_has_a_reason(client):
     found = client.post("/v1/explain", json={"text": "zzz", "tau": 0.9999}).json()
     assert found["reason"] == row["reason"]
     assert predict(client, text=TEXTS[0])[0]["reason"] is None
+
+
+def test_only_allowed_classes_are_listed(client):
+    found = predict(client, texts=TEXTS[:2], within=[["fish"], None], top_k=4)
+    assert [len(row["top"]) for row in found] == [len(row["alternatives"]) for row in found] == [2, 4]
+
+
+def test_the_k_of_beam_is_the_number_of_alternatives(client):
+    for body in ({"decoder": "beam", "k": 3}, {"k": 3}, {"decoder": "beam", "top_k": 3}, {"k": 3, "top_k": 3}):
+        assert len(predict(client, text=TEXTS[0], **body)[0]["top"]) == 3
+    assert len(predict(client, text=TEXTS[0], decoder="beam")[0]["top"]) == 5
+    content = problem(client.post("/v1/predict", json={"text": "a", "decoder": "beam", "k": 3, "top_k": 2}), 422)
+    assert content["errors"][0]["pointer"] == "#/top_k"
+
+
+def test_a_coverage_refuses_a_restriction(client):
+    body = {"text": "a", "coverage": 0.9, "within": ["fish"]}
+    content = problem(client.post("/v1/predict", json=body), 422)
+    assert content["errors"][0]["pointer"] == "#/within"
+    assert "cannot be combined with a restriction" in content["errors"][0]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer", "detail"),
+    [
+        ({"lam": 2}, "#/lam", "it is an option of the metric 'information'"),
+        ({"decoder": "leaf", "tau": 0.5}, "#/tau", "it is an option of the decoder 'threshold' or 'climb'"),
+    ],
+)
+def test_an_option_of_another_decoder_or_metric_names_it(client, body, pointer, detail):
+    content = problem(client.post("/v1/predict", json={"text": "a", **body}), 422)
+    assert content["errors"][0]["pointer"] == pointer
+    assert detail in content["errors"][0]["detail"]
+
+
+@pytest.mark.parametrize("path", ["predict", "explain"])
+def test_a_single_node_or_a_misspelled_decoder_is_one_clear_error(client, path):
+    for body, pointer, detail in (
+        ({"within": "fish"}, "#/within", "expected a list of nodes"),
+        ({"without": 2}, "#/without", "expected a list of nodes"),
+        ({"decoder": "treshold"}, "#/decoder", "did you mean 'threshold'?"),
+    ):
+        (error,) = problem(client.post(f"/v1/{path}", json={"text": "a", **body}), 422)["errors"]
+        assert error["pointer"] == pointer
+        assert detail in error["detail"]

@@ -129,3 +129,38 @@ def test_a_searched_tree_is_restricted():
     nodes = clf.predict_nodes(X, decoder="leaf", within=[3])
     assert (tax.parent[nodes] == 3).all()
     assert nodes.tolist() == am.decode.leaf(am.decode.within(logp(clf, X), tax, [3]), tax).tolist()
+
+
+def test_only_allowed_classes_are_alternatives(clf):
+    each = [["fish"], None, ["owl"], ["fish", "plant"]]
+    found = clf.predict_details(ASKED, top_k=3, within=each)
+    assert [len(row.alternatives) for row in found] == [2, 3, 1, 3]
+    assert {label for label, _ in found[0].alternatives} == {"cod", "eel"}
+    (row,) = clf.predict_details(ASKED[:1], "beam", k=4, without=["fish", "plant"])
+    assert {label for label, _ in row.alternatives} == {"owl", "hen"}
+
+
+def test_the_alternatives_of_beam_are_its_paths(clf):
+    (by_k,) = clf.predict_details(ASKED[:1], "beam", k=3)
+    (by_top_k,) = clf.predict_details(ASKED[:1], "beam", top_k=3)
+    (by_both,) = clf.predict_details(ASKED[:1], "beam", k=3, top_k=3)
+    assert by_k.alternatives == by_top_k.alternatives == by_both.alternatives
+    assert len(by_k.alternatives) == 3
+    with pytest.raises(OptionError, match="give k or top_k"):
+        clf.predict_details(ASKED[:1], "beam", k=3, top_k=5)
+
+
+@pytest.mark.parametrize("side", ["within", "without"])
+def test_a_guaranteed_coverage_refuses_a_restriction(clf, side):
+    for method in (clf.predict_sets, clf.predict_selective):
+        with pytest.raises(OptionError, match=f"{side}: a guaranteed coverage cannot"):
+            method(ASKED, **{side: ["fish"]})
+
+
+def test_an_option_of_another_decoder_or_metric_names_it(clf):
+    with pytest.raises(OptionError, match=r"tau: decoder 'leaf' .* of the decoder 'threshold' or 'climb'"):
+        clf.predict(ASKED, tau=0.9)
+    with pytest.raises(OptionError, match=r"lam: decoder 'leaf' .* of the decoder 'optimal'"):
+        clf.predict_details(ASKED, lam=2)
+    with pytest.raises(OptionError, match=r"lam: the metric 'hf' .* of the metric 'information'"):
+        clf.predict(ASKED, "optimal", lam=2)

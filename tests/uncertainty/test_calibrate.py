@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import arbormax as am
+from arbormax.data.examples import Examples
 from arbormax.errors import InputError, LabelError, OptionError
 from arbormax.heads import HEADS
 from arbormax.heads.calibrated import CalibratedHead
@@ -16,6 +17,7 @@ from arbormax.model.predict import predict
 from arbormax.studies import evaluate
 from arbormax.uncertainty import CALIBRATIONS
 from arbormax.uncertainty.calibration import calibrate, fit_calibration
+from arbormax.uncertainty.conformal import predict_sets
 from toy import TREE, examples, settings
 
 
@@ -156,7 +158,7 @@ def test_a_classifier_of_texts_predicts_sets(tmp_path):
     clf = am.TextClassifier(TREE, encoder="bag", encoder_options={"dim": 8}, epochs=2, refit=False)
     clf.fit(train.inputs, label)
     half, other = rest.take(np.arange(200)), rest.take(np.arange(200, 400))
-    with pytest.raises(InputError, match="calibrate it with coverage"):
+    with pytest.raises(InputError, match=r"clf\.calibrate\(X, y, coverage=True\)"):
         clf.predict_sets(other.inputs)
     assert clf.calibrate(half.inputs, [TREE.label(node) for node in half.nodes.tolist()], coverage=True) is clf
     sets = clf.predict_sets(other.inputs, alpha=0.1, max_nodes=2)
@@ -189,3 +191,17 @@ def test_a_classifier_of_features_is_calibrated():
     clf = am.HierarchicalClassifier({"a": ["x", "y"], "b": ["z"]}).fit(X[:200], y[:200])
     clf.calibrate(X[200:], y[200:], "temperature", coverage=0.8)
     assert {len(paths) for paths in clf.predict_sets(X[:20], alpha=0.2)} == {1}
+
+
+def test_all_groups_that_are_too_small_are_named():
+    model = overconfident()
+    nodes = TREE.find_many([TREE.classes[0]] * 40)
+    calibrate(model, Examples(["an owlish text"] * 40, nodes), None, coverage=True)
+    branch = TREE.names[int(TREE.ancestor_at(nodes[0], 1))]
+    with pytest.raises(InputError, match="at least 9 held-out items in each group") as raised:
+        predict_sets(model, ["an owlish text"], 0.1, groups="branch")
+    others = [TREE.names[node] for node in TREE.children(0).tolist() if TREE.names[node] != branch]
+    assert all(f"{name!r} has 0" in raised.value.message for name in others)
+    assert repr(branch) not in raised.value.message
+    assert raised.value.argument == "groups"
+    assert "alpha" not in raised.value.message

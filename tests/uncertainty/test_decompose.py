@@ -54,3 +54,9 @@ def test_equal_draws_are_all_aleatoric_and_sure_ones_that_differ_all_epistemic()
     assert found["aleatoric"].abs().max() == 0
     torch.testing.assert_close(found["epistemic"][0, 1:3], torch.full((2,), np.log(2.0), dtype=torch.float64))
     assert found["children_epistemic"][0, 1] == 0  # given a, all draws say x
+
+
+def test_a_certain_node_has_an_entropy_of_zero_and_not_of_minus_zero():
+    tax = am.Taxonomy.from_nested({"a": ["x", "y"]})
+    logp = torch.tensor([[[0.0, 0.0, 0.0, -torch.inf]]])
+    assert not any(values.signbit().any() for values in decompose(logp, tax).values())

@@ -78,6 +78,15 @@ def test_a_set_covers_a_node_exactly_if_the_threshold_reaches_its_score(scored, 
             assert (set(leaves_below(tax, node)) <= leaves_of(tax, found)) == (score <= q)
 
 
+@examples
+@given(scored_trees(), st.integers(1, 4), st.floats(0, 1))
+def test_an_only_child_stands_for_its_parent_in_a_set(scored, size, q):
+    tax, logp = scored
+    rule = SetRule(LeafOrder(tax), size, np.array([q]), tax.sum_up(np.ones(tax.num_leaves, np.int64))[:, None])
+    nodes = rule.nodes(logp.exp().numpy())
+    assert not (tax.num_children[nodes[nodes >= 0]] == 1).any()
+
+
 def draw_scores(count: int, seed: int):
     """Overconfident log-probabilities and labels, some of which are inner nodes."""
     generator = torch.Generator().manual_seed(seed)

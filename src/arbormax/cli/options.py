@@ -195,8 +195,9 @@ class DecoderOptions(OptionGroup):
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Costs of --decoder optimal --decoder-option metric=risk: .npy, or numbers in .csv or .tsv, with one "
-            "row for each predicted class and one column for each true class, in the order of the classes.",
+            help="Costs of --decoder optimal --decoder-option metric=risk: .npy, a list of rows in .json, or numbers "
+            "in .csv or .tsv, with one row for each predicted class and one column for each true class, in the order "
+            "of the classes.",
         ),
     ] = None
     within: Annotated[
@@ -220,11 +221,8 @@ class DecoderOptions(OptionGroup):
         from arbormax.model.rows import parse_nodes
 
         options = parse_options(self.decoder_option, "decoder_option")
-        given = (self.decoder, self.tau, self.decoder_option, self.costs, self.within, self.without)
-        if self.coverage is not None and any(value is not None for value in given):
-            raise OptionError(
-                "cannot be combined with other options of the decoder or a restriction", argument="coverage"
-            )
+        if self.coverage is not None:
+            self._check_alone()
         if self.costs is not None:
             options["costs"] = _read_matrix(self.costs)
         restriction = {"within": self.within, "without": self.without}
@@ -236,11 +234,25 @@ class DecoderOptions(OptionGroup):
                 raise
             raise OptionError(error.message, argument=f"decoder_option.{error.argument}") from None
 
+    def _check_alone(self) -> None:
+        """A coverage has its own decoder and threshold, and holds for predictions among all classes."""
+        from arbormax.uncertainty.conformal import refuse_restriction
+
+        if any(value is not None for value in (self.decoder, self.tau, self.decoder_option, self.costs)):
+            raise OptionError("cannot be combined with a decoder or its options", argument="coverage")
+        refuse_restriction(self.within, self.without)
+
     def decoding_of(self, model: Model, top_k: int = 0) -> Decoding:
         """The decoding for a model, which knows the threshold of a coverage."""
         decoding = self.decoding(top_k)
         if self.coverage is None:
             return decoding
+        if model.coverage is None:
+            raise OptionError(
+                "the model has no held-out scores; calibrate it with coverage on held-out texts: "
+                f"arbormax calibrate MODEL FILE --coverage {self.coverage:g}",
+                argument="coverage",
+            )
         from arbormax.uncertainty.conformal import climbing_threshold
 
         return replace(decoding, decoder="climb", options={"tau": climbing_threshold(model, self.coverage)})
@@ -432,14 +444,19 @@ def parse_options(given: list[str] | None, argument: str = "option") -> dict[str
 
 
 def _read_matrix(path: Path) -> Any:
-    """The numbers in a file of NumPy or a table without a header."""
+    """The numbers in a file of NumPy, a JSON list of rows, or a table without a header."""
     import numpy as np
 
+    formats = (".npy", ".json", ".csv", ".tsv")
+    if path.suffix.lower() not in formats:
+        raise OptionError(f"{path}: expected a file {', '.join(formats[:-1])} or {formats[-1]}", argument="costs")
     try:
+        if path.suffix.lower() == ".json":
+            return np.asarray(json.loads(path.read_text("utf-8")), np.float64)
         if path.suffix.lower() == ".npy":
             return np.load(path, allow_pickle=False)
         return np.loadtxt(path, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", ndmin=2, encoding="utf-8-sig")
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise OptionError(
             f"{path}: expected a matrix of numbers without a header ({error})", argument="costs"
         ) from error

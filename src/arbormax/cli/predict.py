@@ -104,6 +104,8 @@ def predict(
     decoding = decoder.decoding(top_k)
     check_choice("engine", engine, ENGINES)
     sets = _SetOptions(decoder, max_nodes, groups)
+    if decoder.coverage is not None:
+        _check_unrestricted(within_column, without_column)
     columns = {"within_column": within_column, "without_column": without_column}
     if engine == "ray":
         if decoder.coverage is not None:
@@ -144,7 +146,8 @@ def predict(
     count = 0
     style = rows.source.dialect if rows.source is not None and rows.source.format in ("csv", "tsv") else None
     separator = loaded.config.separator or " > "
-    with open_writer(out, chosen, style, separator) as write, output.progress_bar("predicting") as advance:
+    widths = {"top": min(decoding.alternatives, loaded.taxonomy.num_leaves)}
+    with open_writer(out, chosen, style, separator, widths) as write, output.progress_bar("predicting") as advance:
         for row in predict_rows(
             loaded, rows, decoding, batch_size=batch_size, keep=keep, **columns, on_bad_rows=bad_rows
         ):
@@ -156,6 +159,15 @@ def predict(
             what = "texts" if loaded.encoder.takes_texts else "rows"
             raise InputError(f"{bad_rows.source}: found no {what}")
     _print_written(out, count, bad_rows)
+
+
+def _check_unrestricted(*columns: str | None) -> None:
+    from arbormax.uncertainty.conformal import refuse_restriction
+
+    try:
+        refuse_restriction(*columns)
+    except OptionError as error:
+        raise OptionError(error.message, argument=f"{error.argument}_column") from None
 
 
 @dataclass(frozen=True)

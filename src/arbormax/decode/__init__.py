@@ -7,6 +7,7 @@ here; afterwards it is also an attribute of this module.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,17 @@ DECODERS.add("threshold", "arbormax.decode._threshold:threshold", "the deepest n
 DECODERS.add("climb", "arbormax.decode._climb:climb", "the lowest node above tau on the path of the best leaf")
 DECODERS.add("optimal", "arbormax.decode._optimal:optimal", "the best node for a metric, such as hf or tree_distance")
 DECODERS.add("beam", "arbormax.decode._beam:beam", "the k most probable leaves, the best first")
+
+
+def option_names(function: Callable[..., Tensor]) -> tuple[str, ...]:
+    """The options of a decoder or of a metric of `optimal`: its parameters after the log-probabilities and the tree."""
+    return tuple(inspect.signature(function).parameters)[2:]
+
+
+def option_hint(name: str, registry: Registry[Callable[..., Tensor]] = DECODERS) -> str:
+    """`"; it is an option of the decoder 'optimal'"`, or an empty string if no entry has an option of this name."""
+    found = [repr(entry) for entry in registry if name in option_names(registry[entry])]
+    return f"; it is an option of the {registry.kind} {' or '.join(found)}" if found else ""
 
 
 _RESTRICTIONS = ("Restriction", "within", "without")

@@ -28,7 +28,7 @@ def hf(logp: Tensor, tax: Taxonomy, beta: float = 1.0) -> Tensor:
     weight = check_positive(beta, "beta") ** 2
     index = node_index(tax, logp.device)
     p_MB = node_probabilities(logp, tax)[1:]
-    depth_M = torch.tensor(tax.ancestor_counts[1:], device=logp.device)
+    depth_M = _node_depths(tax, logp.device)
     scores_MB = torch.zeros_like(p_MB)
     for length in _path_lengths(tax, logp.device):
         # Paths of one length share one denominator for each depth of the prediction.
@@ -54,6 +54,12 @@ def check_positive(value: Any, argument: str, what: str = "a finite number above
     if not 0 < number < math.inf:
         raise OptionError(f"expected {what}, found {value!r}", argument=argument)
     return number
+
+
+@cached_per_device
+def _node_depths(tax: Taxonomy, device: torch.device) -> Tensor:
+    """Return the (M,) number of nodes at or above each node."""
+    return torch.tensor(tax.ancestor_counts[1:], device=device)
 
 
 @cached_per_device

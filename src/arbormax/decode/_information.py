@@ -5,16 +5,19 @@ N nodes.
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from arbormax.errors import OptionError
+from arbormax.functional.graphs import past_only_children
+from arbormax.functional.index import cached_per_device
 from arbormax.functional.threshold import check_node_log_probs
 from arbormax.taxonomy import Taxonomy
 
 
 def information(logp: Tensor, tax: Taxonomy, lam: float = 0.0) -> Tensor:
-    """Return the node with the largest P·(I + λ); ties go to the lower node id.
+    """Return the node with the largest P·(I + λ); an only child stands for its parent, other ties go to the lower id.
 
     I = log2(classes / classes below the node) is the information of a correct prediction in bits; the reward of a wrong
     one is 0. A larger λ rewards correctness, and so gives less specific predictions.
@@ -22,9 +25,15 @@ def information(logp: Tensor, tax: Taxonomy, lam: float = 0.0) -> Tensor:
     check_node_log_probs(logp, tax)
     extra = _check_lam(lam)
     wide = torch.promote_types(logp.dtype, torch.float32)
-    counts_N = torch.tensor(tax.leaf_counts, device=logp.device, dtype=wide)
-    bits_N = torch.log2(tax.num_leaves / counts_N)
-    return (logp.detach().to(wide) + (bits_N + extra).log()).argmax(-1)
+    bits_N = _bits(tax, logp.device).to(wide)
+    best_B = (logp.detach().to(wide) + (bits_N + extra).log()).argmax(-1)
+    return past_only_children(tax, logp.device)[best_B]
+
+
+@cached_per_device
+def _bits(tax: Taxonomy, device: torch.device) -> Tensor:
+    """(N,) the information of each node, in float64 and by NumPy, where that of the root is exactly 0."""
+    return torch.from_numpy(np.log2(tax.num_leaves / tax.leaf_counts)).to(device)
 
 
 def _check_lam(lam: object) -> float:

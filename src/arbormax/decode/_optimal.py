@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
 from arbormax._registry import Registry
+from arbormax.decode import option_hint, option_names
 from arbormax.errors import OptionError
 from arbormax.functional.graphs import refuse_graph
 from arbormax.functional.threshold import check_node_log_probs, deepest_node
@@ -36,7 +36,7 @@ def optimal(
     | `"hf"` | the node with the largest mean hF over the classes; with `beta` above 1, recall counts more |
     | `"tree_distance"` | the node with the smallest mean number of edges to the class |
     | `"risk"` | the class or node with the smallest mean cost; by default the class nearest to the others |
-    | `"information"` | the node with the largest P·(I + `lam`), where I is its information in bits |
+    | `"information"` | the node with the largest P·(I + `lam`), I its information in bits, or its only child |
 
     `costs` are numbers with one row for each prediction and one column for each truth: classes × classes (the
     prediction is a class), nodes × classes, or nodes × nodes. Or they are a function of arrays of node ids,
@@ -58,16 +58,17 @@ def optimal(
     >>> tax = Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})  # nodes: 0 root, 1 a, 2 b, 3 x, 4 y, 5 z
     >>> logp = torch.tensor([[1.0, 0.6, 0.4, 0.3, 0.3, 0.4]]).log()
     >>> [optimal(logp, tax, metric).item() for metric in ("hf", "tree_distance", "risk", "information")]
-    [3, 1, 3, 2]
+    [3, 1, 3, 5]
     >>> optimal(logp, tax, "risk", costs=[[0, 1, 9], [1, 0, 9], [9, 9, 0]]).item()
     3
     """
     decoder = METRICS[METRICS.check(metric, argument="metric")]
     given = {name: value for name, value in (("beta", beta), ("lam", lam), ("costs", costs)) if value is not None}
-    known = tuple(inspect.signature(decoder).parameters)[2:]
+    known = option_names(decoder)
     for name in given:
         if name not in known:
-            raise OptionError(f"the metric {metric!r} does not have this option", argument=name)
+            hint = option_hint(name, METRICS)
+            raise OptionError(f"the metric {metric!r} does not have this option{hint}", argument=name)
     return decoder(logp, tax, **given)
 
 

@@ -71,7 +71,7 @@ def _least_of_function(p_NB: Tensor, tax: Taxonomy, costs: Callable[..., Any], i
                 f"{found.shape}: np.vectorize makes such a function of one for single nodes",
                 argument="costs",
             )
-        costs_PC = _check_finite(torch.from_numpy(found.astype(np.float64)).to(p_CB))
+        costs_PC = _check_values(torch.from_numpy(found.astype(np.float64)).to(p_CB))
         values_B, places_B = (costs_PC @ p_CB).min(0)
         is_less_B = values_B < least_B
         least_B = torch.where(is_less_B, values_B, least_B)
@@ -94,14 +94,20 @@ def check_costs(costs: Costs, tax: Taxonomy) -> Tensor:
         raise InputError(f"{expected}, found the shape {tuple(matrix.shape)}", argument="costs")
     if matrix.shape[1] == n:
         matrix = matrix[:, torch.tensor(tax.leaves, device=matrix.device)]
-    return _check_finite(matrix)
+    return _check_values(matrix)
 
 
-def _check_finite(matrix: Tensor) -> Tensor:
+def _check_values(matrix: Tensor) -> Tensor:
     if not bool(matrix.isfinite().all()):
         raise InputError(
             "expected finite costs, found NaN or infinity; write a large number for a prediction that must not happen, "
             "or restrict the predictions with within",
+            argument="costs",
+        )
+    if bool((matrix < 0).any()):
+        raise InputError(
+            f"expected costs of at least 0, found {float(matrix.min()):g}; add a number to all of them, which does not "
+            "change the best predictions",
             argument="costs",
         )
     return matrix

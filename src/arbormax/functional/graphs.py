@@ -100,6 +100,18 @@ def node_index(tax: Taxonomy, device: torch.device) -> NodeIndex:
     return graph_index(tax, device) if tax.is_graph else tree_index(tax, device)
 
 
+@cached_per_device
+def past_only_children(tax: Taxonomy, device: torch.device) -> Tensor:
+    """(N,) each node, or the deepest one below it that only children lead to: it has the same classes."""
+    parents, children = tax.edges.T
+    is_only = tax.num_children[parents] == 1
+    below = np.arange(tax.num_nodes)
+    below[parents[is_only]] = children[is_only]
+    while not np.array_equal(below, further := below[below]):
+        below = further
+    return mark_static(torch.from_numpy(below).to(device))
+
+
 def _steps(graph: Graph, device: torch.device) -> list[Step]:
     def tensor(array: np.ndarray) -> Tensor:
         return mark_static(torch.from_numpy(np.array(array)).to(device))

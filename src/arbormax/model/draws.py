@@ -174,7 +174,7 @@ class StepUncertainty(NamedTuple):
 
 def _binary_entropy(p: Tensor) -> Tensor:
     p = p.clamp(0, 1)
-    return -(torch.xlogy(p, p) + torch.xlogy(1 - p, 1 - p))
+    return 0.0 - torch.xlogy(p, p) - torch.xlogy(1 - p, 1 - p)  # the negative of 0 would be -0.0
 
 
 def write_posterior(model: Model, folder: Path) -> None:

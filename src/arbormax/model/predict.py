@@ -103,6 +103,9 @@ class Decoding:
 
     `decoder` is a name from `arbormax.decode.DECODERS` or a function `(logp, tax, **options) -> nodes`. The classes are
     those `within` some nodes and `without` others, in the forms of `arbormax.decode.within`.
+
+    The alternatives are the `top_k` most probable of the allowed classes. Those of `beam` are its `k` paths: `top_k` is
+    another way to give `k`.
     """
 
     decoder: str | Decoder = "leaf"
@@ -119,9 +122,12 @@ class Decoding:
         for name in self.options:
             if name not in known:
                 what = f"decoder {self.decoder!r}" if isinstance(self.decoder, str) else "this decoder"
-                raise OptionError(f"{what} does not have this option{did_you_mean(name, known)}", argument=name)
+                hint = decode.option_hint(name) or did_you_mean(name, known)
+                raise OptionError(f"{what} does not have this option{hint}", argument=name)
         if isinstance(self.top_k, bool) or not isinstance(self.top_k, int) or self.top_k < 0:
             raise OptionError(f"expected a whole number of at least 0, found {self.top_k!r}", argument="top_k")
+        if self.top_k and self.function is decode.beam and self.options.get("k", self.top_k) != self.top_k:
+            raise OptionError("the alternatives of beam are its k paths: give k or top_k, not both", argument="top_k")
 
     @classmethod
     def choose(
@@ -143,7 +149,14 @@ class Decoding:
     @property
     def option_names(self) -> tuple[str, ...]:
         """The keyword parameters of the decoder."""
-        return tuple(inspect.signature(self.function).parameters)[2:]
+        return decode.option_names(self.function)
+
+    @property
+    def alternatives(self) -> int:
+        """The number of alternatives at most: `top_k`, or without it the `k` of `beam`."""
+        if self.top_k or self.function is not decode.beam:
+            return self.top_k
+        return int(self.options.get("k", inspect.signature(decode.beam).parameters["k"].default))
 
     def check(self, tax: Taxonomy) -> None:
         """Raise for an option with a wrong value, and for more alternatives than the taxonomy has classes."""
@@ -181,6 +194,7 @@ class Decoded(NamedTuple):
     top_classes: Tensor  # (B, k)
     reasons: Sequence[str | None]  # (B,) why a prediction stops above the classes
     uncertainty: Tensor | None = None  # (B, K, 4) the values of `StepUncertainty` on the path
+    is_restricted: bool = False  # whether classes are excluded, whose log-probability is -inf
     sets: Tensor | None = None  # (B, W) the nodes of each set, -1 for none
 
 
@@ -301,7 +315,7 @@ def _score(logp_BN: Tensor, tax: Taxonomy, decoding: Decoding) -> Decoded:
     reasons = [
         None if tax.is_leaf[node] or tax.is_graph else stop_reason(tax, node, logp_N.numpy()) for node, logp_N in rows
     ]
-    found = Decoded(nodes_B, path_logp_BK, *best, reasons)
+    found = Decoded(nodes_B, path_logp_BK, *best, reasons, is_restricted=decoding.is_restricted)
     if decoding.sets is None:
         return found
     return found._replace(sets=torch.from_numpy(decoding.sets.nodes(logp_BN.double().exp().numpy())))
@@ -339,11 +353,14 @@ def _no_alternatives(items: int) -> tuple[Tensor, Tensor]:
 def render(batch: Decoded, names: NodeNames) -> Iterator[Prediction]:
     """The predictions of a batch with labels, paths and rounded probabilities."""
     classes = names.taxonomy.classes
+    listed = batch.top_classes
+    if batch.is_restricted:
+        listed = listed.masked_fill(batch.top_logp == -torch.inf, -1)
     rows = zip(
         batch.nodes.tolist(),
         batch.path_logp.exp().tolist(),
         batch.top_logp.exp().tolist(),
-        batch.top_classes.tolist(),
+        listed.tolist(),
         batch.reasons,
         [None] * len(batch.nodes) if batch.uncertainty is None else batch.uncertainty.tolist(),
         [[]] * len(batch.nodes) if batch.sets is None else batch.sets.tolist(),
@@ -356,7 +373,7 @@ def render(batch: Decoded, names: NodeNames) -> Iterator[Prediction]:
             names.label(node),
             path,
             tuple(round(p, DIGITS) for p in steps[: len(path)]),
-            tuple((classes[c], round(p, DIGITS)) for c, p in zip(best, top, strict=True)),
+            tuple((classes[c], round(p, DIGITS)) for c, p in zip(best, top, strict=True) if c >= 0),
             reason,
             None if draws is None else tuple(_step_uncertainty(values) for values in draws[: len(path)]),
             tuple(names.label(member) for member in sorted(members) if member >= 0),

@@ -31,7 +31,9 @@ def stop_reason(tax: Taxonomy, node: int, logp_N: np.ndarray) -> str | None:
     sums = np.minimum(np.cumsum(values[named]), total)
     enough = np.flatnonzero(sums >= _SHARE * total)
     names = [f"{tax.names[first + place]} {_percent(values[place])}" for place in named]
-    if not enough.size:
+    if stop - first == 1:
+        because = f"{tax.names[first]} is its only child"
+    elif not enough.size:
         because = f"{_percent(total)} are spread over {len(values):,} children, of which the best is {names[0]}"
     elif enough[0] == 0:
         because = f"its best child has only {_percent(values[named[0]])}: {tax.names[first + named[0]]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from arbormax.errors import ArbormaxError
+from arbormax.errors import ArbormaxError, did_you_mean
 
 MEDIA_TYPE = "application/problem+json"
 _MAX_LISTED = 20  # errors of one request that the response lists
@@ -68,6 +69,9 @@ def _location(place: tuple[int | str, ...]) -> dict[str, str]:
 def _message(error: Mapping[str, Any]) -> str:
     if error["type"] == "extra_forbidden":
         return "unknown field"
+    if error["type"] == "literal_error":
+        choices = re.findall("'([^']*)'", error["ctx"]["expected"])
+        return f"{error['msg']}{did_you_mean(str(error['input'])[:100], choices)}"
     return str(error["msg"]).removeprefix("Value error, ")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
 
 from arbormax.decode import DECODERS
 from arbormax.encoders import ENCODERS
@@ -74,6 +74,13 @@ class DecodingRequest(BaseModel):
         description="instead of a decoder: the lowest node that contains the truth with this probability, of a model "
         "that was calibrated with coverage",
     )
+
+    @field_validator("within", "without", mode="before")
+    @classmethod
+    def _check_nodes(cls, nodes: Any) -> Any:
+        if isinstance(nodes, (str, int)):
+            raise ValueError("expected a list of nodes, also of a single one")
+        return nodes
 
     def options(self) -> dict[str, Any]:
         """The options that the request contains."""

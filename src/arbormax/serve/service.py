@@ -22,7 +22,7 @@ from arbormax.serve.metrics import Metrics
 from arbormax.serve.schemas import REQUIRED, DecodingRequest, Limits, PredictRequest, decoder_options
 from arbormax.serve.settings import Settings
 from arbormax.taxonomy import Taxonomy
-from arbormax.uncertainty.conformal import SetRule, climbing_threshold, coverage_table
+from arbormax.uncertainty.conformal import SetRule, climbing_threshold, coverage_table, refuse_restriction
 
 _MANY = 20_000  # matches from which a scan of all names is faster
 _EXAMPLE = 160  # characters of an example at most
@@ -153,9 +153,9 @@ class Service:
         """A decoder with its options; without a name, the first decoder that accepts the options."""
         options = request.options()
         if request.coverage is not None:
-            if request.decoder is not None or options or request.within or request.without:
-                message = "cannot be combined with a decoder, its options and a restriction of the classes"
-                raise OptionError(message, argument="coverage")
+            if request.decoder is not None or options:
+                raise OptionError("cannot be combined with a decoder or its options", argument="coverage")
+            refuse_restriction(request.within or None, request.without or None)
             decoding = Decoding("climb", {"tau": climbing_threshold(self.model, request.coverage)}, top_k)
             return replace(decoding, sets=self._sets(request, request.coverage))
         if self._asks_for_sets(request):
@@ -167,7 +167,9 @@ class Service:
         for option, parameter in self._decoders[name].items():
             if parameter.default is REQUIRED and option not in options:
                 raise OptionError(f"the decoder {name} requires a value", argument=option)
-        return Decoding(name, options, top_k)
+        # the default of top_k gives way to the k of a decoder
+        is_default = "k" in options and "top_k" not in request.model_fields_set
+        return Decoding(name, options, 0 if is_default else top_k)
 
     @staticmethod
     def _asks_for_sets(request: DecodingRequest) -> bool:

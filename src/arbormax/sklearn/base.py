@@ -25,7 +25,7 @@ from arbormax._files import read_json, write_file
 from arbormax.data.examples import Examples
 from arbormax.data.labels import unknown_classes
 from arbormax.decode import Restriction
-from arbormax.errors import LabelError, OptionError
+from arbormax.errors import InputError, LabelError, OptionError
 from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, save_model
 from arbormax.model.draws import predicted_log_probs
 from arbormax.model.graph_settings import graph_settings
@@ -421,17 +421,21 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         *,
         groups: str | Mapping[Any, Any] | None = None,
         confidence: float | None = None,
+        within: None = None,
+        without: None = None,
     ) -> list[list[tuple[str, ...]]]:
         """For each item the paths of at most `max_nodes` nodes that contain the truth with probability 1 - alpha.
 
         The guarantee needs `calibrate(X, y, coverage=True)`, and items like those of the calibration. `groups` makes it
         hold within `"branch"`, the branches below the root, or within groups of classes, a mapping from labels to
         groups. With `confidence`, the coverage holds with this probability over the draw of the calibration data,
-        otherwise on average. The path of the root is empty.
+        otherwise on average. The path of the root is empty. The guarantee is one for all classes: `within` and
+        `without` are errors.
         """
         from arbormax.uncertainty.conformal import predict_sets
 
         inputs, most = self._ready(X), to_python(max_nodes)
+        self._check_covered(within, without)
         found = predict_sets(self.model_, inputs, alpha, most, groups=groups, confidence=confidence)
         return [[self.taxonomy_.path(node) for node in nodes] for nodes in found]
 
@@ -449,16 +453,36 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         inputs = self._ready(X)
         return predict_uncertainty(self.model_, inputs)
 
-    def predict_selective(self, X: Any, accuracy: float = 0.95, *, confidence: float | None = None) -> np.ndarray:
+    def predict_selective(
+        self,
+        X: Any,
+        accuracy: float = 0.95,
+        *,
+        confidence: float | None = None,
+        within: None = None,
+        without: None = None,
+    ) -> np.ndarray:
         """(n,) int64 node ids: the most probable class, or the lowest node above it that is sure enough.
 
         The truth is at or below the node for a share `accuracy` of items like those of `calibrate(X, y,
-        coverage=True)`: on average over the draw of these, or with the probability `confidence`.
+        coverage=True)`: on average over the draw of these, or with the probability `confidence`. `within` and `without`
+        are errors, as in `predict_sets`.
         """
         from arbormax.uncertainty.conformal import climbing_threshold
 
         inputs = self._ready(X)
+        self._check_covered(within, without)
         return self._nodes(inputs, Decoding("climb", {"tau": climbing_threshold(self.model_, accuracy, confidence)}))
+
+    def _check_covered(self, within: Any, without: Any) -> None:
+        from arbormax.uncertainty.conformal import refuse_restriction
+
+        refuse_restriction(within, without)
+        if self.model_.coverage is None:
+            raise InputError(
+                "the classifier has no held-out scores; calibrate it with coverage on held-out examples: "
+                "clf.calibrate(X, y, coverage=True)"
+            )
 
     @property
     def _fitted_labels(self) -> Labels:

@@ -22,6 +22,7 @@ import torch
 
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError, LabelError, OptionError
+from arbormax.functional.graphs import past_only_children
 from arbormax.model.calibration import Coverage
 from arbormax.model.draws import predicted_log_probs
 from arbormax.model.network import Model, ModelInputs
@@ -30,6 +31,7 @@ from arbormax.taxonomy import Taxonomy
 from arbormax.uncertainty.grow import GrowingSets, LeafOrder
 
 MOST_NODES = 5  # scores are stored for sets of 1 to this many nodes
+_LISTED = 20  # groups that an error names
 BRANCH = "branch"
 Groups = str | Mapping[Any, Any] | None
 
@@ -59,22 +61,36 @@ def set_scores(p_BN: np.ndarray, nodes_B: np.ndarray, order: LeafOrder, size: in
     return scores
 
 
-def threshold(scores: np.ndarray, alpha: float, confidence: float | None = None, what: str = "the") -> float:
-    """The threshold of coverage 1 - alpha for a group of held-out scores.
+def threshold(scores: np.ndarray, alpha: float, confidence: float | None = None) -> float:
+    """The threshold of coverage 1 - alpha for held-out scores.
 
     With `confidence`, the coverage of the threshold is at least 1 - alpha with this probability over the draw of the
-    held-out items, not only on average. `what` names the group in errors.
+    held-out items, not only on average.
     """
     count = len(scores)
     rank = _rank(count, alpha) if confidence is None else _sure_rank(count, alpha, confidence)
     if rank > count:
         needed = items_needed(alpha, confidence)
         raise InputError(
-            f"a coverage of {1 - alpha:g} needs the scores of at least {needed:,} items, and {what} group of held-out "
-            f"items has {count:,}; calibrate with more examples, or choose a higher alpha or larger groups",
+            f"a coverage of {1 - alpha:g} needs the scores of at least {needed:,} items, and {count:,} are held out; "
+            "calibrate with more examples, or choose a lower coverage",
             argument="alpha",
         )
     return float(np.sort(scores)[rank - 1])
+
+
+def _check_sizes(counts: Mapping[str, int], alpha: float, confidence: float | None) -> None:
+    """Raise if some of the groups have too few held-out items, with all of these groups."""
+    needed = items_needed(alpha, confidence)
+    small = [f"{name!r} has {count:,}" for name, count in counts.items() if count < needed]
+    if small:
+        listed = ", ".join(small[:_LISTED]) + f" and {len(small) - _LISTED:,} more" * (len(small) > _LISTED)
+        raise InputError(
+            f"a coverage of {1 - alpha:g} needs at least {needed:,} held-out items in each group, but {listed}; give a "
+            "mapping from labels to groups in which these groups are merged with others, calibrate with more examples, "
+            "or choose a lower coverage",
+            argument="groups",
+        )
 
 
 def items_needed(alpha: float, confidence: float | None = None) -> int:
@@ -139,10 +155,10 @@ class SetRule:
         own = counts[found.nodes]  # a label with classes of several groups is in none of them
         group_n = np.where((own > 0).sum(1) == 1, own.argmax(1), -1)
         scores = found.scores[:, max_nodes - 1]
-        thresholds = [
-            threshold(scores[group_n == number], alpha, confidence, "the" if len(names) == 1 else f"the {name!r}")
-            for number, name in enumerate(names)
-        ]
+        parts = [scores[group_n == number] for number in range(len(names))]
+        if len(names) > 1:
+            _check_sizes({name: len(part) for name, part in zip(names, parts, strict=True)}, alpha, confidence)
+        thresholds = [threshold(part, alpha, confidence) for part in parts]
         return cls(LeafOrder(tax), max_nodes, np.array(thresholds), counts)
 
     @classmethod
@@ -160,7 +176,7 @@ class SetRule:
         return (sorted(node for node in row if node >= 0) for row in nodes_BW.tolist())
 
     def nodes(self, p_BN: np.ndarray) -> np.ndarray:
-        """(B, W) the nodes of the sets, -1 for none."""
+        """(B, W) the nodes of the sets, -1 for none; an only child stands for its parent."""
         sets, items = GrowingSets(p_BN, self.order, self.size), np.arange(len(p_BN))
         history: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         needed = np.full((len(p_BN), len(self.thresholds)), -1, np.int64)  # classes of each group that must be inside
@@ -180,7 +196,8 @@ class SetRule:
         for rows, nodes, inside in history:
             fits = (inside >= needed[rows]).all(1) & ~is_found[rows]
             result[rows[fits]], is_found[rows[fits]] = nodes[fits], True
-        return result
+        deepest = past_only_children(self.order.taxonomy, torch.device("cpu")).numpy()
+        return np.where(result < 0, -1, deepest[result])
 
 
 def class_groups(tax: Taxonomy, groups: Groups) -> tuple[list[str], np.ndarray]:
@@ -255,6 +272,17 @@ def measure_coverage(model: Model, examples: Examples, rule: SetRule) -> dict[st
         totals += rule.order.covers(nodes_BW, true_B).sum(), classes, (nodes_BW >= 0).sum()
     covered, classes, nodes = (totals / max(start, 1)).tolist()
     return {"items": start, "coverage": covered, "classes": classes, "nodes": nodes}
+
+
+def refuse_restriction(within: Any, without: Any) -> None:
+    """Raise if the classes are restricted: the held-out scores are those of predictions among all classes."""
+    for argument, nodes in (("within", within), ("without", without)):
+        if nodes is not None:
+            raise OptionError(
+                "a guaranteed coverage cannot be combined with a restriction of the classes; predict without it, and "
+                "leave out the nodes of a set that are not allowed: the coverage holds if the truth is always allowed",
+                argument=argument,
+            )
 
 
 def check_alpha(alpha: Any) -> float:

@@ -50,12 +50,17 @@ def resolve_format(out: Path | None, output_format: str | None = None) -> str:
 
 @contextmanager
 def open_writer(
-    out: Path | None, output_format: str | None = None, dialect: Dialect | None = None, separator: str = " > "
+    out: Path | None,
+    output_format: str | None = None,
+    dialect: Dialect | None = None,
+    separator: str = " > ",
+    widths: Mapping[str, int] | None = None,
 ) -> Iterator[Write]:
     """A function that writes one row. Except in JSON lines, all rows need the fields of the first.
 
     The file appears under its name when the block ends without an error. Without `out`, rows go to the standard output.
-    CSV and TSV are written in this `dialect`, and paths in a cell with the `separator` between their names.
+    CSV and TSV are written in this `dialect`, and paths in a cell with the `separator` between their names. `widths` is
+    the number of parts of fields such as `top`, of which a row may have fewer.
     """
     chosen = resolve_format(out, output_format)
     with ExitStack() as stack:
@@ -67,7 +72,7 @@ def open_writer(
         elif chosen == "parquet":
             yield stack.enter_context(_parquet_writer(stream))
         elif chosen == "xlsx":
-            yield _cell_writer(stack.enter_context(open_workbook(stream, "predictions")), separator)
+            yield _cell_writer(stack.enter_context(open_workbook(stream, "predictions")), separator, widths or {})
         else:
             # the name of a .tsv file says which delimiter it has
             own = Dialect(delimiter=DELIMITERS[chosen]) if dialect is None else dialect
@@ -77,15 +82,15 @@ def open_writer(
                 stack.callback(stream.detach)
                 stack.callback(stream.flush)
             writer = csv.writer(stream, delimiter=how.delimiter, lineterminator=how.newline)
-            yield _cell_writer(writer.writerow, separator)
+            yield _cell_writer(writer.writerow, separator, widths or {})
 
 
-def _cell_writer(write_cells: Callable[[Sequence[Any]], Any], separator: str) -> Write:
+def _cell_writer(write_cells: Callable[[Sequence[Any]], Any], separator: str, widths: Mapping[str, int]) -> Write:
     """A function that writes a row as cells, after a header."""
     header: list[str] = []
 
     def write(row: Row) -> None:
-        cells = _to_cells(row, separator)
+        cells = _to_cells(row, separator, widths)
         if not header:
             header.extend(cells)
             write_cells(header)
@@ -99,12 +104,14 @@ def _cell_writer(write_cells: Callable[[Sequence[Any]], Any], separator: str) ->
     return write
 
 
-def _to_cells(row: Row, separator: str) -> dict[str, Any]:
+def _to_cells(row: Row, separator: str, widths: Mapping[str, int]) -> dict[str, Any]:
     """The row as cells: paths, sets and numbers joined, and a column for each part of a nested value."""
     cells: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            for place, alternative in enumerate(value, start=1):
+            missing = widths.get(name.removeprefix("predicted_"), 0) - len(value)
+            parts = [*value, *[dict.fromkeys(value[0])] * missing]
+            for place, alternative in enumerate(parts, start=1):
                 cells |= {f"{name}{place}_{part}": cell for part, cell in alternative.items()}
         elif isinstance(value, list):
             is_numbers = bool(value) and all(isinstance(part, float) for part in value)
@@ -114,7 +121,7 @@ def _to_cells(row: Row, separator: str) -> dict[str, Any]:
             else:
                 cells[name] = join_names(parts, separator)
         elif isinstance(value, dict) and value and all(isinstance(part, list) for part in value.values()):
-            cells |= _to_cells({f"{name}_{part}": numbers for part, numbers in value.items()}, separator)
+            cells |= _to_cells({f"{name}_{part}": numbers for part, numbers in value.items()}, separator, widths)
         elif isinstance(value, dict):
             cells[name] = json.dumps(value, ensure_ascii=False)
         else:
