@@ -142,8 +142,13 @@ def import_extra(module: str, feature: str, package: str, extra: str | None = No
         raise MissingDependencyError(feature, package, extra) from None
 
 
-def did_you_mean(word: str, known: Iterable[str], count: int = 3) -> str:
-    """`"; did you mean 'x' or 'y'?"`, or an empty string if no known word is similar."""
+def did_you_mean(
+    word: str, known: Iterable[str], count: int = 3, *, spell: Callable[[str], Iterable[str]] | None = None
+) -> str:
+    """`"; did you mean 'x' or 'y'?"`, or an empty string if no known word is similar.
+
+    `spell` gives what a user has to write for a known word.
+    """
     known = list(dict.fromkeys(known))
     folded = word.casefold()
     near = [name for name in known if name.casefold() == folded][:count]
@@ -153,6 +158,8 @@ def did_you_mean(word: str, known: Iterable[str], count: int = 3) -> str:
         near = get_close_matches(word, pool, n=count, cutoff=0.6)
     if not near:
         return ""
+    if spell is not None:
+        near = [spelling for name in near for spelling in spell(name)][:count]
     *first, last = [repr(name) for name in near]
     return f"; did you mean {', '.join(first)} or {last}?" if first else f"; did you mean {last}?"
 

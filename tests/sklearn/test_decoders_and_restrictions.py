@@ -83,7 +83,8 @@ def test_within_and_without_restrict_all_predictions(clf):
     assert set(clf.topk(ASKED, 2, within=inside)[1].ravel()) == allowed
     assert all("fish" in path for path in clf.predict_paths(ASKED, 0.5, within=["fish"]))
     assert clf.explain("an owl", within=["fish"])["path"][:2] == ["animal", "fish"]
-    assert (clf.predict_nodes(ASKED, within=[("plant", "oak")]) == clf.taxonomy_.find("oak")).all()
+    for oak in (("plant", "oak"), "plant > oak", "plant/oak"):
+        assert (clf.predict_nodes(ASKED, within=[oak]) == clf.taxonomy_.find("oak")).all()
 
 
 def test_each_text_may_have_its_own_restriction(clf):

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from arbormax.errors import did_you_mean
-from arbormax.taxonomy.labels import Label, join_path, listing, path_of_label
+from arbormax.taxonomy.labels import Label, join_path, listing, path_of_label, path_with_arrows
 from arbormax.taxonomy.tree import Taxonomy
 
 REMOVED = -2  # the parent of a removed node
@@ -113,6 +113,8 @@ class WorkingTree:
         if named:
             paths = ["/" + self.names[n] if self.parents[n] == 0 else join_path(self.path(n)) for n in named]
             raise EditError(f"{label!r} names several nodes; use a path: {listing(paths)}")
+        if node is None and (arrows := path_with_arrows(label)):
+            path, (node, hint) = arrows, self._walk(arrows)
         if node is None and label != self.names[0]:
             hint = hint if len(path) > 1 else did_you_mean(label, self._named)
             raise EditError(f"the taxonomy has no node {label!r}{hint}")
