@@ -163,10 +163,10 @@ def did_you_mean(
         # difflib compares with every word, which is slow for a large vocabulary
         pool = known if len(known) <= 20_000 else [k for k in known if k[:1].casefold() == folded[:1]][:20_000]
         near = get_close_matches(word, pool, n=count, cutoff=0.6)
-    if not near:
-        return ""
     if spell is not None:
         near = [spelling for name in near for spelling in spell(name)][:count]
+    if not near:
+        return ""
     *first, last = [repr(name) for name in near]
     return f"; did you mean {', '.join(first)} or {last}?" if first else f"; did you mean {last}?"
 
