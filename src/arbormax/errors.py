@@ -24,7 +24,8 @@ class ArbormaxError(Exception):
 
     `argument` is the name of the wrong argument. `fix` maps arguments that would help to their values; a tuple lists
     several values to try. Both are part of the message in Python's spelling; the command line renders them as its own
-    options. `parts` are errors that are reported together, one per line.
+    options. Any one of the fix would help, but those in `together` only together. `parts` are errors that are reported
+    together, one per line.
 
     >>> str(ArbormaxError("expected a number, found 'x'", argument="tau"))
     "tau: expected a number, found 'x'"
@@ -38,15 +39,17 @@ class ArbormaxError(Exception):
         *,
         argument: str | None = None,
         fix: Mapping[str, object] | None = None,
+        together: Iterable[str] = (),
         parts: Iterable["ArbormaxError"] = (),
     ) -> None:
         self.parts = tuple(parts)
         if len(self.parts) == 1:
             only = self.parts[0]
-            message, argument, fix = only.message, only.argument, only.fix
+            message, argument, fix, together = only.message, only.argument, only.fix, only.together
         self.message: str = message
         self.argument: str | None = argument
         self.fix: dict[str, object] = dict(fix or {})
+        self.together: tuple[str, ...] = tuple(together)
         super().__init__(self.render())
 
     def render(
@@ -58,12 +61,15 @@ class ArbormaxError(Exception):
         if len(self.parts) > 1:
             return "\n".join(part.render(name, assign) for part in self.parts)
         prefix = f"{name(self.argument)}: " if self.argument else ""
+        needed = " and ".join(assign(argument, self.fix[argument]) for argument in self.together)
         choices = [
             assign(argument, value)
             for argument, values in self.fix.items()
+            if argument not in self.together
             for value in (values if isinstance(values, tuple) else (values,))
         ]
-        hint = f"; try {' or '.join(choices)}" if choices else ""
+        alternatives = ", or ".join(filter(None, (needed, " or ".join(choices))))
+        hint = f"; try {alternatives}" if alternatives else ""
         first, *details = self.message.split("\n")
         return "\n".join([f"{prefix}{first}{hint}", *details])
 
@@ -88,6 +94,7 @@ class _ListedError(ArbormaxError, ValueError):
         *,
         argument: str | None = None,
         fix: Mapping[str, object] | None = None,
+        together: Iterable[str] = (),
     ) -> None:
         self.problems = tuple(problems) or (message,)
         if len(self.problems) > 1:
@@ -97,7 +104,7 @@ class _ListedError(ArbormaxError, ValueError):
             message = "\n".join([_shorten(message), *listed])
         else:
             message = _shorten(message)
-        super().__init__(message, argument=argument, fix=fix)
+        super().__init__(message, argument=argument, fix=fix, together=together)
 
 
 class TaxonomyError(_ListedError):
@@ -142,8 +149,13 @@ def import_extra(module: str, feature: str, package: str, extra: str | None = No
         raise MissingDependencyError(feature, package, extra) from None
 
 
-def did_you_mean(word: str, known: Iterable[str], count: int = 3) -> str:
-    """`"; did you mean 'x' or 'y'?"`, or an empty string if no known word is similar."""
+def did_you_mean(
+    word: str, known: Iterable[str], count: int = 3, *, spell: Callable[[str], Iterable[str]] | None = None
+) -> str:
+    """`"; did you mean 'x' or 'y'?"`, or an empty string if no known word is similar.
+
+    `spell` gives what a user has to write for a known word.
+    """
     known = list(dict.fromkeys(known))
     folded = word.casefold()
     near = [name for name in known if name.casefold() == folded][:count]
@@ -151,6 +163,8 @@ def did_you_mean(word: str, known: Iterable[str], count: int = 3) -> str:
         # difflib compares with every word, which is slow for a large vocabulary
         pool = known if len(known) <= 20_000 else [k for k in known if k[:1].casefold() == folded[:1]][:20_000]
         near = get_close_matches(word, pool, n=count, cutoff=0.6)
+    if spell is not None:
+        near = [spelling for name in near for spelling in spell(name)][:count]
     if not near:
         return ""
     *first, last = [repr(name) for name in near]

@@ -59,6 +59,32 @@ def test_json_has_the_whole_report(run, model, tmp_path):
     assert 0 <= found["coverage"]["threshold"] <= 1
 
 
+def test_labels_that_the_model_does_not_have_are_listed_with_their_lines(run, model, tmp_path):
+    label = load_model(model).taxonomy.classes[0]
+    rows = f"text,label\ngoal,{label}\ngoal,{label}x\nball,{label}x\nrain,unicorns\n"
+    (tmp_path / "other.csv").write_text(rows)
+    result = run("calibrate", model, tmp_path / "other.csv", "--out", tmp_path / "out")
+    assert result.code == 2
+    first, *listed = result.err.splitlines()
+    assert first.startswith("arbormax: other.csv: 2 different labels, of 3 items, are not valid; to add new classes: ")
+    assert first.endswith(f"arbormax taxonomy edit {model} --add PARENT/NAME --out EDITED")
+    assert f"no node '{label}x'; did you mean '{label}'" in listed[0]
+    assert listed[0].endswith("(lines 3, 4)")
+    assert "'unicorns'" in listed[1]
+    assert listed[1].endswith("(line 5)")
+
+
+def test_no_method_needs_a_coverage(run, refused, model, tmp_path):
+    write_csv(tmp_path / "held-out.csv", 60, seed=5)
+    words = ["calibrate", model, tmp_path / "held-out.csv", "--out", tmp_path / "out"]
+    message = refused(*words, "--method", "none")
+    assert message.rstrip().endswith("; try --coverage 0.9")
+    assert run(*words, "--method", "none", "--coverage", 0.9).code == 0
+    assert "(available: temperature, level, parent, vector, none)" in refused(
+        *words, "--method", "platt", "--overwrite"
+    )
+
+
 def test_bad_input_is_one_line_that_says_what_to_do(run, refused, model, texts, tmp_path):
     write_csv(tmp_path / "held-out.csv", 20, seed=5)
     held_out = tmp_path / "held-out.csv"
@@ -67,10 +93,6 @@ def test_bad_input_is_one_line_that_says_what_to_do(run, refused, model, texts, 
     assert "did you mean 'parent'" in refused("calibrate", model, held_out, "--method", "parents", *out)
     assert "--overwrite" in refused("calibrate", model, held_out, "--out", model)
     assert "arbormax calibrate MODEL FILE" in refused("predict", model, "--message", "goal", "--coverage", 0.9)
-    (tmp_path / "other.csv").write_text("text,label\ngoal,news > unicorns\n")
-    message = refused("calibrate", model, tmp_path / "other.csv", *out)
-    assert "unicorns" in message
-    assert "remove these items, or add their classes to the model with am.edit" in message
     message = refused("predict", model, "--message", "goal", "--coverage", 0.9, "--tau", 0.5)
     assert "--coverage" in message
     assert "requires --coverage" in refused("predict", model, "--message", "goal", "--max-nodes", 2)

@@ -31,6 +31,11 @@ SHOW, CROSSVAL = PROGRAM.commands["taxonomy"].commands["show"], PROGRAM.commands
         (TaxonomyError("one level", fix={"sep": " > "}), SHOW, "one level; try --separator ' > '"),
         (OptionError("no stopping", fix={"epochs_from": "inner"}), CROSSVAL, "no stopping; try --epochs-from inner"),
         (OptionError("no groups", fix={"head": ("a", "b")}), TRAIN, "no groups; try --head a or --head b"),
+        (
+            TableError("2 columns", fix={"text": "A", "header": False, "label": "A"}, together=("text", "label")),
+            TRAIN,
+            "2 columns; try --text A and --label A, or --no-header",
+        ),
         (OptionError("too large", fix={"dtype": "float32"}), TRAIN, "too large; try dtype='float32'"),
     ],
     ids=lambda value: str(value) if isinstance(value, Exception) else "",

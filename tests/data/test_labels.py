@@ -70,9 +70,10 @@ def test_each_wrong_label_is_reported_once_with_count_lines_and_suggestion():
     labels = ["spotr", "sport", "other", "spotr", "spotr", "spotr", "shop > shoos", ["news", "sprot"]]
     problems = problems_of(labels, lines=range(2, 10), source="mine.csv")
     assert problems == (
-        "the taxonomy has no node 'spotr'; did you mean 'sport' or 'other'? (4 times, lines 2, 5, 6, …)",
+        "the taxonomy has no node 'spotr'; did you mean 'sport', 'news/other' or 'shop/other'? "
+        "(4 times, lines 2, 5, 6, …)",
         "'other' names 2 nodes; use one of their paths: news/other, shop/other (line 4)",
-        "no node has the path ('shop', 'shoos'); 'shop' has no child 'shoos'; did you mean 'shoes'? (line 8)",
+        "the taxonomy has no node 'shop > shoos'; 'shop' has no child 'shoos'; did you mean 'shoes'? (line 8)",
         "no node has the path ('news', 'sprot'); 'news' has no child 'sprot'; did you mean 'sport'? (line 9)",
     )
     with pytest.raises(LabelError, match=r"^mine\.csv: 4 different labels, of 7 items, are not valid:\n  - the"):
@@ -152,7 +153,7 @@ def test_unknown_labels_get_the_value_of_missing(monkeypatch):
 
 def test_only_the_wrong_labels_that_are_shown_get_a_suggestion(monkeypatch):
     hinted = []
-    monkeypatch.setattr("arbormax.taxonomy.labels.did_you_mean", lambda word, known: hinted.append(word) or "")
+    monkeypatch.setattr("arbormax.taxonomy.labels.did_you_mean", lambda word, known, **_: hinted.append(word) or "")
     problems = problems_of([f"class {i}" for i in range(5_000)] + ["sport"])
     assert len(problems) == 5_000
     assert len(hinted) == 20

@@ -128,6 +128,11 @@ def test_the_error_about_a_missing_column_lists_those_that_exist(tmp_path):
     with pytest.raises(TableError) as caught:
         read_table(write(tmp_path / "a.csv", "a,b\nx,a\n"))
     assert len(caught.value.problems) == 2
+    assert "; try text='COLUMN' and label='COLUMN', or header=False\n" in str(caught.value)
+    with pytest.raises(TableError, match=r"2 columns cannot be read; try text='COLUMN' and label='COLUMN'\n"):
+        read_table(write(tmp_path / "a.csv", "Text,b\nx,a\n"))  # names like "Text" are in a header
+    with pytest.raises(TableError, match=r"; try label='COLUMN' or header=False$"):
+        read_table(write(tmp_path / "a.csv", "text,b\nx,a\n"))
     with pytest.raises(TableError, match=r"try delimiter=';'"):
         read_table(write(tmp_path / "a.csv", "text;label\nx;a\n"), delimiter=",")
     with pytest.raises(TableError, match="the column 'text' exists 2 times"):

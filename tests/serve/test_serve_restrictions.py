@@ -29,7 +29,7 @@ def test_the_optimal_decoder_takes_a_metric(client, clf, metric, options):
 
 
 def test_texts_are_restricted_together_or_each(client, clf):
-    labels = {row["label"] for row in predict(client, texts=TEXTS, within=["animal/bird", "oak"], without=["hen"])}
+    labels = {row["label"] for row in predict(client, texts=TEXTS, within=["animal > bird", "oak"], without=["hen"])}
     assert labels == {"owl", "oak"}
     each = [["fish"], None, [2]]
     found = [row["label"] for row in predict(client, texts=TEXTS[:3], within=each)]

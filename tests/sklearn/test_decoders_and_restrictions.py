@@ -33,6 +33,13 @@ def test_every_decoder_predicts_by_name(clf, name):
     assert [found.node for found in clf.predict_details(ASKED, name)] == nodes.tolist()
 
 
+def test_the_nll_is_infinite_if_the_right_class_is_excluded(clf):
+    measures = clf.evaluate(ASKED[:1], ["oak"], without=["plant > oak"])
+    assert measures["accuracy"] == 0
+    assert measures["nll"] == float("inf")
+    assert 1 < measures["brier"] <= 2
+
+
 @pytest.mark.parametrize("metric", ["hf", "tree_distance", "risk", "information"])
 def test_predict_takes_the_metric_of_the_optimal_decoder(clf, metric):
     nodes = am.decode.optimal(logp(clf), clf.taxonomy_, metric)
@@ -83,7 +90,8 @@ def test_within_and_without_restrict_all_predictions(clf):
     assert set(clf.topk(ASKED, 2, within=inside)[1].ravel()) == allowed
     assert all("fish" in path for path in clf.predict_paths(ASKED, 0.5, within=["fish"]))
     assert clf.explain("an owl", within=["fish"])["path"][:2] == ["animal", "fish"]
-    assert (clf.predict_nodes(ASKED, within=[("plant", "oak")]) == clf.taxonomy_.find("oak")).all()
+    for oak in (("plant", "oak"), "plant > oak", "plant/oak"):
+        assert (clf.predict_nodes(ASKED, within=[oak]) == clf.taxonomy_.find("oak")).all()
 
 
 def test_each_text_may_have_its_own_restriction(clf):

@@ -236,6 +236,31 @@ def test_find_takes_a_class_label_then_a_unique_name_then_a_path():
     assert tax.find("root") == 0
 
 
+@given(taxonomies())
+def test_a_path_with_arrows_is_a_label_of_every_node(tax):
+    nodes = [node for node in range(1, tax.num_nodes) if len(tax.path(node)) > 1]
+    labels = [" > ".join(tax.path(node)) for node in nodes]
+    assert [tax.find(label) for label in labels] == nodes
+    assert tax.find_many(labels).tolist() == nodes
+
+
+def test_a_path_with_arrows_comes_after_names_and_other_paths():
+    tax = Taxonomy.from_nested({"a": ["x", "y/z"], "b": ["a > x", "x"], "c": [{"a > x": ["y"]}, "w"], "d": ["a > y/z"]})
+    assert tax.path(tax.find("a>x", missing=0)) == ()  # the separator is " > "
+    with pytest.raises(LabelError, match="'a > x' names 2 nodes; use one of their paths: b/a > x, c/a > x"):
+        tax.find("a > x")
+    assert tax.path(tax.find("b/a > x")) == ("b", "a > x")
+    assert tax.path(tax.find("a > y/z")) == ("d", "a > y/z")
+    assert tax.path(tax.find("b  >  x")) == ("b", "x")
+
+
+def test_a_suggestion_is_a_label_that_find_accepts():
+    tax = Taxonomy.from_nested({"doc": ["python", "java"], "code": ["python"], "python": ["cli"]})
+    with pytest.raises(LabelError, match=r"did you mean '/python', 'doc/python' or 'code/python'\?"):
+        tax.find("pyton")
+    assert [tax.path(tax.find(label))[0] for label in ("/python", "doc/python")] == ["python", "doc"]
+
+
 def test_a_name_shared_by_a_leaf_and_an_inner_node_is_ambiguous():
     tax = Taxonomy.from_nested({"sport": ["golf"], "news": ["sport", "weather"]})
     assert tax.classes == ("golf", "news/sport", "weather")
@@ -282,6 +307,7 @@ def test_the_label_of_every_node_finds_it(tax):
         ("b", r"'b' names 2 nodes; use one of their paths: a/b, c/b"),
         ("xx", r"no node 'xx'; did you mean 'x'\?"),
         ("a/xx", r"no node 'a/xx'; 'a' has no child 'xx'; did you mean 'x'\?"),
+        ("a > xx", r"no node 'a > xx'; 'a' has no child 'xx'; did you mean 'x'\?"),
         (("a", "x", "q"), "'a/x' is a leaf"),
         (("q",), "the root has no child 'q'"),
         (5, r"not 5 \(int\)"),

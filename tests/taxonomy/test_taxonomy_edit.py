@@ -233,6 +233,20 @@ def test_an_ambiguous_name_is_an_error_that_lists_paths():
     assert edit(tax).remove("a/other").remove("other", emptied="class").done().taxonomy.classes == ("x", "y")
 
 
+def test_a_suggestion_is_a_label_that_an_edit_accepts():
+    tax = Taxonomy.from_nested({"a": ["other", "x"], "b": ["other", "y"], "others": ["z"]})
+    asked = edit(tax).remove("othr")
+    assert "did you mean 'a/other', 'b/other' or 'others'?" in problems(asked)[0]
+    removed = edit().remove("trout").remove("trou")  # a removed node is not suggested
+    assert problems(removed) == ("remove('trou'): the taxonomy has no node 'trou'",)
+
+
+def test_an_edit_takes_a_path_with_arrows():
+    tax = Taxonomy.from_nested({"a": ["x"], "b": ["x"]})
+    assert edit(tax).rename("b > x", "y").done().taxonomy.classes == ("x", "y")
+    assert "no node 'b > xx'; 'b' has no child 'xx'; did you mean 'x'?" in problems(edit(tax).remove("b > xx"))[0]
+
+
 def test_a_name_that_is_also_a_path_is_an_error():
     tax = Taxonomy.from_nested({"a": ["b", "c"], "a/b": []})
     assert "give a tuple" in problems(edit(tax).remove("a/b"))[0]

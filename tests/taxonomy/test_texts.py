@@ -33,6 +33,12 @@ def test_texts_are_given_by_labels_and_paths(tax):
     assert described.texts == ("animals", "bird", "fish", "hunts at night", "lays eggs")
 
 
+def test_texts_are_given_by_paths_with_arrows(tax, tmp_path):
+    assert tax.with_texts({"bird > hen": "lays eggs"}).texts[4] == "lays eggs"
+    (tmp_path / "texts.csv").write_text("code,description\nbird > hen,lays eggs\n")
+    assert tax.with_texts(tmp_path / "texts.csv").texts[4] == "lays eggs"
+
+
 def test_texts_are_added_to_earlier_ones(tax):
     described = tax.with_texts({"owl": "old", "hen": "kept"}).with_texts({"owl": "new"})
     assert described.texts[3:] == ("new", "kept")

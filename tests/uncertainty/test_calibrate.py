@@ -128,7 +128,7 @@ def test_coverage_is_saved_and_needs_other_items_than_the_calibration(held_out, 
     loaded = load_model(save_model(model, tmp_path / "model"))
     assert loaded.coverage.target == 0.9
     np.testing.assert_array_equal(loaded.coverage.scores, model.coverage.scores)
-    whole = calibrate(loaded, held_out, None, coverage=True)
+    whole = calibrate(loaded, held_out, "none", coverage=True)
     assert (whole.method, whole.coverage_items) == (None, 300)
     assert loaded.calibration.method == "level"
     calibrate(loaded, held_out, "level")
@@ -140,6 +140,11 @@ def test_what_cannot_be_calibrated_is_an_error(held_out):
     with pytest.raises(OptionError, match="did you mean 'parent'") as raised:
         calibrate(model, held_out, "parents")
     assert raised.value.argument == "method"
+    with pytest.raises(OptionError, match=r"available: temperature, level, parent, vector, none\)$"):
+        calibrate(model, held_out, "platt")
+    for method in ("none", None):
+        with pytest.raises(OptionError, match=r"nothing to do.*; try coverage=0\.9$"):
+            calibrate(model, held_out, method)
     with pytest.raises(InputError, match="no examples") as raised:
         calibrate(model, held_out.take([]))
     assert raised.value.argument == "X"
@@ -175,6 +180,11 @@ def test_a_classifier_of_texts_predicts_sets(tmp_path):
     with pytest.raises(LabelError, match="add their classes") as raised:
         clf.calibrate(["an owlish text"], ["unicorn"])
     assert raised.value.argument == "y"
+    with pytest.raises(LabelError) as raised:
+        clf.calibrate(["an owlish text"] * 2, ["unicorn", "dragon"])
+    first, *listed = str(raised.value).splitlines()
+    assert first.startswith("y: 2 different labels, of 2 items, are not valid; remove these items, or add")
+    assert [line.split("'")[1] for line in listed] == ["unicorn", "dragon"]
     with pytest.raises(InputError, match="at least 999 items") as raised:
         clf.predict_sets(other.inputs, alpha=0.001)
     assert raised.value.argument == "alpha"

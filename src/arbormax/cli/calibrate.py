@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from arbormax.model import Model
     from arbormax.uncertainty import CalibrationReport
 
-KEEP = "none"
-
 
 @expand_options
 def calibrate(
@@ -62,12 +60,12 @@ def calibrate(
     if out is not None and has_model(out, "out") and not overwrite:
         raise OptionError(f"{out} contains a model already", argument="out", fix={"overwrite": True})
     loaded = loading.load(model)
-    examples = read_split(data, split, table, features, model, loaded)
+    examples = read_split(data, split, table, features, model, loaded, needs_known_labels=True)
     with output.progress_bar("calibrating", len(examples)) as advance:
         report = calibrate_model(
             loaded,
             examples,
-            None if method == KEEP else method,
+            method,
             coverage=False if coverage is None else coverage,
             seed=seed,
             progress=advance,

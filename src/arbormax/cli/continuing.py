@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arbormax.cli import errors, output
-from arbormax.cli.inputs import read_for_model, read_new
+from arbormax.cli.inputs import adding_classes, read_for_model, read_new
 from arbormax.cli.options import MachineOptions, ModelOptions, TrainingDataOptions, resolve_device
-from arbormax.errors import LabelError, OptionError
+from arbormax.errors import OptionError
 
 if TYPE_CHECKING:
     from arbormax.data import Examples
@@ -102,18 +102,8 @@ def continue_from(
     if not model.encoder.takes_texts:
         raise OptionError(f"{start} classifies feature matrices; continue it in Python with partial_fit")
     config = change_config(model, options.settings)
-    try:
+    with adding_classes(start):
         train = read_new(Path(data), model, table)
         held_out = None if valid is None else read_new(valid, model, table)
-    except LabelError as error:
-        raise _unknown_classes(error, start) from None
     tested = None if test is None else read_for_model(test, start, model, None, table)
     return Continuation(model, config, machine, train, held_out, tested, start, Path(data), out)
-
-
-def _unknown_classes(error: LabelError, start: Path) -> LabelError:
-    """The error for labels that the model does not have, with the command that adds them."""
-    first = error.message.partition("\n")[0].rstrip(":")
-    command = f"arbormax taxonomy edit {shlex.quote(str(start))} --add PARENT/NAME --out EDITED"
-    problems = error.problems if len(error.problems) > 1 else ()
-    return LabelError(f"{first}; to add new classes: {command}", problems)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arbormax.cli import output
 from arbormax.cli.options import InputOptions, LabelOptions, TrainingDataOptions
-from arbormax.errors import OptionError, check_choice
+from arbormax.errors import LabelError, OptionError, check_choice
 
 if TYPE_CHECKING:
     from arbormax.data import Examples
@@ -62,24 +65,60 @@ def read_new(path: Path, model: Model, table: LabelOptions) -> Examples:
     return _reader(table, of_model=model.config.columns).read_file(path, model.taxonomy)[0]
 
 
-def read_for_model(path: Path, folder: Path, model: Model, features: str | None, table: LabelOptions) -> Examples:
+@contextmanager
+def adding_classes(folder: Path) -> Iterator[None]:
+    """Say in errors about labels that the model in a folder does not have which command adds them."""
+    try:
+        yield
+    except LabelError as error:
+        first = error.message.partition("\n")[0].rstrip(":")
+        command = f"arbormax taxonomy edit {shlex.quote(str(folder))} --add PARENT/NAME --out EDITED"
+        problems = error.problems if len(error.problems) > 1 else ()
+        raise LabelError(f"{first}; to add new classes: {command}", problems) from None
+
+
+def read_for_model(
+    path: Path,
+    folder: Path,
+    model: Model,
+    features: str | None,
+    table: LabelOptions,
+    *,
+    needs_known_labels: bool = False,
+) -> Examples:
     """The labelled texts or rows of features of one file, as the model in a folder expects."""
     columns = feature_columns(path, folder, model, features, table)
-    if columns is None:
+    if columns is not None:
+        reader = _reader(table)
+        with adding_classes(folder):
+            return reader.read_features(path, model.taxonomy, *columns, needs_known_labels=needs_known_labels)
+    if not needs_known_labels:
         return _reader(table, of_model=model.config.columns).read_test(path, model.taxonomy)
-    return _reader(table).read_features(path, model.taxonomy, *columns)
+    with adding_classes(folder):
+        return read_new(path, model, table)
 
 
 def read_split(
-    data: str, split: str, table: LabelOptions, features: str | None, folder: Path, model: Model
+    data: str,
+    split: str,
+    table: LabelOptions,
+    features: str | None,
+    folder: Path,
+    model: Model,
+    *,
+    needs_known_labels: bool = False,
 ) -> Examples:
-    """The labelled texts of a part of a dataset, or of a file, as the model in a folder expects."""
+    """The labelled texts of a part of a dataset, or of a file, as the model in a folder expects.
+
+    Labels that the model does not have are an error only if `needs_known_labels`.
+    """
     check_choice("split", split, ("test", "train"))
     with output.progress_bar(f"reading {data}"):
         if not is_dataset(data):
             if split != "test":
                 raise OptionError(f"only a dataset has splits, and {data} is a file", argument="split")
-            return read_for_model(Path(data), folder, model, features, table)
+            known = needs_known_labels
+            return read_for_model(Path(data), folder, model, features, table, needs_known_labels=known)
         check_no_table_options(data, table)
         if not model.encoder.takes_texts:
             raise OptionError(

@@ -12,7 +12,7 @@ import numpy as np
 from arbormax.data.columns import InputColumns
 from arbormax.data.datasets import DATASETS, load
 from arbormax.data.examples import Examples
-from arbormax.data.labels import find_test_nodes, guess_separator, read_examples
+from arbormax.data.labels import find_nodes, find_test_nodes, guess_separator, read_examples
 from arbormax.data.matrices import FEATURES, iter_features, unit_of
 from arbormax.data.tables import OnBadRows, Table, TableOptions, check_file, join_batches, read_table
 from arbormax.errors import InputError, LabelError, OptionError, did_you_mean
@@ -123,14 +123,25 @@ class LabelledReader:
         return table
 
     def read_features(
-        self, path: Path, taxonomy: Taxonomy, width: int, features: Sequence[str] | None = None
+        self,
+        path: Path,
+        taxonomy: Taxonomy,
+        width: int,
+        features: Sequence[str] | None = None,
+        *,
+        needs_known_labels: bool = False,
     ) -> Examples:
-        """The rows of a feature matrix and their labels; the arguments are those of `iter_features`."""
+        """The rows of a feature matrix and their labels; the arguments are those of `iter_features`.
+
+        Labels that the taxonomy does not have are an error if `needs_known_labels`, else in `Examples.unseen`.
+        """
         batches = iter_features(path, width, features, self.label, **self.options)
         rows = join_batches(batches, path.name, self.on_bad_rows)
         unit = unit_of(path, self.options.get("format"))
         table = Table([], rows[self.label], rows.lines, path.name, rows.problems, unit)
         self._report(table)
+        if needs_known_labels:
+            return Examples(np.array(rows[FEATURES]), find_nodes(table, taxonomy, self.separator))
         nodes, unseen = find_test_nodes(table.labels or (), taxonomy, self.separator, table)
         return Examples(np.array(rows[FEATURES]), nodes, unseen)
 

@@ -40,10 +40,10 @@ def label_nodes(
 ) -> np.ndarray:
     """(len(labels),) the node of each label, which may be any node except the root.
 
-    A label is a tuple or list of names from the root down, or a string that `Taxonomy.find` accepts, or a path with
-    " > ". With `separator`, a string is first split there, and is then tried as it is. The path of a class that has a
-    stop leaf means that leaf. Unknown labels are reported in one error, each once, with line numbers; with `missing`,
-    for example -1, they get that value instead of a node.
+    A label is a tuple or list of names from the root down, or a string that `Taxonomy.find` accepts. With
+    `separator`, a string is first split there, and is then tried as it is. The path of a class that has a stop leaf
+    means that leaf. Unknown labels are reported in one error, each once, with line numbers; with `missing`, for example
+    -1, they get that value instead of a node.
 
     >>> tax = Taxonomy.from_nested({"news": ["sport", "weather"], "shop": ["shoes"]})
     >>> label_nodes(["sport", "news > weather", ["shop"], "shop/shoes"], tax).tolist()
@@ -243,7 +243,7 @@ def _readings(label: Any, separator: str | None) -> list[Any]:
     if separator:
         path = _split(label, separator)
         return list(dict.fromkeys((path, _strip(path), label)))
-    return [label, _strip(_split(label, " > "))] if " > " in label else [label]
+    return [label]
 
 
 def _paths(distinct: DistinctLabels, separator: str | None) -> list[tuple[str, ...]]:

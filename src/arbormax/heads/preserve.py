@@ -74,7 +74,7 @@ def preserve_moved(
     with torch.no_grad():
         found_BC = log_probs(new(items.index_select(0, held_out).to(new.dtype)).float())
     before, after = (
-        old.taxonomy.leaves[known.cpu()[each.argmax(-1).cpu()]] for each in (wanted_BC[held_out], found_BC)
+        old.taxonomy.leaves[known.cpu()[each.argmax(-1).cpu()].numpy()] for each in (wanted_BC[held_out], found_BC)
     )
     kept = {}
     for node in moved:

@@ -155,21 +155,18 @@ def _restriction(
     return checked[key]
 
 
-def parse_nodes(cell: Any) -> list[str | tuple[str, ...]] | None:
+def parse_nodes(cell: Any) -> list[str] | None:
     """The nodes in a cell: a list of labels, or labels with ";" between them; None for an empty cell.
 
-    A label is a name, a '/'-path, or a path of names with " > " between them.
-
     >>> parse_nodes("bird; fish > cod"), parse_nodes('["a;b"]'), parse_nodes("")
-    (['bird', ('fish', 'cod')], ['a;b'], None)
+    (['bird', 'fish > cod'], ['a;b'], None)
     """
     if isinstance(cell, str):
         cell = json.loads(cell) if cell.lstrip().startswith("[") else cell.split(";")
     elif not isinstance(cell, (list, tuple)):
         cell = [] if cell is None or cell != cell else [cell]  # a missing value may be NaN
     names = [str(name).strip() for name in cell]
-    found = [tuple(part.strip() for part in name.split(" > ")) if " > " in name else name for name in names if name]
-    return found or None
+    return [name for name in names if name] or None
 
 
 def column_prefix(rows: Iterable[dict[str, Any]]) -> str:

@@ -167,10 +167,7 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def _continue(self, X: Any, y: Any, **options: Any) -> Self:
         """Train the fitted model further."""
         inputs, raw = self._check_pairs(X, y, reset=False)
-        try:
-            nodes = self._find_nodes(raw, self._fitted_labels)
-        except LabelError as error:
-            raise unknown_classes(error, "y") from None
+        nodes = self._find_known_nodes(raw)
         labels = self._fitted_labels._replace(nodes=nodes)
         from arbormax.training.continuing import continue_config, continue_training
 
@@ -399,16 +396,15 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """Calibrate the probabilities on data that the classifier was not trained on; sets `calibration_`.
 
         `method` is a name from `arbormax.uncertainty.CALIBRATIONS`: `"temperature"` (one for the tree), `"level"`,
-        `"parent"` or `"vector"`; None keeps the probabilities. `coverage=True` also stores what `predict_sets` needs,
-        from a random half of the data; a number such as 0.9 is the coverage that commands and the service use. An
-        earlier calibration is replaced.
+        `"parent"` or `"vector"`; `"none"` or None keeps the probabilities. `coverage=True` also stores what
+        `predict_sets` needs, from a random half of the data; a number such as 0.9 is the coverage that commands and the
+        service use. An earlier calibration is replaced.
         """
         check_is_fitted(self)
         inputs, raw = self._check_pairs(X, y, reset=False)
-        from arbormax.uncertainty.calibration import calibrate, unseen_classes
+        from arbormax.uncertainty.calibration import calibrate
 
-        with unseen_classes("y"):
-            examples = Examples(inputs, self._find_nodes(raw, self._fitted_labels))
+        examples = Examples(inputs, self._find_known_nodes(raw))
         self.calibration_ = calibrate(self.model_, examples, method, coverage=coverage, seed=seed)
         self._evaluated = None
         return self
@@ -483,6 +479,13 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
                 "the classifier has no held-out scores; calibrate it with coverage on held-out examples: "
                 "clf.calibrate(X, y, coverage=True)"
             )
+
+    def _find_known_nodes(self, raw: Any) -> np.ndarray:
+        """The nodes of labels, which the fitted classifier has to know."""
+        try:
+            return self._find_nodes(raw, self._fitted_labels)
+        except LabelError as error:
+            raise unknown_classes(error, "y") from None
 
     @property
     def _fitted_labels(self) -> Labels:

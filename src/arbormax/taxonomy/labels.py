@@ -15,7 +15,9 @@ from arbormax.errors import LabelError, OptionError, did_you_mean
 if TYPE_CHECKING:
     from arbormax.taxonomy.tree import Taxonomy
 
-Label = str | Sequence[str]  # a name or '/'-path, or a path of names from the root down
+Label = str | Sequence[str]  # a name, a '/'-path or a path with " > ", or names from the root down
+
+ARROW = " > "  # between the names of a path in files and messages
 
 _LISTED = 8
 
@@ -61,6 +63,15 @@ def path_of_label(label: str) -> list[str]:
     """
     path = split_path(label)
     return path[1:] if len(path) > 1 and not path[0] else path
+
+
+def path_with_arrows(label: str) -> list[str]:
+    """The names of a path with " > " between them, without spaces around them; [] if it has none.
+
+    >>> path_with_arrows("news > sport"), path_with_arrows("news/sport")
+    (['news', 'sport'], [])
+    """
+    return [name.strip() for name in label.split(ARROW)] if ARROW in label else []
 
 
 def _is_path(label: object) -> bool:
@@ -186,6 +197,8 @@ class LabelIndex:
         if named := self._meant.get(label):
             return named[0] if len(named) == 1 else -1
         node = self.walk(path_of_label(label))
+        if node < 0 and (path := path_with_arrows(label)):
+            node = self.walk(path)
         return 0 if node < 0 and label == self._tax.names[0] else node
 
     def find(self, label: Label) -> int:
@@ -209,9 +222,13 @@ class LabelIndex:
             return f"{label!r} names {len(named)} nodes; use one of their paths: {', '.join(paths)}{more}"
         hint = ""
         if hints:
-            path = path_of_label(label)
-            hint = self._hint_for_path(path) if len(path) > 1 else did_you_mean(label, self._meant)
+            path = path_with_arrows(label) or path_of_label(label)
+            hint = self._hint_for_path(path) if len(path) > 1 else self._hint_for_name(label)
         return f"the taxonomy has no node {label!r}{hint}"
+
+    def _hint_for_name(self, name: str) -> str:
+        """Similar names; the paths of a name that several nodes have."""
+        return did_you_mean(name, self._meant, spell=lambda known: map(self.label, self._meant[known]))
 
     def _hint_for_path(self, path: Sequence[str]) -> str:
         """The first name of a path that is not in the tree, and similar names at that place."""

@@ -293,8 +293,9 @@ class Taxonomy(TreeQueries):
         """Return the node of a label.
 
         A tuple is a path of names from the root down. A string is a label in `classes`, else the name of exactly one
-        node, else a '/'-path, in which '\\/' stands for a '/' inside a name. A name that several nodes share, leaves or
-        inner nodes, is an error that lists them. If `missing` is given, such as -1, it is returned instead of an error.
+        node, else a '/'-path, in which '\\/' stands for a '/' inside a name, else a path such as
+        `"sport > golf"`. A name that several nodes share, leaves or inner nodes, is an error that lists them. If
+        `missing` is given, such as -1, it is returned instead of an error.
         """
         if missing is None:
             return self.label_index.find(label)

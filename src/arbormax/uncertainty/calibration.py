@@ -6,7 +6,6 @@ B batch, N nodes, S steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,7 +22,7 @@ from arbormax.model.draws import predicted_log_probs
 from arbormax.model.network import Model
 from arbormax.model.predict import bounded_batch
 from arbormax.taxonomy import Taxonomy
-from arbormax.uncertainty import CALIBRATIONS
+from arbormax.uncertainty import CALIBRATIONS, OFF, calibration_choices
 from arbormax.uncertainty.conformal import check_coverage, coverage_scores, items_needed
 from arbormax.uncertainty.measures import measure_probabilities
 from arbormax.uncertainty.steps import Steps, find_steps, join_steps
@@ -64,19 +63,23 @@ def calibrate(
 ) -> CalibrationReport:
     """Calibrate a model in place on examples that it was not trained on; an earlier calibration is replaced.
 
-    `method` is a name from `arbormax.uncertainty.CALIBRATIONS`, or None to keep the probabilities. With `coverage`, the
-    model also gets the scores that sets of guaranteed coverage need. A random half of the examples is then used for the
-    scores and the other half for the calibration, because a guarantee needs scores of items on which nothing was
-    fitted. A number is the coverage that becomes the model's default; it must be possible with so few items.
+    `method` is a name from `arbormax.uncertainty.CALIBRATIONS`, or `"none"` or None to keep the probabilities. With
+    `coverage`, the model also gets the scores that sets of guaranteed coverage need. A random half of the examples is
+    then used for the scores and the other half for the calibration, because a guarantee needs scores of items on which
+    nothing was fitted. A number is the coverage that becomes the model's default; it must be possible with so few
+    items.
     """
     check_held_out(examples, model.taxonomy)
     target = None if isinstance(coverage, bool) else check_coverage(coverage)
     is_covered = coverage is not False
+    method = None if method == OFF else method
     if method is None:
         if not is_covered:
-            raise OptionError("expected a method, or coverage", argument="method", fix={"coverage": True})
+            message = "nothing to do: expected a method that changes the probabilities, or a coverage"
+            raise OptionError(message, argument="method", fix={"coverage": 0.9})
         part, apart = examples, examples
     else:
+        CALIBRATIONS.check(method, argument="method", listed=calibration_choices())
         part, apart = _halves(examples, seed) if is_covered else (examples, examples)
     if target is not None:  # before anything is computed
         _check_enough(len(apart), target)
@@ -141,17 +144,6 @@ def check_held_out(examples: Examples, tax: Taxonomy) -> None:
         raise LabelError(message, argument="y")
     if examples.nodes.min() < 0 or examples.nodes.max() >= tax.num_nodes:
         raise InputError(f"expected labels that are nodes from 0 to {tax.num_nodes - 1} of the taxonomy", argument="y")
-
-
-@contextmanager
-def unseen_classes(argument: str) -> Iterator[None]:
-    """Say in errors about labels that are not in the taxonomy what to do about them."""
-    try:
-        yield
-    except LabelError as error:
-        problems = error.problems if len(error.problems) > 1 else ()
-        first = error.message.partition("\n")[0]
-        raise LabelError(f"{first}; {_ADVICE}", problems, argument=argument) from None
 
 
 def _check_enough(items: int, coverage: float) -> None:

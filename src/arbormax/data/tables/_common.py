@@ -80,7 +80,7 @@ def find_columns(names: tuple[str, ...], plan: Plan) -> list[int]:
     places: list[int] = []
     problems: dict[Column | None, str] = {}
     fix: dict[str, object] = {}
-    is_parquet = plan.source.format == "parquet"
+    has_similar, is_parquet = False, plan.source.format == "parquet"
     for given in plan.columns:
         column, header = given, plan.source.dialect.header
         if isinstance(column, str) and column.isascii() and column.isdigit() and not (header and column in names):
@@ -100,6 +100,7 @@ def find_columns(names: tuple[str, ...], plan: Plan) -> list[int]:
         if not found and isinstance(column, str):
             problems[given] = f"no column {describe_missing(column, names)}"
             fix |= _header_fix(column, names, plan)
+            has_similar |= bool(did_you_mean(column, names))
         elif not found:
             problems[given] = f"no column {column}: positions range from 0 to {len(names) - 1}"
         elif len(found) > 1 or (times > 1 and is_parquet):  # its rows are read by name
@@ -112,7 +113,10 @@ def find_columns(names: tuple[str, ...], plan: Plan) -> list[int]:
         (wrong, listed), *more = problems.items()
         listed = f"{len(problems)} columns cannot be read" if more else listed
         argument = plan.arguments.get(wrong) if wrong is not None and not more else None
-        raise TableError(f"{plan.name}: {listed}", problems.values(), argument=argument, fix=fix)
+        if has_similar:  # then the first row is a header
+            fix.pop("header", None)
+        together = [name for name in fix if name in column_fix(name)] if more else ()
+        raise TableError(f"{plan.name}: {listed}", problems.values(), argument=argument, fix=fix, together=together)
     return places
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from arbormax.errors import did_you_mean
-from arbormax.taxonomy.labels import Label, join_path, listing, path_of_label
+from arbormax.taxonomy.labels import Label, join_path, listing, path_of_label, path_with_arrows
 from arbormax.taxonomy.tree import Taxonomy
 
 REMOVED = -2  # the parent of a removed node
@@ -111,10 +111,11 @@ class WorkingTree:
                 raise EditError(f"{label!r} is the name of one node and the path of another; give a tuple of names")
             return named[0]
         if named:
-            paths = ["/" + self.names[n] if self.parents[n] == 0 else join_path(self.path(n)) for n in named]
-            raise EditError(f"{label!r} names several nodes; use a path: {listing(paths)}")
+            raise EditError(f"{label!r} names several nodes; use a path: {listing(self._spellings(label))}")
+        if node is None and (arrows := path_with_arrows(label)):
+            path, (node, hint) = arrows, self._walk(arrows)
         if node is None and label != self.names[0]:
-            hint = hint if len(path) > 1 else did_you_mean(label, self._named)
+            hint = hint if len(path) > 1 else did_you_mean(label, self._named, spell=self._spellings)
             raise EditError(f"the taxonomy has no node {label!r}{hint}")
         return node or 0
 
@@ -127,6 +128,13 @@ class WorkingTree:
         ]
         hidden = {self.parents[node] for node in nodes if node in self.stops}
         return [node for node in nodes if node not in hidden]
+
+    def _spellings(self, name: str) -> list[str]:
+        """Return the labels of the nodes that a name may mean: the name of one node, the paths of several."""
+        named = self._meant(name)
+        paths = [join_path(self.path(node)) for node in named]
+        top = [self.parents[node] == 0 for node in named]
+        return [name] if len(named) == 1 else [f"/{path}" if at else path for path, at in zip(paths, top, strict=True)]
 
     def _walk(self, path: Sequence[str]) -> tuple[int | None, str]:
         """Return the node at a path of names, or None and a hint where the path leaves the tree."""
