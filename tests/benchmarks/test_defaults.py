@@ -37,3 +37,14 @@ def test_the_table_shows_contenders_without_probabilities(script):
     row = {"dataset": "trec", "contender": "svc-words", "nll": "", "cpu_seconds": 2.0}
     row |= {"accuracy": 0.5, "macro_f1": 0.25, "hf": 1.0}
     assert script.table([row])[-1].endswith("| **50.00** | **25.00** | **100.00** |  | 2.0 |")
+
+
+def test_a_tree_cut_at_a_level_keeps_its_names_and_texts(script):
+    nested = {"animal": {"bird": ["owl", "hen"], "fish": ["cod"]}, "stone": []}
+    tax = script.am.Taxonomy.from_nested(nested).with_texts({"bird": "has wings"})
+    examples = script.Examples(["hoo", "blub", "grey"], tax.find_many(["owl", "cod", "stone"]))
+    short = script.cut(script.Task("zoo", "0", tax, examples, examples), 2)
+    assert short.name == "zoo-level2"
+    assert sorted(short.tax.classes) == ["bird", "fish", "stone"]
+    assert [short.tax.label(node) for node in short.train.nodes] == ["bird", "fish", "stone"]
+    assert short.tax.texts[short.tax.find("bird")] == "has wings"

@@ -169,7 +169,7 @@ def test_examples_of_weight_zero_are_not_used(capfd: pytest.CaptureFixture[str])
     assert not capfd.readouterr().err  # liblinear prints warnings
 
 
-@pytest.mark.parametrize("few", [0, 64])
+@pytest.mark.parametrize("few", [0, 200])
 def test_a_blended_head_knows_branches_that_single_rows_cannot_separate(
     monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
@@ -193,6 +193,15 @@ def test_the_blend_is_fitted_to_held_out_examples(monkeypatch: pytest.MonkeyPatc
     run, plain = train(validation=0.2), train(validation=0)
     assert float(plain.model.head.path_share) == pytest.approx(0.75)
     assert float(run.model.head.path_share) != pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(("count", "share"), [(64, 0.25), (65, 0.5), (200, 0.5), (201, 0.75)])
+def test_the_share_of_the_path_grows_with_the_number_of_classes(count: int, share: float) -> None:
+    names = [f"class{i}" for i in range(count)]
+    tree = am.Taxonomy.from_nested({"first": names[::2], "second": names[1::2]})
+    examples = Examples(names, tree.find_many(names))
+    model = fit(TrainConfig.make(encoder="tfidf", validation=0), tree, examples).model
+    assert float(model.head.path_share) == pytest.approx(share)
 
 
 def test_few_classes_have_a_small_share_of_the_path_and_a_fitted_factor() -> None:

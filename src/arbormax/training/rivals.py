@@ -21,8 +21,8 @@ from arbormax.taxonomy import Taxonomy
 from arbormax.training.problems import ConvexLoss, Solution, SolverOptions, compact, solve_rows
 
 NUM_RIVALS = 10  # classes for which an example can be a rival: the most probable ones
-FEW_CLASSES = 64  # so few classes are separated from all others
-_SHARE, _FEW_SHARE = 0.75, 0.25  # of the path: rows that know all other classes need less of it, and it is not fitted
+FEW_CLASSES = 200  # so few classes are separated from all others
+_VERY_FEW_CLASSES = 64  # the path has the smallest share
 _FACTOR = {"squared_hinge": 2.0, "log": 1.0}  # of the scores
 _PULL = 4.0  # how strongly the blend is drawn towards the default, in units of the held-out loss
 _BLEND_EXAMPLES, _BLEND_CELLS = 1000, 1 << 22  # enough for two numbers
@@ -79,7 +79,14 @@ def solve_class(
 
 def default_blend(head: BlendedSoftmax, loss: ConvexLoss) -> tuple[float, float]:
     """The share of the path, and the factor of the scores of the classes, without held-out examples."""
-    return _SHARE if head.taxonomy.num_leaves > FEW_CLASSES else _FEW_SHARE, _FACTOR[loss]
+    return _default_share(head.taxonomy.num_leaves), _FACTOR[loss]
+
+
+def _default_share(num_classes: int) -> float:
+    """The share of the path: rows that know all other classes need less of it, most of all with very few classes."""
+    if num_classes > FEW_CLASSES:
+        return 0.75
+    return 0.5 if num_classes > _VERY_FEW_CLASSES else 0.25
 
 
 def fit_blend(head: BlendedSoftmax, X: Any, nodes: np.ndarray, default: tuple[float, float]) -> tuple[float, float]:
