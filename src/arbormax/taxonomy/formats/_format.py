@@ -76,8 +76,8 @@ def _losses(tax: Taxonomy, text: str, format: Format) -> list[str] | None:
     """Return what a text does not store of a taxonomy, or None if it does not read back as the same tree."""
     draft = Draft()
     try:
-        # through bytes, as in a file: a first name may begin with a byte order mark
-        format.read(text.encode().decode("utf-8-sig"), draft)
+        # through bytes, as in a file: a first name may begin with a byte order mark, and NULs look like UTF-16
+        format.read(decode(text.encode(), None, draft), draft)
         back = tax.from_draft(draft)
     except (TaxonomyError, UnicodeEncodeError):
         return None
