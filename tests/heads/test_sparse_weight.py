@@ -119,20 +119,20 @@ def test_rejects_damaged_indices(damage: str) -> None:
 
 @pytest.mark.parametrize("kind", HEADS.names)
 def test_edits_equal_those_of_the_dense_head(kind: str) -> None:
-    dense, sparse = pair(kind)
-    edited = [
-        am.edit(head)
-        .add("new", under="a")
-        .remove("u")
-        .move("z", under="b")
-        .split("x", ["x1", "x2"])
-        .done(features=features())  # without features, items are imitated, and sparse ones have other values
-        .head
-        for head in (dense, sparse)
-    ]
-    assert edited[1] is not None
-    assert edited[1].sparse_weight is not None
-    assert torch.allclose(edited[1](features()), edited[0](features()))
+    dense, sparse = (
+        am.edit(head).add("new", under="a").remove("u").split("x", ["x1", "x2"]).done().head for head in pair(kind)
+    )
+    assert sparse is not None
+    assert sparse.sparse_weight is not None
+    assert torch.allclose(sparse(features()), dense(features()))
+
+
+@pytest.mark.parametrize("kind", HEADS.names)
+def test_moves_equal_those_of_the_dense_head(kind: str) -> None:
+    dense, sparse = (am.edit(head).move("z", under="b").done(features=features()).head for head in pair(kind))
+    assert sparse.sparse_weight is not None
+    is_exact = kind in ("flat", "shared")  # the rows of others are fitted, in float32
+    assert torch.allclose(sparse(features()), dense(features()), atol=1e-8 if is_exact else 1e-3)
 
 
 def test_is_exported() -> None:
