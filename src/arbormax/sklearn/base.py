@@ -25,25 +25,25 @@ from arbormax._files import read_json, write_file
 from arbormax.data.examples import Examples
 from arbormax.data.labels import unknown_classes
 from arbormax.decode import Restriction
-from arbormax.errors import InputError, LabelError, OptionError
+from arbormax.errors import LabelError, OptionError
 from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, save_model
 from arbormax.model.draws import predicted_log_probs
 from arbormax.model.graph_settings import graph_settings
 from arbormax.model.predict import Decoder, Decoding, Prediction, bounded_batch, decode_batches, predict
 from arbormax.model.run import Run
+from arbormax.sklearn.certainty import CertaintyMixin
 from arbormax.sklearn.inputs import WHOLE, LabelFormat, Labels, as_taxonomy, node_labels, to_python
 from arbormax.taxonomy import Taxonomy
 
 if TYPE_CHECKING:
     from arbormax.studies.record import Record
     from arbormax.training.continuing import Change
-    from arbormax.uncertainty import CalibrationReport
 
 RECORD = "classifier.json"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A classifier over a taxonomy with scikit-learn's conventions; subclasses define the kind of input.
 
     Most parameters are fields of `arbormax.model.TrainConfig`; None selects a suitable value. Fitting sets `model_`,
@@ -95,7 +95,6 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         n_iter_: int
         _format: LabelFormat
         _evaluated: Record | None  # the last evaluation
-        calibration_: CalibrationReport | None  # of the last call of `calibrate`
         continued_: Change | None  # accuracy on held-out new examples, of the last `partial_fit`
     _takes_texts: ClassVar[bool]  # whether the inputs are texts, or the rows of a feature matrix
     _evaluated = None
@@ -383,102 +382,6 @@ class TreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             decoding=Decoding(decoder, options, within=within, without=without),
         )
         return found.metrics
-
-    def calibrate(
-        self,
-        X: Any,
-        y: Any,
-        method: str | None = "parent",
-        *,
-        coverage: bool | float = False,
-        seed: int = 0,
-    ) -> Self:
-        """Calibrate the probabilities on data that the classifier was not trained on; sets `calibration_`.
-
-        `method` is a name from `arbormax.uncertainty.CALIBRATIONS`: `"temperature"` (one for the tree), `"level"`,
-        `"parent"` or `"vector"`; `"none"` or None keeps the probabilities. `coverage=True` also stores what
-        `predict_sets` needs, from a random half of the data; a number such as 0.9 is the coverage that commands and the
-        service use. An earlier calibration is replaced.
-        """
-        check_is_fitted(self)
-        inputs, raw = self._check_pairs(X, y, reset=False)
-        from arbormax.uncertainty.calibration import calibrate
-
-        examples = Examples(inputs, self._find_known_nodes(raw))
-        self.calibration_ = calibrate(self.model_, examples, method, coverage=coverage, seed=seed)
-        self._evaluated = None
-        return self
-
-    def predict_sets(
-        self,
-        X: Any,
-        alpha: float = 0.1,
-        max_nodes: int = 1,
-        *,
-        groups: str | Mapping[Any, Any] | None = None,
-        confidence: float | None = None,
-        within: None = None,
-        without: None = None,
-    ) -> list[list[tuple[str, ...]]]:
-        """For each item the paths of at most `max_nodes` nodes that contain the truth with probability 1 - alpha.
-
-        The guarantee needs `calibrate(X, y, coverage=True)`, and items like those of the calibration. `groups` makes it
-        hold within `"branch"`, the branches below the root, or within groups of classes, a mapping from labels to
-        groups. With `confidence`, the coverage holds with this probability over the draw of the calibration data,
-        otherwise on average. The path of the root is empty. The guarantee is one for all classes: `within` and
-        `without` are errors.
-        """
-        from arbormax.uncertainty.conformal import predict_sets
-
-        inputs, most = self._ready(X), to_python(max_nodes)
-        self._check_covered(within, without)
-        found = predict_sets(self.model_, inputs, alpha, most, groups=groups, confidence=confidence)
-        return [[self.taxonomy_.path(node) for node in nodes] for nodes in found]
-
-    def predict_uncertainty(self, X: Any) -> dict[str, np.ndarray]:
-        """(n, N) float32 arrays with the uncertainty of every node of `taxonomy_`, of a classifier with `uncertainty`.
-
-        `probability` and `std` are the mean and the standard deviation of P(node) over the draws of the network.
-        `total`, `aleatoric` and `epistemic` are, in nats, the entropy of the question whether the item is at or below
-        the node, the part that remains when the network is known, and the rest, which more training data could remove.
-        `children_total`, `children_aleatoric` and `children_epistemic` are the same for the choice among the children
-        of the node.
-        """
-        from arbormax.uncertainty import predict_uncertainty
-
-        inputs = self._ready(X)
-        return predict_uncertainty(self.model_, inputs)
-
-    def predict_selective(
-        self,
-        X: Any,
-        accuracy: float = 0.95,
-        *,
-        confidence: float | None = None,
-        within: None = None,
-        without: None = None,
-    ) -> np.ndarray:
-        """(n,) int64 node ids: the most probable class, or the lowest node above it that is sure enough.
-
-        The truth is at or below the node for a share `accuracy` of items like those of `calibrate(X, y,
-        coverage=True)`: on average over the draw of these, or with the probability `confidence`. `within` and `without`
-        are errors, as in `predict_sets`.
-        """
-        from arbormax.uncertainty.conformal import climbing_threshold
-
-        inputs = self._ready(X)
-        self._check_covered(within, without)
-        return self._nodes(inputs, Decoding("climb", {"tau": climbing_threshold(self.model_, accuracy, confidence)}))
-
-    def _check_covered(self, within: Any, without: Any) -> None:
-        from arbormax.uncertainty.conformal import refuse_restriction
-
-        refuse_restriction(within, without)
-        if self.model_.coverage is None:
-            raise InputError(
-                "the classifier has no held-out scores; calibrate it with coverage on held-out examples: "
-                "clf.calibrate(X, y, coverage=True)"
-            )
 
     def _find_known_nodes(self, raw: Any) -> np.ndarray:
         """The nodes of labels, which the fitted classifier has to know."""
