@@ -51,7 +51,8 @@ def evaluate(
 ) -> Evaluation:
     """The measures of the model's predictions, by default its most probable leaves, and of its log-probabilities.
 
-    Those of a model with a posterior are of the mean over the draws.
+    Those of a model with a posterior are of the mean over the draws. If the decoding finds sets, their coverage and
+    size are the measure `sets`.
     """
     batches = predicted_log_probs(model, examples.inputs, batch_size)
     return evaluate_log_probs(batches, examples, model.taxonomy, progress, decoding)
@@ -77,13 +78,18 @@ def evaluate_log_probs(
             [each.parent for each in examples.unseen], [each.label for each in examples.unseen]
         )
     true_n, own_N = number[examples.nodes], torch.from_numpy(number[: tax.num_nodes])
-    sums = Sums(whole, {})
+    sums, set_sums = Sums(whole, {}), dict[str, np.ndarray]()
     predicted, confidence, start = [], [], 0
     restriction = decoding.restriction(tax)
     for scored_BN in batches:
         batch_BN = restriction.apply(scored_BN, start)
         scored_BM = batch_BN.cpu()
         nodes_B = own_N[decoding.nodes(scored_BM, tax)]
+        if decoding.sets is not None:
+            given_B = examples.nodes[start : start + len(batch_BN)]
+            known_B = np.where(given_B < tax.num_nodes, given_B, -1)  # no set covers an unknown label
+            found = decoding.sets.sums(scored_BM.double().exp().numpy(), known_B)
+            set_sums = {name: set_sums.get(name, 0) + value for name, value in found.items()}
         if examples.unseen:
             none_BM = torch.full((len(scored_BM), whole.num_nodes), -torch.inf, dtype=scored_BM.dtype)
             scored_BM = none_BM.index_copy(1, own_N, scored_BM)
@@ -99,4 +105,6 @@ def evaluate_log_probs(
     restriction.finish(start)
     sums["thresholds"] = np.array(DEFAULT_THRESHOLDS)
     metrics = {"items": len(examples), **measure_values(sums, KS)}
+    if decoding.sets is not None:
+        metrics["sets"] = decoding.sets.measures(set_sums)
     return Evaluation(metrics, torch.cat(predicted).numpy(), torch.cat(confidence).numpy(), sums, whole, true_n)
