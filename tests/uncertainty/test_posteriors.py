@@ -22,7 +22,6 @@ from arbormax.uncertainty.predictive import FIELDS
 from text_toy import LABELS, TAX, TEXTS, small
 from toy import TREE, examples, settings
 
-GENERATOR = torch.Generator().manual_seed(0)
 OPTIONS = {"ensemble": {"members": 3}}
 QUERY = [*examples(6, seed=5).inputs, "unheard words"]
 
@@ -69,9 +68,10 @@ def test_the_draws_of_a_calibrated_model_are_calibrated_and_its_rows_are_kept(me
 
 def test_a_calibration_is_the_best_for_the_mean_over_the_scaled_draws():
     model, held_out = train("ensemble", epochs=2), examples(600, seed=9)
+    generator = torch.Generator().manual_seed(0)
     for member in (model, *model.posterior.others):  # networks that are sure and disagree
         with torch.no_grad():
-            member.head.weight.mul_(8).add_(torch.randn(member.head.weight.shape, generator=GENERATOR))
+            member.head.weight.add_(torch.randn(member.head.weight.shape, generator=generator)).mul_(3)
     calibration, report = fit_calibration(model, held_out, "temperature")
     assert report.before["nll"] == pytest.approx(evaluate(model, held_out).metrics["nll"], abs=1e-4)
 
@@ -83,8 +83,8 @@ def test_a_calibration_is_the_best_for_the_mean_over_the_scaled_draws():
         return found
 
     best = loss(1.0)
-    assert best < report.before["nll"] - 0.02
-    assert best < min(loss(1.02), loss(1 / 1.02))
+    assert best < report.before["nll"] - 0.005
+    assert best < min(loss(1.1), loss(1 / 1.1))
 
 
 @pytest.mark.parametrize("method", UNCERTAINTIES.names)
