@@ -61,10 +61,10 @@ def option_hint(name: str, registry: Registry[Callable[..., Tensor]] = DECODERS)
     return f"; it is an option of the {registry.kind} {' or '.join(found)}" if found else ""
 
 
-def option_choices(name: str) -> tuple[str, ...]:
-    """The values of an option that is a name, such as `metric`; empty for other options."""
+def option_choices(name: str) -> dict[str, tuple[str, ...]]:
+    """The values of an option that is a name, such as `metric`, with the further options that each of them takes."""
     registry = import_module("arbormax.decode._optimal").METRICS
-    return tuple(registry.names) if name == registry.kind else ()
+    return {value: option_names(registry[value]) for value in registry} if name == registry.kind else {}
 
 
 _RESTRICTIONS = ("Restriction", "within", "without")

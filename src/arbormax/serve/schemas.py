@@ -426,7 +426,9 @@ class DecoderInfo(BaseModel):
     name: str
     summary: str
     options: dict[str, Any] = Field(description="options with their default values; null: required")
-    choices: dict[str, list[str]] = Field(description="the values of options that are names")
+    choices: dict[str, dict[str, list[str]]] = Field(
+        description="the values of options that are names, and the further options that each value takes"
+    )
     costs: bool = Field(description="whether the decoder takes costs")
 
 

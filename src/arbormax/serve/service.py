@@ -248,7 +248,7 @@ class Service:
                     "options": {
                         name: None if option.default is REQUIRED else option.default for name, option in options.items()
                     },
-                    "choices": {name: list(values) for name in options if (values := option_choices(name))},
+                    "choices": {name: values for name in options if (values := option_choices(name))},
                     "costs": takes_costs(decoder),
                 }
                 for decoder, options in self._decoders.items()
