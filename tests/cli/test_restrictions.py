@@ -81,7 +81,9 @@ def test_costs_have_the_labels_of_the_classes(run, model, tmp_path, suffix, deli
     lines = [["predicted", *order], *([row, *map(str, costs[row].values())] for row in order)]
     path.write_text("\n".join(map(delimiter.join, lines)) if delimiter else json.dumps(costs))
     words = ["--decoder", "optimal", "--decoder-option", "metric=risk", "--costs", path, "--json"]
-    assert json.loads(run("predict", model, "-m", "rain sun", *words).out)["label"] == classes[2]
+    result = run("predict", model, "-m", "rain sun", *words)
+    assert json.loads(result.out)["label"] == classes[2]
+    assert result.err.count("UTF-8") <= 1  # the file is read once
 
 
 def test_wrong_costs_and_metrics_are_refused(refused, model, tmp_path):
@@ -94,6 +96,8 @@ def test_wrong_costs_and_metrics_are_refused(refused, model, tmp_path):
     words += ["--decoder-option", "metric=risk"]
     assert "each of the 4 classes is needed once" in refused(*words, "--costs", tmp_path / "words.csv")
     (tmp_path / "words.csv").write_text("predicted,a\nb,much\n")
+    assert "expected numbers, with the labels" in refused(*words, "--costs", tmp_path / "words.csv")
+    (tmp_path / "words.csv").write_text("0,1\n1\n")
     assert "expected numbers, with the labels" in refused(*words, "--costs", tmp_path / "words.csv")
     (tmp_path / "costs.txt").write_text("1")
     assert ".npy, .json, .csv, .tsv or .xlsx" in refused(*words, "--costs", tmp_path / "costs.txt")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from arbormax.errors import InputError, OptionError
 
+_NUMBERS_ONLY = re.compile(r"[\d\s.,;+\-eE]+")  # a line without labels
 _NUMBERS, _TABLES = (".npy", ".json"), (".csv", ".tsv", ".xlsx")
 
 
@@ -17,6 +20,13 @@ def read_costs(path: Path) -> Any:
     They are numbers in an array of NumPy, in JSON or in a table, or a table whose first row and first column are labels
     of the classes.
     """
+    state = path.stat()
+    return _read(path, (state.st_mtime_ns, state.st_size))
+
+
+@lru_cache(maxsize=1)  # a command asks for its options before and after it loads the model
+def _read(path: Path, version: tuple[int, int]) -> Any:
+    del version
     import numpy as np
 
     suffix = path.suffix.lower()
@@ -34,6 +44,9 @@ def read_costs(path: Path) -> Any:
         try:
             return np.loadtxt(path, delimiter="\t" if suffix == ".tsv" else ",", ndmin=2, encoding="utf-8-sig")
         except ValueError:
+            with path.open(encoding="utf-8-sig", errors="replace") as file:
+                if _NUMBERS_ONLY.fullmatch(file.readline()):
+                    raise
             return _read_named(path)
     except (ValueError, TypeError, RecursionError) as error:
         reason = error.message if isinstance(error, InputError) else str(error)

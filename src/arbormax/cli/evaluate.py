@@ -100,8 +100,9 @@ def _print_sets(sets: dict[str, Any], asked: float | None) -> None:
     rows = [("all", sets["items"], sets["coverage"])]
     rows += [(name, group["items"], group["coverage"]) for name, group in sets.get("groups", {}).items()]
     cells = [(name, f"{items:,}", output.format_number(coverage)) for name, items, coverage in rows]
+    size = "1 node" if sets["max_nodes"] == 1 else f"{sets['max_nodes']} nodes"
     title = (
-        f"sets of at most {sets['max_nodes']} nodes for a coverage of {asked:g}: {sets['nodes']:.2f} nodes and "
+        f"sets of at most {size} for a coverage of {asked:g}: {sets['nodes']:.2f} nodes and "
         f"{sets['classes']:.2f} classes on average"
     )
     output.print_result(output.table(("group", "items", "coverage"), cells, title))

@@ -46,7 +46,7 @@ def risk(logp: Tensor, tax: Taxonomy, costs: Costs = None) -> Tensor:
 
 
 def _least_of_matrix(p_NB: Tensor, tax: Taxonomy, costs: Costs, index: NodeIndex) -> Tensor:
-    costs_PC = check_costs(costs, tax).to(p_NB)
+    costs_PC = cost_matrix(costs, tax).to(p_NB)
     best_B = (costs_PC @ p_NB[index.leaves]).argmin(0)
     return index.leaves[best_B] if len(costs_PC) == tax.num_leaves else best_B
 
@@ -80,8 +80,11 @@ def _least_of_function(p_NB: Tensor, tax: Taxonomy, costs: Callable[..., Any], i
     return best_B
 
 
-def check_costs(costs: Costs, tax: Taxonomy) -> Tensor:
-    """Return the (P, C) costs of predicted classes or nodes against true classes, or raise for another shape."""
+def cost_matrix(costs: Costs, tax: Taxonomy) -> Tensor:
+    """Return the (P, C) costs of predicted classes or nodes against true classes, or raise for other costs.
+
+    `costs` are those of `optimal`, except a function.
+    """
     if isinstance(costs, Mapping):
         return _check_values(torch.from_numpy(_named_costs(costs, tax)))
     n, c = tax.num_nodes, tax.num_leaves

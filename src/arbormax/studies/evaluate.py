@@ -22,6 +22,7 @@ from arbormax.metrics.sums import Items, Sums
 from arbormax.model.draws import predicted_log_probs
 from arbormax.model.network import Model
 from arbormax.model.predict import Decoding
+from arbormax.studies.costs import CostMean
 from arbormax.taxonomy import Taxonomy
 
 LEAF = Decoding("leaf")
@@ -52,7 +53,7 @@ def evaluate(
     """The measures of the model's predictions, by default its most probable leaves, and of its log-probabilities.
 
     Those of a model with a posterior are of the mean over the draws. If the decoding finds sets, their coverage and
-    size are the measure `sets`.
+    size are the measure `sets`; if its decoder has costs, the mean cost is the measure `cost`.
     """
     batches = predicted_log_probs(model, examples.inputs, batch_size)
     return evaluate_log_probs(batches, examples, model.taxonomy, progress, decoding)
@@ -79,14 +80,17 @@ def evaluate_log_probs(
         )
     true_n, own_N = number[examples.nodes], torch.from_numpy(number[: tax.num_nodes])
     sums, set_sums = Sums(whole, {}), dict[str, np.ndarray]()
+    costs = CostMean.of(decoding, tax)
     predicted, confidence, start = [], [], 0
     restriction = decoding.restriction(tax)
     for scored_BN in batches:
         batch_BN = restriction.apply(scored_BN, start)
         scored_BM = batch_BN.cpu()
-        nodes_B = own_N[decoding.nodes(scored_BM, tax)]
+        own_B, given_B = decoding.nodes(scored_BM, tax), examples.nodes[start : start + len(batch_BN)]
+        nodes_B = own_N[own_B]
+        if costs is not None:
+            costs.update(own_B.numpy(), given_B)
         if decoding.sets is not None:
-            given_B = examples.nodes[start : start + len(batch_BN)]
             known_B = np.where(given_B < tax.num_nodes, given_B, -1)  # no set covers an unknown label
             found = decoding.sets.sums(scored_BM.double().exp().numpy(), known_B)
             set_sums = {name: set_sums.get(name, 0) + value for name, value in found.items()}
@@ -105,6 +109,8 @@ def evaluate_log_probs(
     restriction.finish(start)
     sums["thresholds"] = np.array(DEFAULT_THRESHOLDS)
     metrics = {"items": len(examples), **measure_values(sums, KS)}
+    if costs is not None:
+        metrics["cost"] = costs.value
     if decoding.sets is not None:
         metrics["sets"] = decoding.sets.measures(set_sums)
     return Evaluation(metrics, torch.cat(predicted).numpy(), torch.cat(confidence).numpy(), sums, whole, true_n)
