@@ -25,7 +25,7 @@ FIGURES = Path(__file__).parents[1] / "figures"
 SIZE = {"width": 1180, "height": 860}
 EXAMPLES = ("What does NASA stand for ?", "Who invented the telephone ?", "How far is it to the Moon ?")
 QUESTIONS = {
-    "light": {"text": "Which team won the game in the largest city of Texas ?", "tau": 0.8},
+    "light": {"text": "Which team won the game in the largest city of Texas ?", "tau": 0.95},
     "dark": {"text": "What book did the president write about the city of Paris ?", "tau": 0.5, "step": 1},
 }
 
