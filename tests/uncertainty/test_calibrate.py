@@ -177,11 +177,14 @@ def test_a_training_estimates_the_coverage_and_guarantees_none(tmp_path):
 
 def test_the_estimated_scores_are_those_of_the_calibrated_probabilities():
     train, valid = examples(300), examples(200, seed=5)
+    valid.nodes[::3] = TREE.leaves[0]  # many labels are wrong, so that the model has to become less sure
     config = settings(epochs=1, calibration="temperature")
     run = fit(config, TREE, train, valid)
     assert run.calibration["applied"]
     expected = coverage_scores(run.model, valid, sizes=1)
     np.testing.assert_allclose(run.model.coverage.scores, expected, atol=1e-5)
+    remove_calibration(run.model)
+    assert np.abs(coverage_scores(run.model, valid, sizes=1) - expected).max() > 0.05
 
 
 @pytest.mark.parametrize("groups", [None, "branch", {"animal": "a", "plant": "p", "owl": "p"}])
@@ -212,9 +215,11 @@ def test_sets_are_measured_on_labelled_examples(held_out, groups):
 def test_no_set_covers_a_label_that_the_model_does_not_know(held_out):
     model, known = overconfident(), examples(10, seed=3)
     calibrate(model, held_out)
-    decoding = coverage_decoding(model, 0.99, max_nodes=1)
+    decoding = coverage_decoding(model, 0.9, max_nodes=1, groups="branch")
     unknown = Examples(known.inputs, np.full(10, TREE.num_nodes), (Unseen("bee", 1),))
-    assert evaluate(model, unknown, decoding=decoding).metrics["sets"]["coverage"] == 0.0
+    found = evaluate(model, unknown, decoding=decoding).metrics["sets"]
+    assert found["coverage"] == 0.0
+    assert {group["items"] for group in found["groups"].values()} == {0}
 
 
 def test_what_cannot_be_calibrated_is_an_error(held_out):

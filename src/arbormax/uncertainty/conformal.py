@@ -175,7 +175,7 @@ class SetRule:
     def sums(self, p_BN: np.ndarray, true_B: np.ndarray) -> dict[str, np.ndarray]:
         """Counts of covered items and of the nodes and classes of the sets; the true node -1 is in no set."""
         nodes_BW = self.nodes(p_BN)
-        is_covered = self.order.covers(nodes_BW, true_B) & (true_B >= 0)
+        is_covered = self.order.covers(nodes_BW, true_B)
         group_B = np.where(true_B >= 0, _groups_of(self.counts[true_B]), -1)
         in_group = group_B[:, None] == np.arange(len(self.thresholds))
         return {
