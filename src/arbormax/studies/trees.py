@@ -131,7 +131,7 @@ class _Study:
     done: int = 0
 
     def run(self, name: str, tree: Taxonomy) -> tuple[list[dict[str, Any]], np.ndarray, np.ndarray]:
-        """The measures of each fold on the reference, (n,) the predicted classes, and (n,) the labels' log-likelihoods."""
+        """The measures of each fold on the reference, and (n,) the classes predicted and the labels' likelihoods."""
         reference, nodes, folds = self.reference, self.examples.nodes, int(self.fold_n.max()) + 1
         own = tree.leaves[match_classes(reference, tree)]  # the leaf of each class of the reference
         class_of = np.full(tree.num_nodes, -1)
