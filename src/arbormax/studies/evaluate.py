@@ -22,7 +22,7 @@ from arbormax.metrics.sums import Items, Sums
 from arbormax.model.draws import predicted_log_probs
 from arbormax.model.network import Model
 from arbormax.model.predict import Decoding
-from arbormax.studies.costs import CostMean
+from arbormax.studies.decisions import DecisionMeasures
 from arbormax.taxonomy import Taxonomy
 
 LEAF = Decoding("leaf")
@@ -41,6 +41,7 @@ class Evaluation(NamedTuple):
     sums: Sums  # from which the measures are computed
     taxonomy: Taxonomy
     true: np.ndarray  # (n,) int64
+    log_probs: np.ndarray  # (n,) float64, of the true nodes
 
 
 def evaluate(
@@ -79,21 +80,15 @@ def evaluate_log_probs(
             [each.parent for each in examples.unseen], [each.label for each in examples.unseen]
         )
     true_n, own_N = number[examples.nodes], torch.from_numpy(number[: tax.num_nodes])
-    sums, set_sums = Sums(whole, {}), dict[str, np.ndarray]()
-    costs = CostMean.of(decoding, tax)
-    predicted, confidence, start = [], [], 0
+    sums, decisions = Sums(whole, {}), DecisionMeasures(decoding, tax)
+    predicted, confidence, log_probs, start = [], [], [], 0
     restriction = decoding.restriction(tax)
     for scored_BN in batches:
         batch_BN = restriction.apply(scored_BN, start)
         scored_BM = batch_BN.cpu()
-        own_B, given_B = decoding.nodes(scored_BM, tax), examples.nodes[start : start + len(batch_BN)]
+        own_B = decoding.nodes(scored_BM, tax)
         nodes_B = own_N[own_B]
-        if costs is not None:
-            costs.update(own_B.numpy(), given_B)
-        if decoding.sets is not None:
-            known_B = np.where(given_B < tax.num_nodes, given_B, -1)  # no set covers an unknown label
-            found = decoding.sets.sums(scored_BM.double().exp().numpy(), known_B)
-            set_sums = {name: set_sums.get(name, 0) + value for name, value in found.items()}
+        decisions.update(own_B, examples.nodes[start : start + len(batch_BN)], scored_BM)
         if examples.unseen:
             none_BM = torch.full((len(scored_BM), whole.num_nodes), -torch.inf, dtype=scored_BM.dtype)
             scored_BM = none_BM.index_copy(1, own_N, scored_BM)
@@ -102,15 +97,13 @@ def evaluate_log_probs(
         batch = node_sums(items) | log_prob_sums(logp_BN, true_B, whole, max(KS))
         sums.update({name: sums.get(name, 0) + value for name, value in batch.items()})
         predicted.append(nodes_B)
+        log_probs.append(logp_BN.gather(1, torch.from_numpy(true_B)[:, None])[:, 0].double())
         confidence.append(logp_BN.gather(1, nodes_B[:, None])[:, 0].double().exp().float())
         start += len(logp_BN)
         if progress is not None:
             progress(len(logp_BN))
     restriction.finish(start)
     sums["thresholds"] = np.array(DEFAULT_THRESHOLDS)
-    metrics = {"items": len(examples), **measure_values(sums, KS)}
-    if costs is not None:
-        metrics["cost"] = costs.value
-    if decoding.sets is not None:
-        metrics["sets"] = decoding.sets.measures(set_sums)
-    return Evaluation(metrics, torch.cat(predicted).numpy(), torch.cat(confidence).numpy(), sums, whole, true_n)
+    metrics = {"items": len(examples), **measure_values(sums, KS), **decisions.values()}
+    nodes_n, confidence_n, log_probs_n = (torch.cat(parts).numpy() for parts in (predicted, confidence, log_probs))
+    return Evaluation(metrics, nodes_n, confidence_n, sums, whole, true_n, log_probs_n)
