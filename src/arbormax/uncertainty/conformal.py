@@ -266,8 +266,9 @@ def class_groups(tax: Taxonomy, groups: Groups) -> tuple[list[str], np.ndarray]:
 
 def held_out_scores(model: Model) -> Coverage:
     """The held-out scores of a model, or an error that says how to get them."""
-    if not has_guarantee(model) or model.coverage is None:
-        raise InputError("the model has no held-out scores; calibrate it with coverage on held-out examples")
+    if model.coverage is None or model.coverage.is_estimate:
+        estimate = "" if model.coverage is None else ": its training has only estimated a coverage, on its own examples"
+        raise InputError(f"the model has no held-out scores{estimate}; calibrate it with coverage on held-out examples")
     return model.coverage
 
 

@@ -15,7 +15,8 @@ export function parseCosts(text) {
   const [first, ...body] = cells.map((row) => row.map((cell) => cell.trim()));
   const classes = body.length && first.length < body[0].length ? first : first.slice(1); // without a first cell
   const byName = new Map(body.map(([name, ...values]) => [name, values]));
-  const single = [...classes.filter((name) => !byName.has(name)), ...[...byName.keys()].filter((name) => !classes.includes(name))];
+  const extra = [...byName.keys()].filter((name) => !classes.includes(name));
+  const single = [...classes.filter((name) => !byName.has(name)), ...extra];
   if (single.length) {
     const names = single.slice(0, 3).join(", ");
     throw new Error(`The costs need a row and a column for each class. One of them is missing for: ${names}.`);

@@ -20,13 +20,12 @@ export function createDecoder(id, { changed, usual }) {
   const value = (name) => inputs().find((input) => input.name === name)?.value;
 
   /** Shows an input for each option of the selected decoder, with these values. */
-  function show(values = new URLSearchParams()) {
+  function show(saved = new URLSearchParams()) {
     const found = chosen();
     const fields = Object.entries(found?.options ?? {}).map(([name, usual]) => {
-      const start = values.get(name) ?? usual ?? "";
-      const input = found.choices[name]
-        ? el("select", { name }, ...Object.keys(found.choices[name]).map((value) => el("option", { value, selected: value === start }, value || "none")))
-        : el("input", { name, value: start, ...(typeof usual === "string" ? {} : { type: "number", step: "any" }) });
+      const start = saved.get(name) ?? usual ?? "";
+      const values = found.choices[name] && Object.keys(found.choices[name]);
+      const input = values ? choiceInput(name, values, start) : plainInput(name, usual, start);
       input.addEventListener("change", update);
       return el("label", {}, `${name} `, input);
     });
@@ -56,7 +55,8 @@ export function createDecoder(id, { changed, usual }) {
     if (model.classes > most) {
       return el("p", { class: "small muted" }, `This service takes costs of at most ${count(most)} classes.`);
     }
-    const area = el("textarea", { rows: 4, spellcheck: "false", autocomplete: "off", dir: "auto", placeholder: PLACEHOLDER });
+    const plain = { rows: 4, spellcheck: "false", autocomplete: "off", dir: "auto" };
+    const area = el("textarea", { ...plain, placeholder: PLACEHOLDER });
     area.value = costs.text;
     const take = (text) => {
       costs.text = area.value = text;
@@ -64,7 +64,8 @@ export function createDecoder(id, { changed, usual }) {
     };
     area.addEventListener("change", () => take(area.value));
     const choose = async ({ target }) => target.files[0] && take(decodeText(await target.files[0].arrayBuffer()));
-    const file = el("input", { type: "file", accept: ".csv,.tsv,.txt,text/csv,text/plain", "aria-label": "File with the costs", change: choose });
+    const accept = ".csv,.tsv,.txt,text/csv,text/plain";
+    const file = el("input", { type: "file", accept, "aria-label": "File with the costs", change: choose });
     const help = "CSV with the classes in the first row (true) and in the first column (predicted). Without costs, the "
       + "cost is the distance in the tree. A copied link does not contain them.";
     return el("div", { class: "costs" }, el("label", {}, "Costs ", area), file, el("p", { class: "small muted" }, help));
@@ -88,7 +89,8 @@ export function createDecoder(id, { changed, usual }) {
     },
     /** The name of the selected decoder, empty if none is, and its options as a query string. */
     get state() {
-      return { decoder: select.value, options: String(new URLSearchParams(given().map(({ name, value }) => [name, value]))) };
+      const options = new URLSearchParams(given().map(({ name, value }) => [name, value]));
+      return { decoder: select.value, options: String(options) };
     },
     /** Selects a decoder, for example that of a link; one that the service does not have is ignored. */
     set state({ decoder, options: values }) {
@@ -101,18 +103,30 @@ export function createDecoder(id, { changed, usual }) {
       if (!select.value) return {};
       const values = given().map(({ name, type, value }) => [name, type === "number" ? Number(value) : value]);
       if (select.value === COVERAGE.name) return { ...COVERAGE.required, ...Object.fromEntries(values) };
-      const hasCosts = costs.area && !costs.area.hidden && model.classes <= model.limits.max_cost_classes && costs.text.trim();
-      return { decoder: select.value, ...Object.fromEntries(values), ...(hasCosts && { costs: parseCosts(costs.text) }) };
+      const request = { decoder: select.value, ...Object.fromEntries(values) };
+      const isShown = costs.area && !costs.area.hidden && model.classes <= model.limits.max_cost_classes;
+      return isShown && costs.text.trim() ? { ...request, costs: parseCosts(costs.text) } : request;
     },
     /** Whether the user can change the decoder. */
     set disabled(isDisabled) {
-      for (const control of [select, ...options.querySelectorAll("input, select, textarea")]) control.disabled = isDisabled;
+      const controls = options.querySelectorAll("input, select, textarea");
+      for (const control of [select, ...controls]) control.disabled = isDisabled;
     },
   };
 
   function isUsual({ name, value }) {
     return String(chosen().options[name] ?? "") === value;
   }
+}
+
+function choiceInput(name, values, start) {
+  const choices = values.map((value) => el("option", { value, selected: value === start }, value || "none"));
+  return el("select", { name }, ...choices);
+}
+
+/** A field for a number, or for a text if the usual value is one. */
+function plainInput(name, usual, start) {
+  return el("input", { name, value: start, ...(typeof usual === "string" ? {} : { type: "number", step: "any" }) });
 }
 
 /** The guaranteed coverage as if it were a decoder, for tables; the text view has a slider for it. */

@@ -4,7 +4,9 @@ import { parseNodes, post } from "./api.js";
 import { createDecoder } from "./decoders.js";
 import { byId, debounce, el, isolate, percent } from "./dom.js";
 import { highlightWords, summarizeWords } from "./highlights.js";
-import { describeConfidence, describeGuarantee, describeSet, describeStep, describeStop, describeUncertainty, points } from "./sentences.js";
+import {
+  describeConfidence, describeGuarantee, describeSet, describeStep, describeStop, describeUncertainty, points,
+} from "./sentences.js";
 import { TAU } from "./state.js";
 import { deepestAbove, lowestAbove, nearestCoverage } from "./threshold.js";
 import { createTree } from "./tree.js";
@@ -21,7 +23,8 @@ export function createExplain({ changed, browse }) {
   const sides = ["within", "without"].map(byId);
   const tree = createTree(byId("tree"), { onSelect: select, onMore: (parent) => browse(parent.node) });
   const decoder = createDecoder("text-decoder", { changed: setDecoder, usual: "leaf, and a slider to stop above it" });
-  const state = { view: "text", text: "", tau: TAU, step: 0, node: null, within: "", without: "", decoder: "", options: "" };
+  const own = { within: "", without: "", decoder: "", options: "" };
+  const state = { view: "text", text: "", tau: TAU, step: 0, node: null, ...own };
   let predicted = null; // the explanation of the prediction
   let shown = null; // the same explanation, or that of another branch
   let explainedText = ""; // the text of both explanations
