@@ -31,12 +31,14 @@ from arbormax.model.draws import predicted_log_probs
 from arbormax.model.graph_settings import graph_settings
 from arbormax.model.predict import Decoder, Decoding, Prediction, bounded_batch, decode_batches, predict
 from arbormax.model.run import Run
+from arbormax.model.settings import PRESETS
 from arbormax.sklearn.certainty import CertaintyMixin
 from arbormax.sklearn.inputs import WHOLE, LabelFormat, Labels, as_taxonomy, node_labels, to_python
 from arbormax.taxonomy import Taxonomy
 
 if TYPE_CHECKING:
     from arbormax.studies.record import Record
+    from arbormax.studies.tune import Tuned
     from arbormax.training.continuing import Change
 
 RECORD = "classifier.json"
@@ -46,8 +48,9 @@ RECORD = "classifier.json"
 class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A classifier over a taxonomy with scikit-learn's conventions; subclasses define the kind of input.
 
-    Most parameters are fields of `arbormax.model.TrainConfig`; None selects a suitable value. Fitting sets `model_`,
-    `taxonomy_`, `classes_`, `run_` and `n_iter_`.
+    Most parameters are fields of `arbormax.model.TrainConfig`; None selects a suitable value. With `tune`, a duration
+    such as "5min", `fit` first searches for better values of a few of them for so long. Fitting sets `model_`,
+    `taxonomy_`, `classes_`, `run_`, `n_iter_` and, with `tune`, `tuned_`.
     """
 
     solver: str = "auto"
@@ -84,6 +87,7 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
     accelerator: str = "auto"
     devices: int | str = 1
     verbose: bool = False
+    tune: str | float | None = None
     warm_start: bool = False
     tau: float | None = None  # the former name of logit_adjustment
 
@@ -95,10 +99,12 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
         n_iter_: int
         _format: LabelFormat
         _evaluated: Record | None  # the last evaluation
+        tuned_: Tuned | None  # the search for settings, of the last training
         continued_: Change | None  # accuracy on held-out new examples, of the last `partial_fit`
     _takes_texts: ClassVar[bool]  # whether the inputs are texts, or the rows of a feature matrix
     _evaluated = None
     calibration_ = None
+    tuned_ = None
     continued_ = None
 
     @abstractmethod
@@ -139,9 +145,24 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
         config = self._settings(inputs, labels)
         from arbormax.training import fit  # imports Lightning
 
-        run = fit(config, labels.taxonomy, Examples(inputs, labels.nodes), **self._machine(), **options)
+        examples = Examples(inputs, labels.nodes)
+        tuned = None if self.tune is None else self._tune(config, labels.taxonomy, examples, options)
+        config = config if tuned is None else tuned.config
+        run = fit(config, labels.taxonomy, examples, **self._machine(), **options)
         self._set_model(run.model, labels.format, labels.classes, run)
+        self.tuned_ = tuned
         return self
+
+    def _tune(self, config: TrainConfig, taxonomy: Taxonomy, examples: Examples, options: Mapping[str, Any]) -> Tuned:
+        """Search for better settings for the time of `tune`; parameters that were given stay."""
+        from arbormax.studies.tune import read_duration, tune
+
+        params: dict[str, Any] = self.get_params(deep=False)
+        keep = {name for name, value in params.items() if value is not None}
+        keep |= set() if params.get("preset") is None else set(PRESETS[params["preset"]])
+        places = {name: options[name] for name in ("folder", "resume") if name in options}
+        budget = read_duration(to_python(self.tune), "tune")
+        return tune(config, taxonomy, examples, budget=budget, keep=keep, **self._machine(), **places)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Continue the training with new inputs and labels; the first call trains as `fit`.
@@ -216,6 +237,7 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
         self._format, self.run_ = label_format, run
         self._evaluated = None
         self.calibration_ = None
+        self.tuned_ = None
         self.continued_ = None
         if run is not None:
             self.n_iter_ = run.epochs
@@ -408,6 +430,7 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
         from arbormax.studies.record import of_classifier
 
         content = of_classifier(self.run_, self._evaluated, metrics, texts=texts)
+        content.tuning = None if self.tuned_ is None else self.tuned_.to_dict()
         if self.calibration_ is not None:
             content.calibration = self.calibration_.to_dict()
         path = save_model(self.model_, Path(folder), content.to_dict())

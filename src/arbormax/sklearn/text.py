@@ -44,9 +44,10 @@ class TextClassifier(TreeClassifier):
     `encoder` is `"tfidf"` by default, and `head` the best one for the encoder; a `preset` sets parameters that are left
     at their defaults. `folder` receives logs, the state of the training, which `resume` continues, and the trained
     model. With `text_columns`, a `template` such as "{name}. {description}", or `also`, the names of columns with
-    categories, X is a table, a list of dictionaries or a 2-D array, whose columns are positions. All other parameters
-    are fields of `arbormax.model.TrainConfig`, where None selects a value that suits the
-    encoder, and options of Lightning (`accelerator`, `devices`).
+    categories, X is a table, a list of dictionaries or a 2-D array, whose columns are positions. `tune="5min"` first
+    searches for better n-grams and settings of the solver for so long; parameters that are given stay. All other
+    parameters are fields of `arbormax.model.TrainConfig`, where None selects a value that suits the encoder, and
+    options of Lightning (`accelerator`, `devices`).
 
     Fitting sets `taxonomy_`, `classes_` (`taxonomy_.classes`, the columns of `predict_proba`), `model_`, `n_iter_`
     (epochs) and `run_`.
