@@ -10,7 +10,7 @@ import typer
 from arbormax._files import to_plain
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import describe_unseen, is_dataset, read_split
+from arbormax.cli.inputs import is_dataset, read_split
 from arbormax.cli.options import DecoderOptions, Features, Json, LabelOptions, LoadOptions
 from arbormax.cli.report import NoTexts
 
@@ -79,7 +79,7 @@ def evaluate(
     else:
         shown = {name: value for name, value in found.metrics.items() if name != "count"}  # equal to items
         output.print_result(output.measure_table(to_plain(shown), f"{model} on {data}"))
-    if (unseen := describe_unseen(examples, loaded.taxonomy)) is not None:
+    if (unseen := examples.describe_unseen(loaded.taxonomy)) is not None:
         output.print_status(unseen, style="yellow")
     for path in (out, predictions):
         if path is not None:

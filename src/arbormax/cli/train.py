@@ -17,7 +17,7 @@ import typer
 from arbormax.cli import errors, output
 from arbormax.cli.continuing import continue_from
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import describe_unseen, is_dataset, read_labelled, read_tree
+from arbormax.cli.inputs import is_dataset, read_labelled, read_tree
 from arbormax.cli.options import MACHINE, Json, MachineOptions, ModelOptions, TrainingDataOptions
 from arbormax.cli.report import NoTexts
 from arbormax.cli.threads import set_threads
@@ -140,7 +140,7 @@ def train(
     output.print_result(_describe_data(texts))
     if (inner := _describe_inner(texts)) is not None:
         output.print_result(inner)
-    if texts.test is not None and (unseen := describe_unseen(texts.test, texts.taxonomy)) is not None:
+    if texts.test is not None and (unseen := texts.test.describe_unseen(texts.taxonomy)) is not None:
         output.print_result(unseen)
     _print_summary(trained, threads)
     _print_next_commands(folder, str(test or data), texts, table)

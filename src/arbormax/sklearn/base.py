@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from arbormax._files import read_json, write_file
 from arbormax.data.examples import Examples
-from arbormax.data.labels import unknown_classes
+from arbormax.data.labels import guess_separator, number_unseen, unknown_classes
 from arbormax.decode import Restriction
 from arbormax.errors import LabelError, OptionError
 from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, save_model
@@ -122,6 +122,10 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
     @abstractmethod
     def _find_nodes(self, y: Any, labels: Labels, missing: int | None = None, argument: str = "y") -> np.ndarray:
         """(n,) the nodes of labels; unknown labels are an error, or get the value of `missing`."""
+
+    @abstractmethod
+    def _label_values(self, y: Any) -> Sequence[Any]:
+        """Labels that have been validated, one for each item: strings, other values, or tuples of names."""
 
     @abstractmethod
     def _config(self, settings: dict[str, Any], inputs: Any, classes: int) -> TrainConfig:
@@ -368,12 +372,10 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """The accuracy: the share of items whose most probable class is the node of their label.
 
-        If the taxonomy was inferred, a label that did not occur in training counts as a mistake.
+        A label that the taxonomy does not have counts as a mistake; a warning lists these labels.
         """
-        check_is_fitted(self)
-        inputs, raw = self._check_pairs(X, y, reset=False)
-        nodes = self._find_nodes(raw, self._fitted_labels, missing=None if self._format.is_given else -1)
-        right = nodes == self._nodes(inputs, Decoding())
+        examples = self._test_examples(X, y)
+        right = examples.nodes == self._nodes(examples.inputs, Decoding())
         return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)))
 
     def evaluate(
@@ -391,10 +393,11 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
         The predictions are the most probable classes, unless `decoder` and `options` choose others; these arguments,
         `within` and `without` are those of `predict`. `save` writes the measures of the last evaluation, so that
         `arbormax report` can show them.
+
+        Labels that the taxonomy does not have count as mistakes. A warning lists them, and the result has the number of
+        items of each under `unseen_labels`.
         """
-        check_is_fitted(self)
-        inputs, raw = self._check_pairs(X, y, reset=False)
-        examples = Examples(inputs, self._find_nodes(raw, self._fitted_labels))
+        examples = self._test_examples(X, y)
         from arbormax.studies.record import evaluation
 
         self._evaluated, found = evaluation(
@@ -403,7 +406,21 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
             batch_size=bounded_batch(self.taxonomy_),
             decoding=Decoding(decoder, options, within=within, without=without),
         )
-        return found.metrics
+        unseen = self._evaluated.unseen_labels
+        return {**found.metrics, **({} if unseen is None else {"unseen_labels": unseen})}
+
+    def _test_examples(self, X: Any, y: Any) -> Examples:
+        """Test inputs with their labels; labels that the taxonomy does not have are listed in a warning."""
+        check_is_fitted(self)
+        inputs, raw = self._check_pairs(X, y, reset=False)
+        nodes = self._find_nodes(raw, self._fitted_labels, missing=-1)
+        tax, separator = self.taxonomy_, self._format.separator
+        if (nodes < 0).any():
+            names = [label if isinstance(label, (str, tuple)) else str(label) for label in self._label_values(raw)]
+            examples = Examples(inputs, *number_unseen(nodes, names, tax, separator or guess_separator(names)))
+            warnings.warn(str(examples.describe_unseen(tax, "items")), stacklevel=3)
+            return examples
+        return Examples(inputs, nodes)
 
     def _find_known_nodes(self, raw: Any) -> np.ndarray:
         """The nodes of labels, which the fitted classifier has to know."""

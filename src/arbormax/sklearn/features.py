@@ -17,7 +17,7 @@ from arbormax.heads import HEADS
 from arbormax.model import Model, TrainConfig
 from arbormax.model.settings import MOST_CLASSES, supports_settings
 from arbormax.sklearn.base import TreeClassifier
-from arbormax.sklearn.inputs import Labels, find_nodes, path_rows, read_labels, to_python
+from arbormax.sklearn.inputs import Labels, find_nodes, flat_labels, path_rows, read_labels, to_python
 from arbormax.taxonomy import Taxonomy
 
 __all__ = ["HierarchicalClassifier"]
@@ -90,6 +90,9 @@ class HierarchicalClassifier(TreeClassifier):
     def _find_nodes(self, y: Any, labels: Labels, missing: int | None = None, argument: str = "y") -> np.ndarray:
         del argument  # errors name the label itself
         return find_nodes(y, labels.taxonomy, labels.format, labels.classes, missing)
+
+    def _label_values(self, y: Any) -> Sequence[Any]:
+        return path_rows(y) or flat_labels(y)
 
     def _config(self, settings: dict[str, Any], inputs: Matrix, classes: int) -> TrainConfig:
         hidden = to_python(list(self.hidden)) if isinstance(self.hidden, (list, tuple, np.ndarray)) else self.hidden

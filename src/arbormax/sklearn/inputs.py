@@ -236,7 +236,7 @@ def find_nodes(
     """(n,) the nodes of labels in any form that `read_labels` accepts; `classes` are those of the training."""
     labels: list[Any] | None = path_rows(y)
     if labels is None:
-        labels = _flat_list(y)
+        labels = flat_labels(y)
         if format.is_given:
             _check_strings(labels)
         elif format.separator is None and format.levels is None:  # compared by value: 1 equals 1.0
@@ -338,7 +338,8 @@ def _class_rows(tax: Taxonomy, levels: int | None) -> np.ndarray:
     return np.array([[*path, *[""] * (levels - len(path))] for path in paths])
 
 
-def _flat_list(y: Any) -> list[Any]:
+def flat_labels(y: Any) -> list[Any]:
+    """The labels of a list, an array or a table with one column, which are no rows of names."""
     if isinstance(y, Mapping):
         return list(y)
     array = y if isinstance(y, np.ndarray) else np.asarray(y, dtype=object)

@@ -167,6 +167,9 @@ class TextClassifier(TreeClassifier):
             check_labels(y, argument), labels.taxonomy, separator=labels.format.separator, missing=missing
         )
 
+    def _label_values(self, y: Any) -> list[Any]:
+        return check_labels(y)
+
     def _config(self, settings: dict[str, Any], inputs: Any, classes: int) -> TrainConfig:  # noqa: ARG002
         settings["encoder_options"] = settings["encoder_options"] or {}
         settings["columns"] = self._columns or InputColumns()
