@@ -192,8 +192,8 @@ def test_a_resumed_training_does_not_search_again(clock, tmp_path):
 
 
 def test_errors_name_the_argument(monkeypatch):
-    with pytest.raises(OptionError, match=r"held-out examples; try validation=0\.1"):
-        tune(TrainConfig.make(validation=0), TAX, toy(), budget=1)
+    with pytest.raises(OptionError, match="only one example"):
+        tune(CONFIG, TAX, toy(4), budget=1)
     with pytest.raises(OptionError, match="no training data"):
         tune(TrainConfig.make(names="only"), TAX, toy(), budget=1)
     with pytest.raises(OptionError, match="one device"):
@@ -220,7 +220,9 @@ def test_a_classifier_tunes_what_its_parameters_leave_open(clock):
 
 def test_a_classifier_of_matrices_tunes_around_its_own_defaults(clock):
     rows = np.random.default_rng(0).normal(size=(60, 5))
-    clf = am.HierarchicalClassifier(tune="3s", validation=0.25, epochs=3).fit(rows, ["x/y", "x/z"] * 30)
+    clf = am.HierarchicalClassifier(tune="3s", epochs=3).fit(rows, ["x/y", "x/z"] * 30)
     assert len(clock) == 3
     assert list(clf.tuned_.trials[0].settings) == ["learning_rate"]
+    assert [each.validation for each in clock] == [0.1] * 3
+    assert clf.model_.config.validation == 0  # the final training has all rows
     assert clf.tuned_.trials[0].settings["learning_rate"] > 0.01  # not the default of networks

@@ -458,6 +458,7 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
             "classes": {"values": self.classes_.tolist(), "dtype": self.classes_.dtype.str},
             "feature_names": None if names is None else names.tolist(),
             "run": None if self.run_ is None else self.run_.to_record(),
+            **self._further_record(),
         }
         write_file(path / RECORD, json.dumps(record, indent=2) + "\n")
         return path
@@ -477,15 +478,23 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
             record = _read_record(path, model.taxonomy)
             label_format, classes = cls._read_format(record, model.taxonomy)
             run = Run.from_record(record["run"], model) if record.get("run") else None
+            settings = {**model.encoder.options.model_dump(), **model.config.model_dump()}
+            settings["taxonomy"] = model.taxonomy if label_format.is_given else None
+            clf = cls(**{name: settings[name] for name in cls._get_param_names() if name in settings})
+            clf._read_further(record)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise ModelFolderError(f"{path} is not the record of a classifier: {error}") from error
-        settings = {**model.encoder.options.model_dump(), **model.config.model_dump()}
-        settings["taxonomy"] = model.taxonomy if label_format.is_given else None
-        clf = cls(**{name: settings[name] for name in cls._get_param_names() if name in settings})
         clf._set_model(model, label_format, classes, run)
         if (names := record.get("feature_names")) is not None:
             clf.feature_names_in_ = np.array(names, dtype=object)
         return clf
+
+    def _further_record(self) -> dict[str, Any]:
+        """What a subclass adds to classifier.json."""
+        return {}
+
+    def _read_further(self, record: Mapping[str, Any]) -> None:
+        """Read what `_further_record` has written."""
 
     @classmethod
     def _read_format(cls, record: Mapping[str, Any], tax: Taxonomy) -> tuple[LabelFormat, np.ndarray]:
@@ -501,7 +510,10 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
 
 def feature_names(folder: str | os.PathLike[str], tax: Taxonomy) -> list[str] | None:
     """The names of the columns that a classifier was trained on, if they had names; `tax` is the model's taxonomy."""
-    names = _read_record(Path(folder) / RECORD, tax).get("feature_names")
+    record = _read_record(Path(folder) / RECORD, tax)
+    if "categories" in record:
+        raise OptionError(f"{folder} has columns of categories; use it in Python with HierarchicalClassifier.load")
+    names = record.get("feature_names")
     return names if isinstance(names, list) else None
 
 

@@ -96,7 +96,7 @@ def _compose_rows(X: Any, columns: InputColumns) -> list[str]:
             raise InputError(f"expected the columns of a row, found {_short_repr(row)} at {place}", argument="X")
         if absent := [name for name in names if name not in row]:
             raise InputError(f"item {place} has no column {describe_missing(absent[0], list(row))}", argument="X")
-        texts.append(columns.compose({name: "" if _is_padding(row[name]) else cell_text(row[name]) for name in names}))
+        texts.append(columns.compose({name: "" if is_padding(row[name]) else cell_text(row[name]) for name in names}))
     return texts
 
 
@@ -119,12 +119,13 @@ def check_labels(y: Any, argument: str = "y") -> list[Any]:
 def _without_padding(row: Sequence[Any]) -> list[Any]:
     """A row of names without what marks the end of the path: "", None or NaN."""
     names = list(row)
-    while names and _is_padding(names[-1]):
+    while names and is_padding(names[-1]):
         names.pop()
     return names
 
 
-def _is_padding(value: Any) -> bool:
+def is_padding(value: Any) -> bool:
+    """Whether a value is "", None or NaN, which mark the end of a path and empty cells."""
     if isinstance(value, str):
         return not value
     # the missing value of pandas cannot be compared

@@ -87,10 +87,11 @@ def tune(
 ) -> Tuned:
     """Try settings for the duration `budget`, such as "5min", and return the best ones.
 
-    Each trial is measured on `valid`, or on the share `config.validation` of the training examples, which is the same
-    in all trials; `config.monitor` defines which of them is the best, as it does for epochs. The first trial has the
-    settings of `config` and always runs to its end. No trial starts that is unlikely to end in time, and one that Adam
-    trains is stopped when the time is over. Ctrl-C ends the search, and the best trial so far counts.
+    Each trial is measured on `valid`, or on the share `config.validation` of the training examples (a tenth if that is
+    0), which is the same in all trials; `config.monitor` defines which of them is the best, as it does for epochs. The
+    first trial has the settings of `config` and always runs to its end. No trial starts that is unlikely to end in
+    time, and one that Adam trains is stopped when the time is over. Ctrl-C ends the search, and the best trial so far
+    counts.
 
     Searched are those of `strength`, `learning_rate`, `epochs` and the encoder's `ngrams` and `char_ngrams` that the
     solver and the encoder have and that are None in `config`, or not in `keep` if that is given. `progress` shows a
@@ -104,7 +105,7 @@ def tune(
         return _read(state, config)
     start = time.monotonic()
     space = TuneSpace.of(config, taxonomy, len(train), keep)
-    _check(config, taxonomy, train, valid, hardware)
+    _check(space.config, taxonomy, train, valid, hardware)
     with _reports(progress, seconds) as report:
         trials = _search(space, taxonomy, train, valid, start + seconds, hardware, report)
     best = _best(trials, config)
@@ -138,8 +139,6 @@ def _check(
         raise OptionError("a search within a time budget runs on one device", argument="tune")
     if valid is not None:
         check_examples(valid, taxonomy, "validate")
-    elif config.validation == 0:
-        raise OptionError("needs held-out examples", argument="tune", fix={"validation": 0.1})
     else:
         hold_out(train, config.validation, config.seed)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from optuna.trial import BaseTrial
 
 _SOLVERS = {"convex": ("strength",), "adam": ("learning_rate", "epochs")}
+_HELD_OUT = 0.1  # of a training that holds out nothing
 _FACTORS = {"strength": 10.0, "learning_rate": 5.0, "epochs": 2.0}  # how far from the default a value may be
 
 
@@ -53,7 +54,7 @@ class TuneSpace:
         if not defaults:
             raise OptionError("nothing is left to search: every setting that it would try is given", argument="tune")
         # uncertainty, calibration and the second training change neither the measures nor their order
-        off: dict[str, Any] = {"refit": False, "calibration": OFF}
+        off: dict[str, Any] = {"refit": False, "calibration": OFF, "validation": config.validation or _HELD_OUT}
         if usual.uncertainty is not None and not UNCERTAINTIES[usual.uncertainty].trains:
             off |= {"uncertainty": None, "uncertainty_options": {}}
         return cls(config.model_copy(update=off), defaults, choices)
