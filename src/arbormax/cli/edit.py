@@ -35,6 +35,9 @@ class EditOptions(OptionGroup):
     move: Annotated[list[str] | None, typer.Option(metavar="NODE=PARENT", help="Move a node and its descendants.")] = (
         None
     )
+    merge: Annotated[
+        list[str] | None, typer.Option(metavar="CLASS=CLASS", help="Merge the first class into the second one.")
+    ] = None
     remove: Annotated[list[str] | None, typer.Option(metavar="NODE", help="Remove a node and its descendants.")] = None
     rename: Annotated[list[str] | None, typer.Option(metavar="NODE=NAME", help="Rename a node.")] = None
     emptied: Annotated[str, typer.Option(help="For a parent that loses its last child: error, class or remove.")] = (
@@ -49,8 +52,8 @@ class EditOptions(OptionGroup):
         """Append the edits to a list; one error reports every option that cannot be read."""
         from arbormax.taxonomy.labels import join_path, split_path
 
-        if not any((self.add, self.split, self.move, self.remove, self.rename, self.patch)):
-            raise OptionError("no edits: give --add, --split, --move, --remove, --rename or --patch")
+        if not any((self.add, self.split, self.move, self.merge, self.remove, self.rename, self.patch)):
+            raise OptionError("no edits: give --add, --split, --move, --merge, --remove, --rename or --patch")
         check_choice("emptied", self.emptied, ("error", "class", "remove"))
         problems: list[str] = []
         emptied: Any = self.emptied
@@ -81,6 +84,9 @@ class EditOptions(OptionGroup):
         for text in self.move or ():
             node, parent = pair("move", text, "NODE=PARENT")
             edits.move(node, under=parent or (), keep_row=self.keep_rows, emptied=emptied).described(f"--move {text}")
+        for text in self.merge or ():
+            node, into = pair("merge", text, "CLASS=CLASS")
+            edits.merge(node, into=into, emptied=emptied).described(f"--merge {text}")
         for text in self.remove or ():
             edits.remove(text, emptied=emptied).described(f"--remove {text}")
         for text in self.rename or ():

@@ -1,8 +1,8 @@
-"""Preserve the predictions of nodes that an edit has moved: the new head learns from the old one.
+"""Preserve the predictions of nodes that an edit has moved or merged: the new head learns from the old one.
 
-The score that a node needs among its new siblings is not linear in the features, and a row is. So the rows on its old
-and new path are fitted to the probabilities of the old head: at features that are given, or at imitations of the items
-of each class, which follow from the rows themselves.
+The score that a node needs among its new siblings is not linear in the features, and a row is; neither is the score of
+two classes in one. So the rows on the old and the new path are fitted to the probabilities of the old head: at features
+that are given, or at imitations of the items of each class, which follow from the rows themselves.
 
 B items, D features, R rows, C classes of the old head that the new one still has, S imitated classes.
 """
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from arbormax.functional import flat_node_log_probs
 from arbormax.heads.base import TreeHead
+from arbormax.heads.blended import BlendedSoftmax
 from arbormax.heads.sparse import SparseWeight
 from arbormax.heads.update import RowPrior, update_rows
 from arbormax.taxonomy.edits import Edited
@@ -38,27 +39,38 @@ class Preserved:
     """The rows that were fitted, and how well the new head predicts like the old one."""
 
     rows: np.ndarray
-    kept: dict[int, float]  # for each moved node with predictions: the share of them that stay the same
+    kept: dict[int, float]  # for each moved or merged node with predictions: the share of them that stay the same
 
 
-def preserve_moved(
+def preserve_predictions(
     old: TreeHead, new: TreeHead, edited: Edited, moved: list[int], features: Tensor | None
 ) -> Preserved:
-    """Fit the rows of the new head on the paths of moved nodes, which are nodes of the old taxonomy, in place."""
+    """Fit the rows of the new head on the paths of moved nodes and merged classes, in place.
+
+    `moved` and `edited.merged` are nodes of the old taxonomy; `edited.node_map` maps merged classes to -1.
+    """
+    joined = {node: now for node, now in edited.merged.items() if now > 0}
     most = max(200, min(_MOST_ITEMS, _CELLS // old.taxonomy.num_leaves))
     if features is None:
-        items = _imitate(old, moved, most)
+        items = _imitate(old, [*moved, *joined, *_old_nodes(edited, joined)], most)
     else:
         places = torch.linspace(0, len(features) - 1, min(len(features), most), device=features.device)
         items = features.index_select(0, places.long())
-    leaves = edited.node_map[old.taxonomy.leaves]
-    known = torch.from_numpy(np.flatnonzero(leaves > 0)).to(old.device)
-    nodes_C = torch.from_numpy(leaves[leaves > 0]).to(old.device)
+    node_map = edited.node_map.copy()
+    for node, now in joined.items():
+        node_map[node] = now
+    leaves = node_map[old.taxonomy.leaves]
+    known = np.flatnonzero(leaves > 0)
+    if not len(known):
+        return Preserved(np.zeros(0, np.int64), {})
+    nodes, column = np.unique(leaves[known], return_inverse=True)
+    nodes_C, column_K = (torch.from_numpy(each).to(old.device) for each in (nodes, column))
     with torch.no_grad():
-        wanted_BC = old(items.to(old.dtype)).float()[:, known].log_softmax(-1)
+        chances_BK = old(items.to(old.dtype)).float()[:, torch.from_numpy(known).to(old.device)].softmax(-1)
+        wanted_BC = torch.zeros(len(items), len(nodes), device=old.device).index_add_(1, column_K, chances_BK)
     is_held_out = torch.arange(len(items), device=old.device) % _HELD_OUT == 0
     fitted, held_out = (part.nonzero().squeeze(1) for part in (~is_held_out, is_held_out))
-    target_BC = wanted_BC[fitted].exp()
+    target_BC = wanted_BC[fitted]
 
     def log_probs(logp: Tensor) -> Tensor:
         found: Tensor = flat_node_log_probs(logp, new.taxonomy).index_select(-1, nodes_C).log_softmax(-1)
@@ -69,30 +81,39 @@ def preserve_moved(
         return total
 
     some = items.index_select(0, fitted)
-    rows = _rows_on_paths(old, new, edited, moved)
+    rows = _rows_to_fit(old, new, edited, moved, joined)
     update_rows(new, some, loss, RowPrior(_mean_square(some) / _STRENGTH, updates_bias=False), rows)
     with torch.no_grad():
         found_BC = log_probs(new(items.index_select(0, held_out).to(new.dtype)).float())
-    before, after = (
-        old.taxonomy.leaves[known.cpu()[each.argmax(-1).cpu()].numpy()] for each in (wanted_BC[held_out], found_BC)
-    )
+    before, after = (nodes[each.argmax(-1).cpu().numpy()] for each in (wanted_BC[held_out], found_BC))
     kept = {}
-    for node in moved:
-        is_below = old.taxonomy.lca(before, np.full_like(before, node)) == node
+    for now in {int(edited.node_map[node]) for node in moved} | set(joined.values()):
+        is_below = new.taxonomy.lca(before, np.full_like(before, now)) == now
         if is_below.any():
-            kept[node] = float((before == after)[is_below].mean())
+            kept[now] = float((before == after)[is_below].mean())
     return Preserved(rows, kept)
 
 
-def _rows_on_paths(old: TreeHead, new: TreeHead, edited: Edited, moved: list[int]) -> np.ndarray:
-    """The rows of the steps that the moves change: of the nodes themselves, and of their old and new ancestors."""
+def _old_nodes(edited: Edited, joined: dict[int, int]) -> list[int]:
+    """The nodes of the old taxonomy that classes were merged into."""
+    return np.flatnonzero(np.isin(edited.node_map, list(joined.values()))).tolist()
+
+
+def _rows_to_fit(old: TreeHead, new: TreeHead, edited: Edited, moved: list[int], joined: dict[int, int]) -> np.ndarray:
+    """The rows of the steps that the edits change: of the nodes themselves, and of their old and new ancestors.
+
+    Of a merged class with a row of its own, this row is fitted, too.
+    """
     tax, nodes = new.taxonomy, []
-    for node in moved:
-        now = int(edited.node_map[node])
+    for node, now in [*((node, int(edited.node_map[node])) for node in moved), *joined.items()]:
         before = {n for n in edited.node_map[old.taxonomy.ancestors(node)].tolist() if n >= 0}
         nodes += [now, *before.symmetric_difference(tax.ancestors(now))]
-    has_siblings = [n for n in set(nodes) if n > 0 and len(tax.children(tax.parent[n])) > 1]
-    return np.array(sorted(has_siblings), np.int64) - 1
+    competing = [n for n in set(nodes) if n > 0 and (len(tax.children(tax.parent[n])) > 1 or not new.sibling_options)]
+    is_step = np.isin(new.row_nodes(), competing)
+    if isinstance(new, BlendedSoftmax):  # a moved class keeps its own row
+        is_own = np.isin(np.arange(len(is_step)), new.class_rows(tax))
+        is_step = np.where(is_own, np.isin(new.row_nodes(), list(joined.values())), is_step)
+    return np.flatnonzero(is_step)
 
 
 def _imitate(head: TreeHead, moved: list[int], count: int) -> Tensor:
