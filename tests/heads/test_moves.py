@@ -61,10 +61,34 @@ def test_features_keep_the_predictions_of_a_moved_class(kind):
 
 @pytest.mark.parametrize("kind", [am.HierarchicalSoftmax, am.BlendedSoftmax])
 def test_the_report_states_the_share_of_predictions_that_stay(kind):
-    edited = am.edit(trained(kind)).move(MOVED, under="men").done()
+    edited = am.edit(trained(kind)).move(MOVED, under="men").done(features=items(seed=3)[0])
     share = edited.kept[edited.taxonomy.find(MOVED)]
-    assert f"notice: about {share:.0%} of the predictions of 'men/toys' stay the same" in edited.changed
+    assert f"notice: {share:.0%} of the predictions of 'men/toys' stay the same" in edited.changed
     assert "continue the training with examples" in edited.changed
+    without = am.edit(trained(kind)).move(MOVED, under="men").done()
+    assert "how many predictions of 'men/toys' stay the same is not known" in without.changed
+    assert not without.kept
+
+
+@pytest.mark.parametrize("kind", [am.HierarchicalSoftmax, am.BlendedSoftmax])
+def test_few_items_of_the_moved_class_are_not_worse_than_none(kind):
+    h, y = items(seed=2)
+    head, (some, labels) = trained(kind), items(seed=3)
+    without = accuracy(am.edit(head).move(MOVED, under="men").done(), h, y)
+    others = some[labels != TREE.classes.index(MOVED)][:50]
+    given = accuracy(am.edit(head).move(MOVED, under="men").done(features=others), h, y)
+    assert given[0] > without[0] - 0.05
+    assert given[1] > 0.85
+
+
+@pytest.mark.parametrize("kind", [am.HierarchicalSoftmax, am.BlendedSoftmax])
+def test_the_items_that_the_moved_class_needs_are_chosen_among_many(kind, monkeypatch):
+    monkeypatch.setattr("arbormax.heads.preserve._MOST_ITEMS", 200)
+    h, y = items(seed=2)
+    some, labels = items(n=4000, seed=3)
+    rare = torch.cat([some[labels != 0], some[labels == 0][:60]])  # the last sixty of thousands
+    edited = am.edit(trained(kind)).move(MOVED, under="men").done(features=rare)
+    assert min(accuracy(edited, h, y)) > 0.85
 
 
 @pytest.mark.parametrize("kind", [am.FlatSoftmax, am.SharedSoftmax])

@@ -108,8 +108,8 @@ def edit_file(tax: Taxonomy, options: EditOptions, out: Path, overwrite: bool, l
     return edited
 
 
-def edit_model(folder: Path, options: EditOptions, out: Path, overwrite: bool) -> Edited:
-    """Edit the head of a model and write the model to a folder."""
+def edit_model(folder: Path, options: EditOptions, out: Path, overwrite: bool, unlabelled: Path | None) -> Edited:
+    """Edit the head of a model and write the model to a folder; texts show what the old head predicts."""
     from arbormax.model.folder import has_model, read_metrics, read_record
 
     if has_model(out, "out") and not overwrite:
@@ -123,7 +123,12 @@ def edit_model(folder: Path, options: EditOptions, out: Path, overwrite: bool) -
     before = clf.taxonomy_.fingerprint
     edits = edit(clf)
     options.append_to(edits)
-    edited = edits.done()
+    texts = None
+    if unlabelled is not None:
+        from arbormax.data.tables import read_table
+
+        texts = read_table(unlabelled, clf.model_.config.columns, None).texts
+    edited = edits.done(features=texts)
     metrics = {name: value for name, value in read_metrics(folder).items() if name == "training"}
     metrics["edited"] = {"from": str(folder), "taxonomy": before, "changed": edited.changed.splitlines()}
     clf.save(out, metrics)
@@ -137,13 +142,14 @@ def print_edited(edited: Edited, old: Taxonomy, out: Path, json: bool) -> None:
     tax = edited.taxonomy
     if json:
         remaining = set(edited.class_map.tolist())
-        gone = [label for label, new in zip(old.classes, edited.class_map.tolist(), strict=True) if new < 0]
+        places = zip(old.classes, old.leaves.tolist(), edited.class_map.tolist(), strict=True)
+        gone = [label for label, leaf, new in places if new < 0 or leaf in edited.merged]
         new = [label for number, label in enumerate(tax.classes) if number not in remaining]
         kept = {join_path(tax.path(node)): share for node, share in edited.kept.items()}
         changes = {"classes_gone": gone, "classes_new": new, "kept": kept, "changed": edited.changed.splitlines()}
         output.print_json({"out": str(out), **output.taxonomy_size(tax), **changes})
         return
     output.print_result(edited.changed)
-    if edited.kept:
+    if "notice: " in edited.changed:
         output.print_status(f"To repair moved classes: arbormax train --from {shlex.quote(str(out))} FILE --out DIR")
     output.print_status(f"written: {out}")

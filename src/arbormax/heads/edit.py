@@ -150,17 +150,29 @@ def _describe_rows(edited: Edited, new: TreeHead, rows: NewRows, preserved: Pres
     fresh = np.array(list(dict.fromkeys(changed)), np.int64)  # a class may have two new rows
     names = ": " + listing(join_path(edited.taxonomy.path(node)) for node in fresh.tolist()) if len(fresh) else ""
     copied = len(np.setdiff1d(rows.target, fitted))
-    notes = [f"rows: {copied:,} copied bit for bit, {len(fresh):,} new or fitted{names}", *_describe_kept(edited)]
+    nodes = () if preserved is None else preserved.nodes
+    notes = [
+        f"rows: {copied:,} copied bit for bit, {len(fresh):,} new or fitted{names}",
+        *_describe_kept(edited, nodes),
+    ]
     return replace(edited, new_rows=fresh, changed="\n".join([edited.changed, *notes]))
 
 
-def _describe_kept(edited: Edited) -> list[str]:
-    """A line for each moved node whose predictions may change."""
-    return [
-        f"notice: about {share:.0%} of the predictions of {join_path(edited.taxonomy.path(node))!r} stay the same; to "
-        "repair the others, continue the training with examples"
+def _describe_kept(edited: Edited, nodes: tuple[int, ...]) -> list[str]:
+    """Lines for the nodes whose predictions may change, with the share that stays the same where it was measured."""
+    paths = {node: join_path(edited.taxonomy.path(node)) for node in nodes}
+    lines = [
+        f"notice: {share:.0%} of the predictions of {paths[node]!r} stay the same; to repair the others, continue the "
+        "training with examples"
         for node, share in edited.kept.items()
     ]
+    if unknown := [paths[node] for node in nodes if node not in edited.kept]:
+        lines.append(
+            f"notice: how many predictions of {listing(unknown)} stay the same is not known; give unlabelled items of "
+            "these classes to keep more of them and to measure it, and continue the training with examples to repair "
+            "the others"
+        )
+    return lines
 
 
 def _read_features(given: Any, head: TreeHead, owner: Any) -> Tensor:

@@ -24,12 +24,13 @@ from arbormax.taxonomy.edits import Edited
 
 _MOST_CLASSES = 512  # that are imitated
 _MOST_ITEMS, _CELLS = 4000, 1 << 23  # items, and numbers of a (B, C) matrix
-_HELD_OUT = 5  # every fifth item estimates the loss
+_HELD_OUT = 5  # every fifth item that is given measures the loss
 _TERMS, _DRAWN = 1000, 25  # features of a class in a sparse head, and how many of them are in one item
 _OTHER = 0.5  # share of another class in an item, so that the items are not all clear
 
 _BACKGROUND = 0.7  # length of the features that say nothing about the class, relative to those of the class
-_USUAL = 0.6  # mean probability of the classes of the items
+_USUAL = 0.75  # mean probability of the classes of the items, relative to the largest that any scale gives
+_FEW = 50  # items of an edited node, below which imitations are added
 _SCALES = [2.0**power for power in range(-4, 13)]
 _STRENGTH = 20.0  # of the fit, as that of the convex solver for dense features
 
@@ -39,7 +40,8 @@ class Preserved:
     """The rows that were fitted, and how well the new head predicts like the old one."""
 
     rows: np.ndarray
-    kept: dict[int, float]  # for each moved or merged node with predictions: the share of them that stay the same
+    nodes: tuple[int, ...]  # the moved and merged nodes of the new taxonomy, whose predictions may change
+    kept: dict[int, float]  # those with predictions among the given items: the share of them that stay the same
 
 
 def preserve_predictions(
@@ -50,27 +52,24 @@ def preserve_predictions(
     `moved` and `edited.merged` are nodes of the old taxonomy; `edited.node_map` maps merged classes to -1.
     """
     joined = {node: now for node, now in edited.merged.items() if now > 0}
-    most = max(200, min(_MOST_ITEMS, _CELLS // old.taxonomy.num_leaves))
-    if features is None:
-        items = _imitate(old, [*moved, *joined, *_old_nodes(edited, joined)], most)
-    else:
-        places = torch.linspace(0, len(features) - 1, min(len(features), most), device=features.device)
-        items = features.index_select(0, places.long())
+    concerned = [*moved, *joined, *_old_nodes(edited, joined)]
+    some, held_out = _choose_items(old, concerned, features)
     node_map = edited.node_map.copy()
     for node, now in joined.items():
         node_map[node] = now
     leaves = node_map[old.taxonomy.leaves]
     known = np.flatnonzero(leaves > 0)
     if not len(known):
-        return Preserved(np.zeros(0, np.int64), {})
+        return Preserved(np.zeros(0, np.int64), (), {})
     nodes, column = np.unique(leaves[known], return_inverse=True)
     nodes_C, column_K = (torch.from_numpy(each).to(old.device) for each in (nodes, column))
-    with torch.no_grad():
+
+    @torch.no_grad()
+    def wanted(items: Tensor) -> Tensor:
         chances_BK = old(items.to(old.dtype)).float()[:, torch.from_numpy(known).to(old.device)].softmax(-1)
-        wanted_BC = torch.zeros(len(items), len(nodes), device=old.device).index_add_(1, column_K, chances_BK)
-    is_held_out = torch.arange(len(items), device=old.device) % _HELD_OUT == 0
-    fitted, held_out = (part.nonzero().squeeze(1) for part in (~is_held_out, is_held_out))
-    target_BC = wanted_BC[fitted]
+        return torch.zeros(len(items), len(nodes), device=old.device).index_add_(1, column_K, chances_BK)
+
+    target_BC = wanted(some)
 
     def log_probs(logp: Tensor) -> Tensor:
         found: Tensor = flat_node_log_probs(logp, new.taxonomy).index_select(-1, nodes_C).log_softmax(-1)
@@ -80,18 +79,55 @@ def preserve_predictions(
         total: Tensor = -(target_BC[place] * log_probs(logp)).sum()
         return total
 
-    some = items.index_select(0, fitted)
     rows = _rows_to_fit(old, new, edited, moved, joined)
     update_rows(new, some, loss, RowPrior(_mean_square(some) / _STRENGTH, updates_bias=False), rows)
-    with torch.no_grad():
-        found_BC = log_probs(new(items.index_select(0, held_out).to(new.dtype)).float())
-    before, after = (nodes[each.argmax(-1).cpu().numpy()] for each in (wanted_BC[held_out], found_BC))
+    changed = tuple(dict.fromkeys([*(int(edited.node_map[node]) for node in moved), *joined.values()]))
     kept = {}
-    for now in {int(edited.node_map[node]) for node in moved} | set(joined.values()):
-        is_below = new.taxonomy.lca(before, np.full_like(before, now)) == now
-        if is_below.any():
-            kept[now] = float((before == after)[is_below].mean())
-    return Preserved(rows, kept)
+    if held_out is not None:
+        with torch.no_grad():
+            found_BC = log_probs(new(held_out.to(new.dtype)).float())
+        before, after = (nodes[each.argmax(-1).cpu().numpy()] for each in (wanted(held_out), found_BC))
+        for now in changed:
+            is_below = new.taxonomy.lca(before, np.full_like(before, now)) == now
+            if is_below.any():
+                kept[now] = float((before == after)[is_below].mean())
+    return Preserved(rows, changed, kept)
+
+
+def _choose_items(old: TreeHead, concerned: list[int], features: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """The items for the fit, and those that are held out of it to measure the loss; None if no items are given.
+
+    Of many items, those that the old head predicts below the edited nodes come first. If there are few of them,
+    imitations are added to the fit.
+    """
+    most = max(200, min(_MOST_ITEMS, _CELLS // old.taxonomy.num_leaves))
+    if features is None:
+        return _imitate(old, concerned, most), None
+    is_below = torch.from_numpy(_classes_below(old, concerned)).to(old.device)
+    chance = torch.zeros(len(features), device=old.device)
+    with torch.no_grad():
+        for start in range(0, len(features), most):
+            places = torch.arange(start, min(start + most, len(features)), device=old.device)
+            chance[places] = old(features.index_select(0, places).to(old.dtype)).float()[:, is_below].exp().sum(1)
+    order = chance.argsort(descending=True, stable=True)
+    if len(order) > most:
+        rest = order[most // 3 :]
+        spaced = torch.linspace(0, len(rest) - 1, most - most // 3, device=old.device).long()
+        order = torch.cat([order[: most // 3], rest[spaced]])
+    is_held_out = torch.arange(len(order), device=old.device) % _HELD_OUT == 0  # of all chances alike
+    fitted, held_out = features.index_select(0, order[~is_held_out]), features.index_select(0, order[is_held_out])
+    if int((chance > 0.5).sum()) < _FEW * len(concerned):
+        fitted = torch.cat([fitted, _imitate(old, concerned, most)])
+    return fitted, held_out
+
+
+def _classes_below(head: TreeHead, nodes: list[int]) -> np.ndarray:
+    """(C,) whether each class is at or below any of these nodes."""
+    leaves = head.taxonomy.leaves
+    is_below = np.zeros(len(leaves), bool)
+    for node in nodes:
+        is_below |= head.taxonomy.lca(leaves, np.full_like(leaves, node)) == node
+    return is_below
 
 
 def _old_nodes(edited: Edited, joined: dict[int, int]) -> list[int]:
@@ -118,10 +154,8 @@ def _rows_to_fit(old: TreeHead, new: TreeHead, edited: Edited, moved: list[int],
 
 def _imitate(head: TreeHead, moved: list[int], count: int) -> Tensor:
     """(B, D) features like those of items of the classes; half of them are of the moved classes."""
-    draw, tax = np.random.default_rng(0), head.taxonomy
-    is_moved = np.zeros(tax.num_leaves, bool)
-    for node in moved:
-        is_moved |= tax.lca(tax.leaves, np.full_like(tax.leaves, node)) == node
+    draw = np.random.default_rng(0)
+    is_moved = _classes_below(head, moved)
     groups = [draw.permutation(np.flatnonzero(part))[: _MOST_CLASSES // 2] for part in (is_moved, ~is_moved)]
     classes = np.concatenate(groups)
     chances = np.concatenate([np.full(len(group), 0.5 / max(1, len(group))) for group in groups])
@@ -195,11 +229,9 @@ def _scale(head: TreeHead, items: Tensor, classes: Tensor) -> float:
     """The factor of the items with which the mean probability of their classes is usual."""
     few, classes = items.index_select(0, torch.arange(200, device=head.device)), classes[:200]
     with torch.no_grad():
-        for scale in _SCALES:
-            logp = head((scale * few).to(head.dtype)).float()
-            if float(logp.gather(1, classes[:, None]).exp().mean()) >= _USUAL:
-                return scale
-    return _SCALES[-1]
+        scores = [head((scale * few).to(head.dtype)).float() for scale in _SCALES]
+    means = [float(logp.gather(1, classes[:, None]).exp().mean()) for logp in scores]
+    return next(scale for scale, mean in zip(_SCALES, means, strict=True) if mean >= _USUAL * max(means))
 
 
 def _mean_square(items: Tensor) -> float:
