@@ -162,8 +162,8 @@ def _describe_kept(edited: Edited, nodes: tuple[int, ...]) -> list[str]:
     """Lines for the nodes whose predictions may change, with the share that stays the same where it was measured."""
     paths = {node: join_path(edited.taxonomy.path(node)) for node in nodes}
     lines = [
-        f"notice: {share:.0%} of the predictions of {paths[node]!r} stay the same; to repair the others, continue the "
-        "training with examples"
+        f"notice: {share:.0%} of the predictions of {paths[node]!r} stay the same"
+        + "; to repair the others, continue the training with examples" * (share < 1)
         for node, share in edited.kept.items()
     ]
     if unknown := [paths[node] for node in nodes if node not in edited.kept]:
