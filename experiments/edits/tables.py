@@ -12,6 +12,7 @@ import numpy as np
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "edits.md"
+ARMS = ("blended", "hierarchical", "flat", "bag-shared")
 KINDS = ("moved", "merged", "split", "added", "others")
 TIMES = ("before", "edited", "edited with texts", "continued 1 %", "continued 10 %")
 TITLES = {
@@ -25,9 +26,10 @@ TITLES = {
 
 
 def main() -> None:
-    records = [json.loads(path.read_text()) for path in sorted((HERE / "results").glob("*.json"))]
+    records = [json.loads(path.read_text()) for path in (HERE / "results").glob("*.json")]
     lines = []
-    for name, arm in dict.fromkeys((record["dataset"], record["arm"]) for record in records):
+    pairs = {(record["dataset"], record["arm"]) for record in records}
+    for name, arm in sorted(pairs, key=lambda pair: (pair[0] != "soc2020", ARMS.index(pair[1]))):
         own = [record for record in records if (record["dataset"], record["arm"]) == (name, arm)]
         lines += ["", f"`{name}`, {TITLES.get(arm, arm)}, {len(own)} seeds:", ""]
         items = {kind: np.mean([record["accuracy"][kind]["items"] for record in own]) for kind in KINDS}
