@@ -8,6 +8,7 @@ that compute all the time; the machine may be busy without them.
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,7 +32,13 @@ def train(encoder, threads):
         return time.perf_counter() - start
 
 
+def stop(*_):
+    """End as after Ctrl-C, so that no busy process is left."""
+    raise KeyboardInterrupt
+
+
 def main() -> None:
+    signal.signal(signal.SIGTERM, stop)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--busy", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=5)
@@ -59,7 +66,7 @@ def main() -> None:
             for repeat in range(options.repeats)
             for name, threads in settings.items()
         ]
-    finally:
+    finally:  # also after Ctrl-C
         for process in others:
             process.kill()
     append(options.out, rows)

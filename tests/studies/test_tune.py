@@ -64,6 +64,7 @@ def test_the_first_trial_has_the_default_settings_and_no_trial_starts_that_would
 def test_the_default_settings_are_tried_however_short_the_time_is(clock):
     found = tune(CONFIG, TAX, toy(), budget="0.1s")
     assert (len(clock), found.best) == (1, 0)
+    assert "enough for the default settings only" in MODULE.describe(found)
     assert found.config.strength == CONFIG.resolved().strength
 
 

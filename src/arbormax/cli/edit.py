@@ -150,6 +150,10 @@ def print_edited(edited: Edited, old: Taxonomy, out: Path, json: bool) -> None:
         output.print_json({"out": str(out), **output.taxonomy_size(tax), **changes})
         return
     output.print_result(edited.changed)
-    if "notice: " in edited.changed:
+    if "is not known" in edited.changed:
+        output.print_status(
+            "To keep more of the predictions, repeat this with --unlabelled FILE, such as the training texts."
+        )
+    if "continue the training" in edited.changed:
         output.print_status(f"To repair moved classes: arbormax train --from {shlex.quote(str(out))} FILE --out DIR")
     output.print_status(f"written: {out}")

@@ -121,6 +121,8 @@ def describe(tuned: Tuned) -> str:
     """The result of a search in one line."""
     first, best = tuned.trials[0].measures, tuned.trials[tuned.best]
     count = f"{len(tuned.trials)} trial{'s' * (len(tuned.trials) != 1)} in {tuned.seconds:.0f} s"
+    if len(tuned.trials) == 1:
+        return f"tuning: the time was enough for the default settings only ({tuned.seconds:.0f} s); give it more"
     if tuned.best == 0:
         return f"tuning: {count}: the default settings are the best ({_format(best.settings)})"
     scores = ", ".join(
