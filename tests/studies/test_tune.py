@@ -154,12 +154,12 @@ def test_an_interruption_of_the_first_trial_stops_everything(monkeypatch):
         tune(CONFIG, TAX, toy(), budget="50s")
 
 
-def test_a_trial_of_adam_ends_with_the_time_and_is_not_used():
-    config = TrainConfig.make(
-        encoder="bag", encoder_options={"dim": 4, "ngrams": 1, "char_ngrams": 0}, epochs=2, validation=0.25
-    )
+@pytest.mark.parametrize(
+    ("encoder", "settings"), [("bag", {"learning_rate": 0.01, "epochs": 2}), ("tfidf", {"strength": 1.0})]
+)
+def test_a_trial_ends_with_the_time_and_is_not_used(encoder, settings):
+    config = TrainConfig.make(encoder=encoder, encoder_options={"ngrams": 1, "char_ngrams": 0}, validation=0.25)
     space = MODULE.TuneSpace.of(config, TAX, 60)
-    settings = {"learning_rate": 0.01}
     changed = MODULE.change_settings(space.config, settings)
     hardware = MODULE.ONE_DEVICE
     found = MODULE.try_settings(changed, settings, TAX, toy(), None, deadline=0.0, hardware=hardware)

@@ -10,10 +10,9 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import pytorch_lightning as pl
 
 from arbormax._files import read_json, to_plain, write_file
 from arbormax.data.examples import Examples
@@ -90,8 +89,7 @@ def tune(
     Each trial is measured on `valid`, or on the share `config.validation` of the training examples (a tenth if that is
     0), which is the same in all trials; `config.monitor` defines which of them is the best, as it does for epochs. The
     first trial has the settings of `config` and always runs to its end. No trial starts that is unlikely to end in
-    time, and one that Adam trains is stopped when the time is over. Ctrl-C ends the search, and the best trial so far
-    counts.
+    time, and one that runs when the time is over is stopped. Ctrl-C ends the search, and the best trial so far counts.
 
     Searched are those of `strength`, `learning_rate`, `epochs` and the encoder's `ngrams` and `char_ngrams` that the
     solver and the encoder have and that are None in `config`, or not in `keep` if that is given. `progress` shows a
@@ -201,7 +199,7 @@ def try_settings(
     """Train with some settings and measure them; a finite deadline makes errors of the training a failed trial."""
     start = time.monotonic()
     try:
-        run = fit(config, taxonomy, train, valid, hardware=hardware, callbacks=[_Deadline(deadline)])
+        run = fit(config, taxonomy, train, valid, hardware=hardware, on_step=partial(_check_time, deadline))
     except _TRIAL_ERRORS as error:
         if deadline == math.inf:  # the first trial, which has the settings of the caller
             raise
@@ -210,15 +208,10 @@ def try_settings(
     return TunedTrial(settings, time.monotonic() - start, dict(run.curve[run.best_epoch - 1]))
 
 
-class _Deadline(pl.Callback):
-    """Ends a trial that Adam trains when the time is over."""
-
-    def __init__(self, deadline: float) -> None:
-        self.deadline = deadline
-
-    def on_train_batch_end(self, *_: Any) -> None:
-        if time.monotonic() > self.deadline:
-            raise TrainingError("the time is over")
+def _check_time(deadline: float) -> None:
+    """End a trial when the time is over."""
+    if time.monotonic() > deadline:
+        raise TrainingError("the time is over")
 
 
 def _score(trial: TunedTrial, config: TrainConfig) -> float | None:
