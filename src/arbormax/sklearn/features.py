@@ -31,7 +31,7 @@ _DEFAULTS: Mapping[tuple[bool, bool], Mapping[str, Any]] = {
     (True, False): {"learning_rate": 1e-2, "epochs": 20, "batch_size": 64},
     (True, True): {"learning_rate": 1e-2, "epochs": 8, "batch_size": 256},
 }
-_DENSE_HEAD = "shared"  # for the rows of a dense matrix, see docs/adr/0013
+_DENSE_HEAD = "shared"  # with Adam, for the rows of a dense matrix
 _DECAY = 0.002  # share by which a step shrinks the weights of a linear classifier of dense rows
 _MIN_STEPS = 20  # steps of an epoch that the default batch size leaves, if there are enough rows
 _MAX_STEPS = 100  # beyond this the default batch size grows: the cost of a step depends on the number of weights
@@ -46,8 +46,8 @@ class HierarchicalClassifier(TreeClassifier):
     mappings, or None to infer it from the labels: the union of their paths, or a flat tree if they are plain. Labels
     are rows of names from the top down, padded with "" or None, as in hiclass; strings; or without a taxonomy any
     values that scikit-learn accepts. The other parameters are those of `TextClassifier`; None selects a value that
-    suits the matrix: `head` is then `"shared"` for a dense matrix, `"blended"` for a sparse one, and `"hierarchical"`
-    for more than 5,000 classes.
+    suits the matrix and the solver: `head` is then `"blended"` with the convex solver, `"shared"` with Adam and a dense
+    matrix, and `"hierarchical"` for more than 5,000 classes.
 
     With `also`, the names of columns with categories, X is a table, a list of dictionaries or a 2-D array, whose
     columns are positions. All other columns are numbers, and each category becomes a further column of zeros and ones;
@@ -126,11 +126,10 @@ class HierarchicalClassifier(TreeClassifier):
         is_decay_open = settings["weight_decay"] is None
         settings["weight_decay"] = 0.0 if is_decay_open else settings["weight_decay"]
         if settings["head"] is None:
-            is_dense = isinstance(inputs, np.ndarray) and not hidden and settings["solver"] != "convex"
-            if is_dense and classes <= MOST_CLASSES:
-                found = TrainConfig.make(**settings)
-                if supports_settings(HEADS[_DENSE_HEAD], found) and not found.convex_settings:
-                    settings["head"] = _DENSE_HEAD
+            found = TrainConfig.make(**settings)
+            is_dense = isinstance(inputs, np.ndarray) and not hidden and found.solver_in_use == "adam"
+            if is_dense and classes <= MOST_CLASSES and supports_settings(HEADS[_DENSE_HEAD], found):
+                settings["head"] = _DENSE_HEAD
         config = TrainConfig.make(**settings)
         if config.resolved().solver == "convex":
             return config
