@@ -95,6 +95,7 @@ def test_two_nodes_with_one_name_are_an_error_where_nodes_have_numbers():
         (lambda: Graph.from_nested({"a": {"b": ["a"]}}), "cycle: 'a' → 'b' → 'a'"),
         (lambda: Graph.from_edges([("a", "x"), ("b", "x")]), "'a', 'b' have no parent"),
         (lambda: Graph.from_parents([[], [0], [0, 7]]), "the parent of '2' is 7"),
+        (lambda: Graph.from_parents([[], [0], [7]]), "the parent of '2' is 7"),
         (lambda: Graph.from_parents([[], ["a"]]), "expected a list of node numbers"),
         (lambda: Graph.from_edges([]), "the taxonomy is empty"),
     ],
