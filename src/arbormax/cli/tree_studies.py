@@ -9,8 +9,8 @@ import typer
 
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import check_no_table_options, is_dataset, read_file
-from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions
+from arbormax.cli.inputs import check_new_file, check_no_table_options, is_dataset, read_file
+from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions, Overwrite
 from arbormax.cli.taxonomy import TreeOptions
 from arbormax.errors import OptionError
 
@@ -114,6 +114,7 @@ def refine(
     measure: Annotated[str, typer.Option(help="The measure to improve: macro_f1, accuracy, ….")] = "macro_f1",
     resamples: Resamples = 2000,
     level: Level = 0.95,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Propose edits of a tree from the confusions of one half of the texts, and test each on the other half.
@@ -121,6 +122,8 @@ def refine(
     Example: `arbormax taxonomy refine tree.json --data notes.csv --out patch.json`, then
     `arbormax taxonomy edit tree.json --patch patch.json --out better.json`
     """
+    if out is not None:
+        check_new_file(out, overwrite)
     tax = TreeOptions().read(source)
     config = model.config()
     examples = _read_examples(data, table, tax)
@@ -211,9 +214,10 @@ def _print_refinement(result: Refinement) -> None:
     from arbormax.metrics import MEASURES
 
     measure = MEASURES[result.measure]
-    for proposal in result.helpful:
+    for proposal in result.tested:
         gain = measure.format_difference(proposal.gain, proposal.low, proposal.high)
-        output.print_result(f"{proposal.title}\n  {proposal.evidence}\n  {measure.title} {gain}")
+        verdict = "helps" if proposal.helps else "no clear gain"
+        output.print_result(f"{proposal.title}: {verdict}\n  {proposal.evidence}\n  {measure.title} {gain}")
     if result.together is not None:
         joint = result.together
         gain = measure.format_difference(joint.gain, joint.low, joint.high)

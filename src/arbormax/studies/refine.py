@@ -15,6 +15,7 @@ from arbormax._files import to_plain
 from arbormax.data.examples import Examples
 from arbormax.data.folds import hold_out
 from arbormax.errors import OptionError
+from arbormax.functional.graphs import refuse_graph
 from arbormax.metrics.bootstrap import bootstrap, check_options
 from arbormax.model.settings import TrainConfig
 from arbormax.studies.crossval import Progress, crossval, ignore_progress, train_and_measure
@@ -138,6 +139,7 @@ class _Tester:
 
 
 def _check(taxonomy: Taxonomy, proposals: int, measure: str, resamples: int, level: float) -> None:
+    refuse_graph(taxonomy, "refinement")
     if proposals < 1:
         raise OptionError(f"expected at least 1, found {proposals}", argument="proposals")
     if measure not in CLASS_MEASURES:

@@ -319,13 +319,14 @@ def load_taxonomy(
     classes: Iterable[Label] | None = None,
     inner_classes: InnerClasses = "error",
     texts: Mapping[Any, str] | str | os.PathLike[str] | None = None,
+    graph: bool = False,
     **options: Any,
 ) -> Taxonomy:
     """Read a `Graph` from the file of a saved graph, or of an ontology with several parents, and else a `Taxonomy`.
 
-    A table of edges is a tree, so that a second parent by mistake is an error: use `Graph.load`. The arguments are
-    those of `Taxonomy.load`.
+    A table of edges is a tree, so that a second parent by mistake is an error, unless `graph` is true. The other
+    arguments are those of `Taxonomy.load`.
     """
     draft = formats.read_file(path, format, options)
-    tax = (Graph if draft.is_graph else Taxonomy).from_draft(draft, classes, inner_classes)
+    tax = (Graph if graph or draft.is_graph else Taxonomy).from_draft(draft, classes, inner_classes)
     return tax if texts is None else tax.with_texts(texts)
