@@ -80,6 +80,20 @@ def test_terms_are_named_by_their_ids_or_their_names(files):
     assert "X:2" not in shown
 
 
+def test_an_evaluation_and_a_comparison_on_a_graph_are_reported(files):
+    model, data, tree = files / "model", files / "data.csv", files / "pets.obo"
+    assert invoke("train", data, "--taxonomy", tree, "--out", model, "--epochs", 1).exit_code == 0
+    assert invoke("evaluate", model, data, "--out", files / "test.json").exit_code == 0
+    words = ("compare", data, "--taxonomy", tree, "--folds", 2, "--seeds", 1, "--epochs", 1, "--out", files / "heads")
+    assert invoke(*words).exit_code == 0
+    for source in ("test.json", "heads"):
+        reported = invoke("report", files / source, "--out", files / "report.html")
+        assert reported.exit_code == 0, reported.output
+        page = (files / "report.html").read_text()
+        assert "The taxonomy is a graph: the measures are those of the graph" in page
+        assert "goldfish" in page
+
+
 def test_what_needs_a_tree_says_so(files):
     refined = invoke("taxonomy", "refine", files / "pets.obo", "--data", files / "data.csv")
     assert refined.exit_code == 2

@@ -182,6 +182,18 @@ def test_a_tree_of_too_many_paths_is_an_error_that_says_how_many_nodes_it_would_
         graph.unroll()
 
 
+@given(graphs())
+def test_every_node_of_a_graph_has_a_node_of_the_tree_of_first_parents(graph):
+    tree, node_of = graph.to_tree_nodes()
+    assert tree == graph.to_tree()
+    paths = {tree.path(node) for node in range(tree.num_nodes)}
+    for node in range(graph.num_nodes):
+        path = graph.path(node)
+        while path not in paths:  # the tree lacks inner nodes without a child that they are the first parent of
+            path = path[:-1]
+        assert tree.path(node_of[node]) == path
+
+
 def test_what_needs_a_tree_says_so():
     message = "needs a tree, and the taxonomy is a graph: one of its nodes has several parents, such as 'goldfish'"
     for use in (lambda: PETS.parent, lambda: PETS.child_start, lambda: PETS.ancestor_at([3], 1)):
