@@ -92,8 +92,8 @@ def test_the_wrong_use_of_compare_is_an_error(refused, human, tmp_path):
     assert "expected at least two trees" in refused("taxonomy", "compare", human)
     assert "expected each tree once" in refused("taxonomy", "compare", human, human)
     Taxonomy.from_nested(["sport", "hats"]).save(tmp_path / "other.json")
-    message = refused("taxonomy", "compare", human, tmp_path / "other.json", lines=None)
-    assert "the trees have different classes" in message
+    message = refused("taxonomy", "compare", human, tmp_path / "other.json", "--flat", lines=None)
+    assert "other has other classes than the first tree, human" in message
 
 
 def test_a_tree_is_refined_and_the_patch_is_applied(run, tmp_path):

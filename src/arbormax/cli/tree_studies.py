@@ -12,7 +12,7 @@ from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import check_new_file, check_no_table_options, is_dataset, read_file
 from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions, Overwrite
 from arbormax.cli.taxonomy import TreeOptions
-from arbormax.errors import OptionError
+from arbormax.errors import LabelError, OptionError
 
 if TYPE_CHECKING:
     from arbormax.data import Examples
@@ -63,14 +63,13 @@ def compare(
     named = _read_trees(trees)
     reference = next(iter(named.values()))
     from arbormax.induce import flatten, shuffle_classes
-    from arbormax.taxonomy.distance import triplet_distance
 
     config = model.config()
     named |= {"flat": flatten(reference)} if flat else {}
     named |= {"shuffled": shuffle_classes(reference, config.seed)} if shuffled else {}
     if len(named) < 2:
         raise OptionError("expected at least two trees, or --flat or --shuffled", argument="trees")
-    distances = {name: triplet_distance(reference, tree) for name, tree in named.items()}
+    distances = _distances(named)
     if svg is not None:
         from arbormax.cli.trees import write_drawing
         from arbormax.report import tree_difference_svg
@@ -161,6 +160,21 @@ def _read_trees(sources: list[str]) -> dict[str, Taxonomy]:
         found[name if name not in found else source] = TreeOptions().read(source)
     if len({*sources}) < len(sources):
         raise OptionError("expected each tree once", argument="trees")
+    return found
+
+
+def _distances(trees: dict[str, Taxonomy]) -> dict[str, float]:
+    """The distance of each tree from the first."""
+    from arbormax.taxonomy.distance import triplet_distance
+
+    reference, first = next(iter(trees.items()))
+    found = {}
+    for name, tree in trees.items():
+        try:
+            found[name] = triplet_distance(first, tree)
+        except LabelError as error:
+            message = f"{name} has other classes than the first tree, {reference}:"
+            raise LabelError(message, error.problems, argument="trees") from None
     return found
 
 
