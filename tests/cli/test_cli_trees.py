@@ -61,6 +61,7 @@ def test_the_wrong_use_of_induce_is_an_error(refused, induced, texts, tmp_path):
     assert "--together: 'x' is not a class" in refused(*words, out, "--together", "news > sport,x")
     assert "--encoder: the features of 'bag' mean nothing" in refused(*words, out, "--encoder", "bag")
     assert "--separator" in refused(*words, out, "--separator", "/")
+    assert "unknown suffix '.new'" in refused(*words, tmp_path / "tree.new", "--encoder", "bag")  # before the training
     assert not out.exists()
 
 
@@ -91,8 +92,8 @@ def test_the_wrong_use_of_compare_is_an_error(refused, human, tmp_path):
     assert "expected at least two trees" in refused("taxonomy", "compare", human)
     assert "expected each tree once" in refused("taxonomy", "compare", human, human)
     Taxonomy.from_nested(["sport", "hats"]).save(tmp_path / "other.json")
-    message = refused("taxonomy", "compare", human, tmp_path / "other.json", lines=None)
-    assert "the trees have different classes" in message
+    message = refused("taxonomy", "compare", human, tmp_path / "other.json", "--flat", lines=None)
+    assert "other has other classes than the first tree, human" in message
 
 
 def test_a_tree_is_refined_and_the_patch_is_applied(run, tmp_path):
@@ -109,6 +110,10 @@ def test_a_tree_is_refined_and_the_patch_is_applied(run, tmp_path):
     result = run(*words)
     assert result.code == 0, (result.err, result.exception)
     assert "tested on 140 others" in result.out
+    found = json.loads(run(*words, "--overwrite", "--json").out)
+    assert found["tested"]
+    assert all(proposal["title"] in result.out for proposal in found["tested"])
+    assert "exists already; try --overwrite" in run(*words).err
     content = {"format": "arbormax taxonomy patch 1", "edits": [{"kind": "move", "node": ["a", "b4"], "under": ["b"]}]}
     assert json.loads(patch.read_text())["format"] == content["format"]
     patch.write_text(json.dumps(content))

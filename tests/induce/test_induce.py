@@ -249,7 +249,8 @@ def test_very_many_classes_are_clustered():
         ({"branching": 2, "depth": 1}, OptionError, "depth: 4 classes do not fit .* they need 2 levels"),
         ({"classes": ["a", "b", "c"]}, LabelError, "'d' is not among the classes"),
         ({"classes": ["a", "a", "b", "c", "d"]}, OptionError, "classes: expected different strings"),
-        ({"classes": ["a", "b", "c", "d", "e"]}, OptionError, r"1 classes have no example.*'e'; try method='names'"),
+        ({"classes": [*"abcde"]}, OptionError, "examples of all classes; 'e' has none; try method='names'"),
+        ({"classes": list("abcdef")}, OptionError, "'e', 'f' have none"),
         ({"encoder": "bag"}, OptionError, "encoder: the features of 'bag' mean nothing before training"),
         ({"encoder": "tfid"}, OptionError, "unknown encoder 'tfid'; did you mean 'tfidf'"),
         ({"encoder_options": {"ngram": 2}}, OptionError, "ngram"),
@@ -260,9 +261,17 @@ def test_very_many_classes_are_clustered():
         ({"top": {"x": ["a", "z"]}}, LabelError, "top: .*'z' is not a class of the data"),
         ({"top": 3}, OptionError, "top: expected a Taxonomy or nested mappings"),
         ({"top": {"x": ["a"], "y": ["b"]}, "together": [["a", "b"]]}, OptionError, "together: .* different parents"),
-        ({"top": {"x": {"y": ["a", "b"]}}, "depth": 2}, OptionError, "depth: the tree on top leaves no level"),
+        ({"together": "ab"}, OptionError, "together: expected lists of classes, found the string 'ab'"),
+        ({"together": [["a"]]}, OptionError, r"together: expected at least two classes in a list, found \['a'\]"),
+        ({"together": [["a", "b"]], "branching": 4, "depth": 1}, OptionError, "depth: sets of classes .* need more"),
+        ({"top": {"x": {"y": ["a", "b"]}}, "depth": 2}, OptionError, "depth: the tree on top needs more levels than 2"),
+        ({"top": {"a": ["b", "c"]}}, LabelError, "top: an inner node .* has the name of a class, 'a'; rename it"),
         ({"X": None}, OptionError, "X: this method needs texts or features"),
         ({"X": [1, 2, 3, 4]}, InputError, "X: expected texts or a feature matrix, found int"),
+        ({"X": ["an owl", "a hen", "a cod", None]}, InputError, "X: expected texts or .* found NoneType"),
+        ({"X": np.zeros(4)}, InputError, "X: expected texts or a feature matrix, found float64"),
+        ({"X": np.ones((4, 2, 2))}, InputError, "X: expected texts or a feature matrix, found ndarray"),
+        ({"X": np.zeros((4, 0))}, InputError, "X: expected a matrix with at least one column"),
         ({"X": np.full((4, 2), np.nan)}, InputError, "X: expected finite numbers"),
         ({"X": np.array([["a"]] * 4)}, InputError, "X: expected texts or a matrix of numbers"),
         ({"method": "confusion"}, OptionError, "needs classes with at least two examples"),
@@ -273,6 +282,11 @@ def test_every_misuse_is_an_error_that_says_what_to_do(arguments, error, message
     with pytest.raises(error, match=message) as caught:
         induce(**{**usual, **arguments})
     assert isinstance(caught.value, ArbormaxError)
+
+
+def test_one_set_of_all_classes_needs_no_level_of_its_own():
+    tax = induce(None, list("abcd"), "huffman", branching=4, depth=1, together=[list("abcd")])
+    assert tax.depth == 1
 
 
 def test_a_shuffled_tree_has_the_same_shape_and_classes():

@@ -95,6 +95,7 @@ def test_two_nodes_with_one_name_are_an_error_where_nodes_have_numbers():
         (lambda: Graph.from_nested({"a": {"b": ["a"]}}), "cycle: 'a' → 'b' → 'a'"),
         (lambda: Graph.from_edges([("a", "x"), ("b", "x")]), "'a', 'b' have no parent"),
         (lambda: Graph.from_parents([[], [0], [0, 7]]), "the parent of '2' is 7"),
+        (lambda: Graph.from_parents([[], [0], [7]]), "the parent of '2' is 7"),
         (lambda: Graph.from_parents([[], ["a"]]), "expected a list of node numbers"),
         (lambda: Graph.from_edges([]), "the taxonomy is empty"),
     ],
@@ -179,6 +180,18 @@ def test_a_tree_of_too_many_paths_is_an_error_that_says_how_many_nodes_it_would_
     graph = Graph.from_edges([("r", "a0"), ("r", "b0"), *edges])
     with pytest.raises(InputError, match=r"the tree of all paths of this graph has .* the limit is 1,000,000"):
         graph.unroll()
+
+
+@given(graphs())
+def test_every_node_of_a_graph_has_a_node_of_the_tree_of_first_parents(graph):
+    tree, node_of = graph.to_tree_nodes()
+    assert tree == graph.to_tree()
+    paths = {tree.path(node) for node in range(tree.num_nodes)}
+    for node in range(graph.num_nodes):
+        path = graph.path(node)
+        while path not in paths:  # the tree lacks inner nodes without a child that they are the first parent of
+            path = path[:-1]
+        assert tree.path(node_of[node]) == path
 
 
 def test_what_needs_a_tree_says_so():

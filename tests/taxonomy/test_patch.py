@@ -69,6 +69,10 @@ def test_an_impossible_edit_of_a_patch_is_named():
         (make_patch(TREE, [{"kind": "move", "node": "owl"}]), "edit 0: move needs 'under'"),
         (make_patch(TREE, [{**EDITS[0], "shar": 1}]), "edit 0: move has no 'shar'; did you mean 'share'?"),
         (make_patch(TREE, [{"kind": "add"}, {"kind": "rename"}]), "has defects"),
+        (make_patch(TREE, [{"kind": ["move"]}]), "edit 0: expected an object with a kind"),
+        (make_patch(TREE, [{**EDITS[2], "names": 5}]), "edit 0: expected a list of names, found 5"),
+        (make_patch(TREE, [{**EDITS[2], "shares": 3}]), "edit 0: expected shares to be a list of numbers, found 3"),
+        (make_patch(TREE, [{**EDITS[2], "shares": ["x", "y"]}]), "edit 0: expected shares to be a list of numbers"),
     ],
 )
 def test_a_defect_of_a_patch_is_an_error(content, message, tmp_path):
@@ -77,6 +81,12 @@ def test_a_defect_of_a_patch_is_an_error(content, message, tmp_path):
     (tmp_path / "patch.json").write_text(json.dumps(content))
     with pytest.raises(TaxonomyError, match=message):
         am.edit(TREE).apply(tmp_path / "patch.json")
+
+
+@pytest.mark.parametrize("patch", [None, EDITS])
+def test_what_is_no_patch_is_an_error(patch):
+    with pytest.raises(TaxonomyError, match="patch: expected a patch or its file, found"):
+        am.edit(TREE).apply(patch)
 
 
 def test_a_file_that_is_no_json_is_an_error(tmp_path):

@@ -11,6 +11,7 @@ import typer
 
 from arbormax.cli import output
 from arbormax.cli.groups import OptionGroup
+from arbormax.cli.inputs import check_new_file
 from arbormax.errors import OptionError, check_choice
 
 if TYPE_CHECKING:
@@ -99,8 +100,7 @@ def edit_file(tax: Taxonomy, options: EditOptions, out: Path, overwrite: bool, l
     """Edit a taxonomy and write it to a file."""
     from arbormax.taxonomy.edits import TaxonomyEdits
 
-    if out.exists() and not overwrite:
-        raise OptionError(f"{out} exists already", argument="out", fix={"overwrite": True})
+    check_new_file(out, overwrite)
     edits = TaxonomyEdits(tax)
     options.append_to(edits)
     edited = edits.done()

@@ -10,8 +10,8 @@ import typer
 
 from arbormax.cli import output
 from arbormax.cli.groups import NameOption, OptionGroup, expand_options
-from arbormax.cli.inputs import check_no_table_options, is_dataset, warn_skipped
-from arbormax.cli.options import Imports, Json, LabelOptions, NodeTexts, import_modules, parse_options
+from arbormax.cli.inputs import check_new_file, check_no_table_options, is_dataset, warn_skipped
+from arbormax.cli.options import Imports, Json, LabelOptions, NodeTexts, Overwrite, import_modules, parse_options
 from arbormax.errors import OptionError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def induce(
     table: LabelOptions,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The taxonomy file to write.")],
     node_texts: NodeTexts = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    overwrite: Overwrite = False,
     imports: Imports = None,
     json: Json = False,
 ) -> None:
@@ -76,9 +76,11 @@ def induce(
 
     Example: `arbormax taxonomy induce notes.csv --branching 4 --out tree.json`
     """
+    from arbormax.taxonomy.formats import check_target
+
     import_modules(imports)
-    if out.exists() and not overwrite:
-        raise OptionError(f"{out} exists already", argument="out", fix={"overwrite": True})
+    check_new_file(out, overwrite)
+    check_target(out)
     arguments = options.arguments()
     texts, labels, own = _read(data, table)
     if node_texts is not None:

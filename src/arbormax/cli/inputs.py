@@ -169,6 +169,12 @@ def feature_columns(
     return width, None if is_npz(path) or table.header is False else feature_names(folder, model.taxonomy)
 
 
+def check_new_file(out: Path, overwrite: bool) -> None:
+    """Raise an error if the file that is to be written exists."""
+    if out.exists() and not overwrite:
+        raise OptionError(f"{out} exists already", argument="out", fix={"overwrite": True})
+
+
 def check_no_table_options(data: str, table: LabelOptions) -> None:
     """Raise an error for options of files together with a dataset."""
     if table.of_file() != LabelOptions():

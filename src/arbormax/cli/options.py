@@ -45,6 +45,7 @@ Threads = Annotated[
     int | None, typer.Option(help="Number of threads; by default one for each idle core.", show_default=False)
 ]
 
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
 NodeTexts = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Texts of the nodes: a table of code, title and description, or a JSON mapping."),

@@ -53,11 +53,17 @@ class TreeOptions(OptionGroup):
         str | None, typer.Option(metavar="CHAR", help="Delimiter of the cells (csv, tsv); by default detected.")
     ] = None
     header: Annotated[bool | None, typer.Option(help="Whether the first line is a header (csv, tsv).")] = None
-    root: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the root (csv, tsv, txt).")] = None
+    root: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the root (csv, tsv, txt), or the term to read (obo).")
+    ] = None
     encoding: Annotated[
         str | None, typer.Option(metavar="NAME", help="Encoding of the file, such as latin-1; by default detected.")
     ] = None
     sheet: Annotated[str | None, typer.Option(metavar="TITLE", help="Sheet of an Excel workbook.")] = None
+    names: Annotated[
+        str | None, typer.Option(help="What the nodes of an ontology are named by: id or name (obo). [default: (id)]")
+    ] = None
+    graph: Annotated[bool, typer.Option("--graph", help="Nodes may have several parents; always so in obo.")] = False
     node_texts: NodeTexts = None
 
     def read(self, source: str) -> Taxonomy:
@@ -65,7 +71,8 @@ class TreeOptions(OptionGroup):
         from arbormax.data.datasets import DATASETS, load_taxonomy
         from arbormax.taxonomy import load_taxonomy as tax_from_file
 
-        given = {name: getattr(self, name) for name in ("layout", "delimiter", "header", "root", "encoding", "sheet")}
+        own = ("layout", "delimiter", "header", "root", "encoding", "sheet", "names")
+        given = {name: getattr(self, name) for name in own}
         options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if options.get("delimiter") == r"\t":
             options["delimiter"] = "\t"
@@ -81,7 +88,12 @@ class TreeOptions(OptionGroup):
             hint = did_you_mean(source, DATASETS)
             raise InputError(f"{source!r} is neither a dataset ({', '.join(DATASETS)}) nor a file{hint}")
         options |= {"format": self.input_format, "inner_classes": self.inner_classes, "texts": self.node_texts}
-        return tax_from_file(path, **options)
+        try:
+            return tax_from_file(path, graph=self.graph, **options)
+        except TaxonomyError as error:
+            if not self.graph and _is_graph(path, options):
+                error.fix["graph"] = True
+            raise
 
     def refuse_for(self, source: str, kind: str) -> None:
         """Raise an error if an option is given for a source that is not a file."""
@@ -243,6 +255,17 @@ def edit_tree(
             raise OptionError(f"{source} is no model, and only a model classifies texts", argument="unlabelled")
         edited = edit_file(tax, edits, out, overwrite, lossy)
     print_edited(edited, tax, out, json)
+
+
+def _is_graph(path: Path, options: dict[str, Any]) -> bool:
+    """Whether a file has no other defects than several parents of a node."""
+    from arbormax.taxonomy import load_taxonomy
+
+    try:
+        load_taxonomy(path, graph=True, **options)
+    except TaxonomyError:
+        return False
+    return True
 
 
 def _count_examples(tax: Taxonomy, data: str, text: str, label: str) -> np.ndarray:

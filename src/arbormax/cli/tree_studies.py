@@ -9,10 +9,10 @@ import typer
 
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import check_no_table_options, is_dataset, read_file
-from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions
+from arbormax.cli.inputs import check_new_file, check_no_table_options, is_dataset, read_file
+from arbormax.cli.options import Json, LabelOptions, MachineOptions, ModelOptions, Overwrite
 from arbormax.cli.taxonomy import TreeOptions
-from arbormax.errors import OptionError
+from arbormax.errors import LabelError, OptionError
 
 if TYPE_CHECKING:
     from arbormax.data import Examples
@@ -63,14 +63,13 @@ def compare(
     named = _read_trees(trees)
     reference = next(iter(named.values()))
     from arbormax.induce import flatten, shuffle_classes
-    from arbormax.taxonomy.distance import triplet_distance
 
     config = model.config()
     named |= {"flat": flatten(reference)} if flat else {}
     named |= {"shuffled": shuffle_classes(reference, config.seed)} if shuffled else {}
     if len(named) < 2:
         raise OptionError("expected at least two trees, or --flat or --shuffled", argument="trees")
-    distances = {name: triplet_distance(reference, tree) for name, tree in named.items()}
+    distances = _distances(named)
     if svg is not None:
         from arbormax.cli.trees import write_drawing
         from arbormax.report import tree_difference_svg
@@ -114,6 +113,7 @@ def refine(
     measure: Annotated[str, typer.Option(help="The measure to improve: macro_f1, accuracy, ….")] = "macro_f1",
     resamples: Resamples = 2000,
     level: Level = 0.95,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Propose edits of a tree from the confusions of one half of the texts, and test each on the other half.
@@ -121,6 +121,8 @@ def refine(
     Example: `arbormax taxonomy refine tree.json --data notes.csv --out patch.json`, then
     `arbormax taxonomy edit tree.json --patch patch.json --out better.json`
     """
+    if out is not None:
+        check_new_file(out, overwrite)
     tax = TreeOptions().read(source)
     config = model.config()
     examples = _read_examples(data, table, tax)
@@ -158,6 +160,21 @@ def _read_trees(sources: list[str]) -> dict[str, Taxonomy]:
         found[name if name not in found else source] = TreeOptions().read(source)
     if len({*sources}) < len(sources):
         raise OptionError("expected each tree once", argument="trees")
+    return found
+
+
+def _distances(trees: dict[str, Taxonomy]) -> dict[str, float]:
+    """The distance of each tree from the first."""
+    from arbormax.taxonomy.distance import triplet_distance
+
+    reference, first = next(iter(trees.items()))
+    found = {}
+    for name, tree in trees.items():
+        try:
+            found[name] = triplet_distance(first, tree)
+        except LabelError as error:
+            message = f"{name} has other classes than the first tree, {reference}:"
+            raise LabelError(message, error.problems, argument="trees") from None
     return found
 
 
@@ -211,9 +228,10 @@ def _print_refinement(result: Refinement) -> None:
     from arbormax.metrics import MEASURES
 
     measure = MEASURES[result.measure]
-    for proposal in result.helpful:
+    for proposal in result.tested:
         gain = measure.format_difference(proposal.gain, proposal.low, proposal.high)
-        output.print_result(f"{proposal.title}\n  {proposal.evidence}\n  {measure.title} {gain}")
+        verdict = "helps" if proposal.helps else "no clear gain"
+        output.print_result(f"{proposal.title}: {verdict}\n  {proposal.evidence}\n  {measure.title} {gain}")
     if result.together is not None:
         joint = result.together
         gain = measure.format_difference(joint.gain, joint.low, joint.high)

@@ -30,9 +30,11 @@ def read_together(together: Iterable[Sequence[str]], classes: Sequence[str], bra
         return at
 
     unknown: list[str] = []
-    for labels in together:
+    for labels in [together] if isinstance(together, str) else together:
         if isinstance(labels, str):
             raise OptionError(f"expected lists of classes, found the string {labels!r}", argument="together")
+        if len(labels) < 2:
+            raise OptionError(f"expected at least two classes in a list, found {list(labels)!r}", argument="together")
         known = [number[label] for label in labels if label in number]
         unknown += [
             f"{label!r} is not a class{did_you_mean(str(label), number)}" for label in labels if label not in number
@@ -74,6 +76,11 @@ def read_top(top: Any, classes: Sequence[str]) -> Top:
         problems = [f"{label!r} is not a class of the data{did_you_mean(label, number)}" for label in unknown]
         raise LabelError(f"the leaves of the tree on top are classes; {problems[0]}", problems, argument="top")
     inner = np.flatnonzero(~tree.is_leaf)
+    if ambiguous := [tree.names[node] for node in inner[1:].tolist() if tree.names[node] in number]:
+        raise LabelError(
+            f"an inner node of the tree on top has the name of a class, {ambiguous[0]!r}; rename it",
+            argument="top",
+        )
     rank = np.full(tree.num_nodes, -1)
     rank[inner] = np.arange(len(inner))
     node_of_class = np.zeros(len(classes), np.int64)
@@ -114,7 +121,11 @@ def build_skeleton(
         own = np.flatnonzero(item_node == node)
         if not len(own):
             continue
-        levels = None if depth is None else depth - int(level[node]) - int(is_set[own].any())
+        set_level = int(is_set[own].any() and len(own) + inner_children[node] > 1)
+        levels = None if depth is None else depth - int(level[node]) - set_level
+        if levels is not None and levels < 1:
+            reason = "sets of classes that stay together need" if levels + set_level else "the tree on top needs"
+            raise OptionError(f"{reason} more levels than {depth}", argument="depth")
         forest = _cluster_below(own, branching, branching - int(inner_children[node]), levels, cluster)
         offset = len(names) - 1  # the root of the forest is the node itself
         below = forest.parent[1:]
@@ -132,8 +143,6 @@ def build_skeleton(
 
 
 def _cluster_below(own: np.ndarray, branching: int, slots: int, levels: int | None, cluster: Cluster) -> Forest:
-    if levels is not None and levels < 1:
-        raise OptionError("the tree on top leaves no level for its classes", argument="depth")
     if slots >= 2 or len(own) == 1:
         return cluster(own, Shape(branching, max(slots, 1), levels))
     # the node has no room for several children beside those of the tree on top: its classes get a node of their own

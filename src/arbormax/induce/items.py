@@ -75,7 +75,9 @@ class Items:
         if (missing := np.flatnonzero(counts_C == 0)).size:
             named = listing(self.classes[number] for number in missing.tolist())
             raise OptionError(
-                f"{len(missing)} classes have no example, which this method needs: {named}",
+                f"this method needs examples of all classes; {named} have none"
+                if len(missing) > 1
+                else f"this method needs examples of all classes; {named} has none",
                 argument="labels",
                 fix={"method": ("names", "huffman")},
             )

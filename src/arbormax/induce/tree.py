@@ -109,9 +109,11 @@ def _read_inputs(X: Any, count: int) -> Any:
         raise InputError(f"expected {count} texts or rows of features, one for each label, found {found}", argument="X")
     if is_text(X):
         texts = list(X)
-        if wrong := next((text for text in texts if not isinstance(text, str)), None):
-            raise InputError(f"expected texts or a feature matrix, found {type(wrong).__name__}", argument="X")
+        if wrong := [text for text in texts if not isinstance(text, str)]:
+            raise InputError(f"expected texts or a feature matrix, found {type(wrong[0]).__name__}", argument="X")
         return texts
+    if X.shape[1] == 0:
+        raise InputError("expected a matrix with at least one column", argument="X")
     if hasattr(X, "tocsr"):
         values, matrix = X.tocsr().data, X.tocsr()
     else:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from arbormax.metrics.bootstrap import Interval, bootstrap
+from arbormax.metrics.bootstrap import CLASS_MEASURES, Interval, bootstrap
 from arbormax.report.runs import Run
 
 LEVEL = 0.95
@@ -51,7 +51,8 @@ def _bootstrap(runs: Sequence[Run]) -> tuple[list[dict[str, Interval]], list[dic
     assert true is not None
     predicted = {str(place): run.predicted for place, run in enumerate(runs) if run.predicted is not None}
     resamples = int(np.clip(_CELLS // (max(len(true), tax.num_leaves) * len(runs)), 200, 2000))
-    found = bootstrap(true, predicted, tax, resamples=resamples, level=LEVEL)
+    measures = CLASS_MEASURES if runs[0].is_graph else None  # the others depend on the edges that the tree lacks
+    found = bootstrap(true, predicted, tax, measures=measures, resamples=resamples, level=LEVEL)
     # resamples of very few texts may all have the same value, which is no evidence of certainty
     own = [{name: i for name, i in table.items() if i.low < i.high} for table in found.own.values()]
     differences = [

@@ -58,9 +58,10 @@ def _default_title(runs: Sequence[Run], baseline: int) -> str:
 def _data_line(run: Run) -> str:
     tax = run.tree.tax
     date = str(run.origin.get("date") or "")[:10]
+    kind = "a graph" if run.is_graph else f"a tree of {count(tax.depth, 'level')}"
     parts = [
         f"{count(run.texts, 'test text')}",
-        f"{count(tax.num_leaves, 'class', 'classes')} in a tree of {count(tax.depth, 'level')}",
+        f"{count(tax.num_leaves, 'class', 'classes')} in {kind}",
         *([text(date)] if date else []),
     ]
     return " · ".join(parts)
@@ -97,6 +98,11 @@ def _headline(run: Run) -> str:
     if run.config.get("names") == "only":
         sentence = f"Built from the texts of the nodes alone, without training data (zero-shot). {sentence}"
     levels = run.tree.levels()
+    if run.is_graph:
+        return (
+            f"{sentence} The taxonomy is a graph: the measures are those of the graph, and the figures show the tree "
+            "in which every node keeps its first parent."
+        )
     if not wrong or len(levels) < 2:
         return sentence
     reached, right = levels[0]

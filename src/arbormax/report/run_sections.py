@@ -48,6 +48,11 @@ def _tree(run: Run, place: int) -> str:
     )
 
 
+def _no_probabilities(run: Run) -> str:
+    reason = "A node of a graph has no fixed level" if run.is_graph else "A comparison stores no probabilities"
+    return f'<p class="note">{reason}, so this section is empty.</p>'
+
+
 def _texts(run: Run) -> str:
     """The number of test texts, as a figure states it."""
     seeds = f" × {run.seeds} seeds" if run.seeds > 1 else ""
@@ -216,7 +221,7 @@ def _listed(value: Any) -> list[Any]:
 
 def _test_calibration(run: Run, place: int) -> str:
     if not run.calibration:
-        return '<p class="note">A comparison stores predictions without probabilities, so this section is empty.</p>'
+        return _no_probabilities(run)
     errors = run.measures.get("ece") or []
     rows = [
         [str(at), f"{lower / bins:.2f} to {(lower + 1) / bins:.2f}", f"{n:,.0f}", share(confidence, n), share(right, n)]
@@ -257,7 +262,7 @@ def _omitted_bins(levels: Sequence[Mapping[str, Any]]) -> str:
 
 def _risk(run: Run, place: int) -> str:
     if run.answers is None:
-        return '<p class="note">A comparison stores predictions without probabilities, so this section is empty.</p>'
+        return _no_probabilities(run)
     answers = run.answers
     whole = answers["answered"][0].sum()
     levels = range(1, answers["answered"].shape[1])

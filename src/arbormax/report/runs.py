@@ -74,6 +74,7 @@ class Run:
     data: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     origin: Mapping[str, Any] = field(default_factory=dict)  # command, date, versions
+    is_graph: bool = False  # the tree is that of the first parents of a graph
     seeds: int = 1
     spread: Mapping[str, float] = field(default_factory=dict)  # standard deviation over the seeds
 
@@ -225,6 +226,7 @@ def _run_details(details: Mapping[str, Any], file: Path, **known: Any) -> Run:
         answers=_answers(details.get("answers"), tree.tax.depth + 1),
         config=details.get("config") or {},
         origin={key: details.get(key) for key in ("command", "date", "versions", "probabilities")},
+        is_graph="graph" in details,
         seeds=max(1, int(details.get("seeds", 1))),
     )
 

@@ -17,7 +17,7 @@ from arbormax.data.examples import Examples
 from arbormax.metrics.probabilities import DEFAULT_THRESHOLDS
 from arbormax.metrics.sums import FIXED
 from arbormax.studies.evaluate import Evaluation
-from arbormax.taxonomy import Taxonomy
+from arbormax.taxonomy import Graph, Taxonomy
 
 FORMAT = 1
 MAX_PAIRS = 2000  # confusions that are listed; the others are counted
@@ -31,6 +31,7 @@ class Details(TypedDict, total=False):
     format: int
     seeds: int  # trainings that are counted together
     items: dict[str, Any]  # count, digest of the examples, true and predicted nodes as packed text
+    graph: dict[str, int]  # the numbers of nodes and edges, if the taxonomy is a graph and `tree` that of first parents
     tree: dict[str, Any]  # names, numbers of children, and items at or below each node: support, predicted, correct
     severity: list[int]  # mistakes by the height of the lowest common ancestor, from 1
     confusions: dict[str, Any]  # (P, 3) true node, predicted node, count; the costliest first, with example texts
@@ -48,6 +49,8 @@ def evaluation_details(examples: Examples, found: Evaluation, *, texts: bool = T
     """The details of an evaluation; without `texts` they quote no text."""
     known = Examples(examples.inputs, found.true)
     details = build_details(known, found.predicted, found.taxonomy, confidence=found.confidence, texts=texts)
+    if found.taxonomy.is_graph:  # its levels are not those of the tree
+        return details
     bins = (found.sums[name] for name in ("bin_count", "bin_right", "bin_confidence"))
     details["calibration"] = [
         {"count": n.tolist(), "right": r.tolist(), "confidence": np.round(c / FIXED, 4).tolist()}
@@ -67,7 +70,16 @@ def build_details(
     confidence: np.ndarray | None = None,
     texts: bool = True,
 ) -> Details:
-    """The details of predicted nodes (n,) with their probabilities (n,), or of (S, n) nodes of S seeds together."""
+    """The details of predicted nodes (n,) with their probabilities (n,), or of (S, n) nodes of S seeds together.
+
+    Those of a graph are of the tree in which every node keeps its first parent.
+    """
+    if isinstance(tax, Graph):
+        tree, node_of = tax.to_tree_nodes()
+        on_tree = Examples(examples.inputs, node_of[examples.nodes])
+        details = build_details(on_tree, node_of[predicted], tree, confidence=confidence, texts=texts)
+        details["graph"] = {"nodes": tax.num_nodes, "edges": tax.num_edges}
+        return details
     predicted_Sn = np.atleast_2d(predicted)
     true_n, runs = examples.nodes, len(predicted_Sn)
     true, pred = np.tile(true_n, runs), predicted_Sn.ravel()

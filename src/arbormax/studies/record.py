@@ -153,8 +153,6 @@ def evaluation(
     """The record and the result of evaluating a model on labelled examples; without `texts` it quotes no text."""
     found = evaluate(model, examples, batch_size, progress, decoding)
     unseen = examples.unseen_counts(model.taxonomy) or None
-    if model.taxonomy.is_graph:  # a report draws trees
-        return Record(test=to_plain(found.metrics), unseen_labels=unseen), found
     details: dict[str, Any] = {**origin(command, model.config), **evaluation_details(examples, found, texts=texts)}
     if model.posterior is not None:
         details["probabilities"] = f"means over {model.posterior.draws} draws of {model.config.uncertainty}"
@@ -173,8 +171,6 @@ def comparison(
     """The content of a comparison's results.json: the result, and the details of each head over all seeds."""
     at = np.flatnonzero(result.predicted[result.heads[0]][0] >= 0)  # the only example of a label is never validated
     measured = examples.take(at)
-    if tax.is_graph:  # a report draws trees
-        return {**to_plain(result.to_dict()), "data": dict(data)}
     details = {
         head: {**origin(command, result.config), **build_details(measured, rows[:, at], tax, texts=texts)}
         for head, rows in result.predicted.items()

@@ -15,7 +15,8 @@ from arbormax._files import to_plain
 from arbormax.data.examples import Examples
 from arbormax.data.folds import hold_out
 from arbormax.errors import OptionError
-from arbormax.metrics.bootstrap import bootstrap, check_options
+from arbormax.functional.graphs import refuse_graph
+from arbormax.metrics.bootstrap import CLASS_MEASURES, bootstrap, check_options
 from arbormax.model.settings import TrainConfig
 from arbormax.studies.crossval import Progress, crossval, ignore_progress, train_and_measure
 from arbormax.studies.proposals import Proposal, apply_edits, join, propose
@@ -25,7 +26,6 @@ from arbormax.training.fit import check_examples
 from arbormax.training.hardware import ONE_DEVICE, Hardware
 
 MOST_CLASSES = 10_000
-CLASS_MEASURES = ("macro_f1", "accuracy", "macro_precision", "macro_recall")  # distances differ between trees
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +138,7 @@ class _Tester:
 
 
 def _check(taxonomy: Taxonomy, proposals: int, measure: str, resamples: int, level: float) -> None:
+    refuse_graph(taxonomy, "refinement")
     if proposals < 1:
         raise OptionError(f"expected at least 1, found {proposals}", argument="proposals")
     if measure not in CLASS_MEASURES:

@@ -101,7 +101,7 @@ class Draft:
 def assemble(draft: Draft, kind: type[T], classes: Iterable[Label] | None, inner_classes: InnerClasses) -> T:
     """Return the taxonomy of a draft, or raise one error with all defects."""
     check_choice("inner_classes", inner_classes, ("error", "stop"))
-    names, parents, source = draft.names, _to_array(draft.parents), np.arange(len(draft.names))
+    names, parents, source = draft.names, to_array(draft.parents), np.arange(len(draft.names))
     texts = [draft.texts.get(node) for node in range(len(names))] if draft.texts else None
     _refuse_further(draft)
     check_nodes(draft, parents)
@@ -137,7 +137,7 @@ def _refuse_further(draft: Draft) -> None:
     ]
 
 
-def _to_array(parents: Sequence[int] | np.ndarray) -> np.ndarray:
+def to_array(parents: Sequence[int] | np.ndarray) -> np.ndarray:
     try:
         return np.array(parents, np.int64)
     except OverflowError:  # a file may contain any number; those outside of the tree are reported later

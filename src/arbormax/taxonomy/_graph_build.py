@@ -21,6 +21,7 @@ from arbormax.taxonomy._draft import (
     check_nodes,
     find_classes,
     refuse_inner_class,
+    to_array,
 )
 from arbormax.taxonomy.ancestry import ranges
 from arbormax.taxonomy.labels import Label
@@ -53,7 +54,7 @@ def assemble_graph(draft: Draft, kind: type[G], classes: Iterable[Label] | None,
     check_choice("inner_classes", inner_classes, ("error", "stop"))
     several = {problem for *_, problem in draft.further}
     draft.problems = [problem for problem in draft.problems if problem not in several]
-    parents = np.array(draft.parents, np.int64)
+    parents = to_array(draft.parents)
     check_nodes(draft, parents)
     nodes, number = _merge_names(draft, parents)
     order = level_order(nodes)
@@ -82,7 +83,7 @@ def _merge_names(draft: Draft, parents: np.ndarray) -> tuple[_Nodes, np.ndarray]
     root = int(np.flatnonzero(parents == -1)[0]) if draft.has_root else -1
     alone = {root, *draft.stops}  # a stop leaf has the name of its inner node
     first: dict[str, int] = {}
-    number = np.empty(count + 1, np.int64)  # the last entry is that of an added root, whose number in a draft is -1
+    number = np.empty(count + 1, np.int64)  # the last entry is that of the parent -1, the root
     kept: list[int] = []
     for node, name in enumerate(draft.names):
         if node in alone or name not in first:
@@ -97,7 +98,7 @@ def _merge_names(draft: Draft, parents: np.ndarray) -> tuple[_Nodes, np.ndarray]
                 f"two nodes have the name {name!r}{draft.at(kept[first[name]], node)}; in a graph a name is a node: "
                 "give them different names, or use one node with several parents"
             )
-    number[count] = len(kept)
+    number[count] = number[root] if draft.has_root else len(kept)  # -1 is also the parent of nodes with a wrong one
     names = [draft.names[node] for node in kept]
     texts: list[str | None] | None = None
     if draft.texts:

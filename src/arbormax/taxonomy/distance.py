@@ -69,7 +69,7 @@ def match_classes(a: Taxonomy, b: Taxonomy) -> np.ndarray:
     found = np.array([next((number[text] for text in own if text in number), -1) for own in spellings], np.int64)
     extra = np.setdiff1d(np.arange(b.num_leaves), found)
     problems = [f"{a.classes[at]!r} is a class of the first tree only" for at in np.flatnonzero(found < 0).tolist()]
-    problems += [f"{b.classes[at]!r} is a class of the second tree only" for at in extra.tolist()]
+    problems += [f"{b.classes[at]!r} is a class of the other tree only" for at in extra.tolist()]
     if problems:
         raise LabelError("the trees have different classes:", problems)
     return found

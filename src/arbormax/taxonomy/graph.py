@@ -208,6 +208,18 @@ class Graph(GraphQueries, Taxonomy):
         >>> graph.to_tree().to_nested()
         {'a': {'x': {}}, 'b': {'y': {}}}
         """
+        return self.to_tree_nodes()[0]
+
+    def to_tree_nodes(self) -> tuple[Taxonomy, np.ndarray]:
+        """Return the tree of `to_tree`, and (N,) its node for each node of the graph.
+
+        A node that the tree leaves out has the number of the nearest one above it.
+
+        >>> graph = Graph.from_edges([("r", "a"), ("r", "b"), ("b", "c"), ("a", "x"), ("c", "x"), ("b", "y")])
+        >>> tree, node_of = graph.to_tree_nodes()
+        >>> tree.names[node_of[graph.find("c")]]
+        'b'
+        """
         keeps = np.zeros(self.num_nodes, bool)
         keeps[self.leaves] = True
         bounds = self.level_start.tolist()
@@ -222,7 +234,13 @@ class Graph(GraphQueries, Taxonomy):
         node_of[tree.source_index] = np.arange(len(old))
         texts = None if self.given_texts is None else tuple(self.given_texts[old[i]] for i in tree.source_index)
         leaves, stops = node_of[number[self.leaves]], node_of[number[self.stops]]
-        return Taxonomy(tree.names, tree.parent, leaves, self.source_index[old[tree.source_index]], stops, texts)
+        source = self.source_index[old[tree.source_index]]
+        found = node_of[number]
+        for level in range(1, self.depth + 1):
+            missing = np.arange(bounds[level], bounds[level + 1])
+            missing = missing[~keeps[missing]]
+            found[missing] = found[self.first_parent[missing]]
+        return Taxonomy(tree.names, tree.parent, leaves, source, stops, texts), found
 
     def unroll(self, limit: int = 1_000_000) -> tuple[Taxonomy, np.ndarray]:
         """Return the tree of all paths, and (M,) the node of the graph that each of its nodes is a copy of.
@@ -319,13 +337,14 @@ def load_taxonomy(
     classes: Iterable[Label] | None = None,
     inner_classes: InnerClasses = "error",
     texts: Mapping[Any, str] | str | os.PathLike[str] | None = None,
+    graph: bool = False,
     **options: Any,
 ) -> Taxonomy:
     """Read a `Graph` from the file of a saved graph, or of an ontology with several parents, and else a `Taxonomy`.
 
-    A table of edges is a tree, so that a second parent by mistake is an error: use `Graph.load`. The arguments are
-    those of `Taxonomy.load`.
+    A table of edges is a tree, so that a second parent by mistake is an error, unless `graph` is true. The other
+    arguments are those of `Taxonomy.load`.
     """
     draft = formats.read_file(path, format, options)
-    tax = (Graph if draft.is_graph else Taxonomy).from_draft(draft, classes, inner_classes)
+    tax = (Graph if graph or draft.is_graph else Taxonomy).from_draft(draft, classes, inner_classes)
     return tax if texts is None else tax.with_texts(texts)

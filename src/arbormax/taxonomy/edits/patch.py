@@ -46,6 +46,8 @@ def write_patch(path: str | os.PathLike[str], patch: Mapping[str, Any]) -> None:
 def read_patch(patch: Mapping[str, Any] | str | os.PathLike[str], taxonomy: Taxonomy) -> list[dict[str, Any]]:
     """The edits of a patch for this taxonomy, checked: a file or its content."""
     source = "the patch"
+    if not isinstance(patch, (Mapping, str, os.PathLike)):
+        raise TaxonomyError(f"expected a patch or its file, found {type(patch).__name__}", argument="patch")
     if not isinstance(patch, Mapping):
         source = os.fspath(patch)
         patch = read_json(Path(patch), TaxonomyError)
@@ -65,10 +67,17 @@ def read_patch(patch: Mapping[str, Any] | str | os.PathLike[str], taxonomy: Taxo
 def _problems(edit: Any, at: int) -> list[str]:
     """What is wrong with the form of an edit; whether it is possible is found when it is applied."""
     kind = edit.get("kind") if isinstance(edit, Mapping) else None
-    if kind not in _NEEDED:
+    if not isinstance(kind, str) or kind not in _NEEDED:
         return [f"edit {at}: expected an object with a kind ({', '.join(_NEEDED)}), found {edit!r}"]
     known = (*_NEEDED[kind], *_FURTHER[kind], "kind")
     problems = [f"edit {at}: {kind} needs {name!r}" for name in _NEEDED[kind] if name not in edit]
+    if not isinstance(edit.get("names", []), list):
+        problems.append(f"edit {at}: expected a list of names, found {edit['names']!r}")
+    shares = edit.get("shares")
+    if shares is not None and not (
+        isinstance(shares, list) and all(isinstance(share, (int, float)) for share in shares)
+    ):
+        problems.append(f"edit {at}: expected shares to be a list of numbers, found {shares!r}")
     return problems + [
         f"edit {at}: {kind} has no {name!r}{did_you_mean(name, known)}" for name in edit if name not in known
     ]

@@ -20,7 +20,7 @@ from arbormax.taxonomy.formats._texts import join_texts, read_texts
 if TYPE_CHECKING:
     from arbormax.taxonomy.tree import Taxonomy
 
-__all__ = ["FORMATS", "Format", "join_texts", "read_flat", "read_texts", "to_dict"]
+__all__ = ["FORMATS", "Format", "check_target", "join_texts", "read_flat", "read_texts", "to_dict"]
 
 FORMATS: Registry[Format] = Registry("format")
 FORMATS.add(
@@ -66,11 +66,17 @@ def read_file(path: str | os.PathLike[str], format: str | None, options: Mapping
 
 def write_file(tax: Taxonomy, path: str | os.PathLike[str], format: str | None, lossy: bool) -> None:
     """Write a file; `format=None` chooses the format by the suffix."""
+    chosen = check_target(path, format)
+    text = next(texts_of(tax, chosen)) if chosen.keeps_all else choose_text(tax, chosen, lossy)
+    _files.write_file(path, text)
+
+
+def check_target(path: str | os.PathLike[str], format: str | None = None) -> Format:
+    """Return the format of a file that is to be written; raise an error if it has none, or its folder is missing."""
     chosen = _choose(Path(path), format)
     if not Path(path).absolute().parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "the folder does not exist", str(Path(path).parent))
-    text = next(texts_of(tax, chosen)) if chosen.keeps_all else choose_text(tax, chosen, lossy)
-    _files.write_file(path, text)
+    return chosen
 
 
 def _choose(file: Path, name: str | None, fix: dict[str, object] | None = None) -> Format:
