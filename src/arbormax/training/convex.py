@@ -116,7 +116,7 @@ class _Solver:
     """
 
     options: SolverOptions
-    solutions: list[Solution]
+    solutions: Sequence[Solution] = ()  # of the softmaxes, from which the next ones start
     scales: dict[int, float] | None = None
     texts: Any = None  # (N, D) vectors of the texts of the nodes
     rivals: list[np.ndarray] | None = None  # of each class, among all examples
@@ -166,7 +166,11 @@ class _Solver:
         # the largest first, so that the last to finish is a small one
         problems = sorted((replace(each, items=items[each.items]) for each in problems), key=_size, reverse=True)
         weights = self._item_weights(items)
-        calls = ((solve, each, self.X, self.valid_X, weights, self.texts, self.options) for each in problems)
+        found = {int(each.rows[0]): each for each in self.solutions} if self.options.loss == "log" else {}
+        calls = (
+            (solve, each, self.X, self.valid_X, weights, self.texts, self.options, found.get(int(each.group.rows[0])))
+            for each in problems
+        )
         return self._run(calls, len(problems), sum(map(_size, problems)))
 
     def set_head(self, items: np.ndarray) -> None:

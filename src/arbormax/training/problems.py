@@ -23,6 +23,7 @@ _PULL = 4.0  # how strongly the scale of a softmax is drawn towards the common o
 _MOST_TEXTS = 100  # of a softmax: with more, most of the time would be spent on similarities
 _TEXT_FACTOR = 2.0  # of the similarities to texts, whose weights are regularised less the larger it is
 _TOLERANCE = {"squared_hinge": 1e-2, "log": 1e-4}
+_WARM_TOLERANCE = 3e-5  # the gradient at the solution of another strength is small already
 _LARGE, _LONG = 2e7, 200  # values × outputs of a problem, and values of a row, from which late iterations gain nothing
 _LONG_TOLERANCE = 0.1  # the default of liblinear itself
 _MAX_ITERATIONS = {"squared_hinge": 1000, "log": 200}
@@ -96,18 +97,26 @@ def _split(
 
 
 def solve(
-    problem: Problem, X: Any, valid_X: Any, weights: np.ndarray | None, texts: Any, options: SolverOptions
+    problem: Problem,
+    X: Any,
+    valid_X: Any,
+    weights: np.ndarray | None,
+    texts: Any,
+    options: SolverOptions,
+    start: Solution | None = None,
 ) -> Solution:
     """The solution of one problem; it depends on nothing but the arguments, so that problems can be solved in parallel.
 
     `X` is a dense array or a scipy CSR matrix, `weights` (n,) are those of all its rows, and `texts` (N, D) are vectors
-    of the texts of all nodes, or None.
+    of the texts of all nodes, or None. The iterations of multinomial regression begin at `start`, a solution of the
+    same softmax with other examples or another strength; liblinear always begins at zero.
     """
     item_weights = None if weights is None else weights[problem.items]
     rows, columns = compact(X[problem.items])
     nodes = problem.group.nodes
     texts = None if texts is None or len(nodes) > _MOST_TEXTS else texts[nodes][:, columns]
-    weight, bias = solve_rows(rows, problem.targets, len(nodes), item_weights, options, texts)
+    first = None if start is None else _start(start, columns, X.shape[1])
+    weight, bias = solve_rows(rows, problem.targets, len(nodes), item_weights, options, texts, first)
     losses = np.zeros(len(SCALES))
     if len(problem.valid_items):
         scores = _score(valid_X[problem.valid_items], columns, weight, bias, X.shape[1])
@@ -122,10 +131,12 @@ def solve_rows(
     weights: np.ndarray | None,
     options: SolverOptions,
     texts: Any = None,
+    start: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The (K, U) weight and the (K,) bias that separate the targets, 0 to K - 1.
 
     With `texts`, a sparse matrix of vectors of length one at most, the weight is less regularised in their directions.
+    Multinomial regression begins at `start`, a weight and a bias.
     """
     if weights is not None and not weights.all():  # liblinear would print a warning about a class without weight
         rows, targets, weights = rows[weights > 0], targets[weights > 0], weights[weights > 0]
@@ -136,14 +147,16 @@ def solve_rows(
         bias[present] = 1.0
     elif len(present) > 1:
         strength = options.strength / _mean_square(rows)
+        first = None if start is None else _to_coef(*start, present)
         if texts is None:
-            model = _fit(rows, targets, weights, strength, options)
+            model = _fit(rows, targets, weights, strength, options, first)
             coef = model.coef_
         else:  # the similarity to each text is one more feature, which is a direction of the others
             sparse = import_extra("scipy.sparse", "a convex solver", "scipy", "sklearn")
             similarities = _TEXT_FACTOR * (rows @ texts.T)
-            model = _fit(sparse.hstack([rows, similarities], format="csr"), targets, weights, strength, options)
-            coef, of_texts = np.hsplit(model.coef_, [rows.shape[1]])
+            rows = sparse.hstack([rows, similarities], format="csr")
+            model = _fit(rows, targets, weights, strength, options, first)
+            coef, of_texts = np.hsplit(model.coef_, [weight.shape[1]])
             coef = coef + _TEXT_FACTOR * (texts.T @ of_texts.T).T
         intercept = model.intercept_
         if len(present) == 2:  # scikit-learn has one row for two outputs
@@ -156,7 +169,28 @@ def solve_rows(
     return weight, bias
 
 
-def _fit(rows: Any, targets: np.ndarray, weights: np.ndarray | None, strength: float, options: SolverOptions) -> Any:
+def _start(solution: Solution, columns: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """The (K, U) weight and the (K,) bias of a solution for these columns."""
+    place = np.full(width, -1)
+    place[solution.columns] = np.arange(len(solution.columns))
+    found = place[columns]
+    return np.where(found >= 0, solution.weight[:, found], 0.0), solution.bias
+
+
+def _to_coef(weight: np.ndarray, bias: np.ndarray, present: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The weight and the bias of the outputs with examples as scikit-learn has them: one row for two outputs."""
+    coef, intercept = weight[present].astype(np.float64), bias[present].astype(np.float64)
+    return (coef[1:] - coef[:1], intercept[1:] - intercept[:1]) if len(present) == 2 else (coef, intercept)
+
+
+def _fit(
+    rows: Any,
+    targets: np.ndarray,
+    weights: np.ndarray | None,
+    strength: float,
+    options: SolverOptions,
+    start: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Any:
     svm = import_extra("sklearn.svm", "a convex solver", "scikit-learn", "sklearn")
     linear = import_extra("sklearn.linear_model", "a convex solver", "scikit-learn", "sklearn")
     tolerance = _TOLERANCE[options.loss]
@@ -169,10 +203,17 @@ def _fit(rows: Any, targets: np.ndarray, weights: np.ndarray | None, strength: f
         "max_iter": _MAX_ITERATIONS[options.loss],
         "random_state": options.seed,
     }
-    kind = svm.LinearSVC if options.loss == "squared_hinge" else linear.LogisticRegression
+    if options.loss == "squared_hinge":
+        model = svm.LinearSVC(**settings)
+    else:
+        model = linear.LogisticRegression(**settings, warm_start=True)
+        if start is not None:
+            model.tol = _WARM_TOLERANCE
+            coef, model.intercept_ = start
+            model.coef_ = np.pad(coef, ((0, 0), (0, rows.shape[1] - coef.shape[1])))  # zero for similarities to texts
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an early end of the iterations costs little accuracy
-        return kind(**settings).fit(rows, targets, sample_weight=weights)
+        return model.fit(rows, targets, sample_weight=weights)
 
 
 def _mean_square(rows: Any) -> float:
