@@ -27,7 +27,7 @@ _TEXT_FACTOR = 2.0  # of the similarities to texts, whose weights are regularise
 _TOLERANCE = {"squared_hinge": 1e-2, "log": 1e-4}
 _WARM_TOLERANCE = 3e-5  # the gradient at the solution of another strength is small already
 _LARGE, _LONG = 2e7, 200  # values × outputs of a problem, and values of a row, from which late iterations gain nothing
-_LONG_TOLERANCE = 0.1  # the default of liblinear itself
+_LONG_TOLERANCE = 0.3
 _FACTOR = {"squared_hinge": 1.0, "log": 0.5}  # from scikit-learn's row for two outputs to those of the head
 _MAX_ITERATIONS = {"squared_hinge": 1000, "log": 200}
 
