@@ -332,10 +332,7 @@ def ten_million() -> list[dict[str, Any]]:
 
 
 def uneven(out: Path, circumstance: dict[str, Any]) -> None:
-    """The steps and the best leaves on the iNaturalist taxonomy, whose groups have 1 to 3,807 rows.
-
-    No result of this part has been recorded yet: it has not run on a GPU.
-    """
+    """The steps and the best leaves on the iNaturalist taxonomy, whose groups have 1 to 3,807 rows."""
     tax = trees.inat()
     print(f"\n{tax}: {trees.mean_rows_on_a_path(tax):.1f} rows on a path", flush=True)
     _write(out, measure_contenders("inat", tax, list(CONTENDERS)), circumstance)

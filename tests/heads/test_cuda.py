@@ -82,6 +82,8 @@ def test_the_error_in_half_precision_does_not_exceed_that_of_the_reference():
             logits = F.linear(small.cuda(), head.weight, head.bias).double().cpu()
             if kind is am.HierarchicalSoftmax:
                 reference = am.functional.leaf_log_probs(logits, TREE)
+            elif kind is am.BlendedSoftmax:
+                reference = exact.leaf_logits_from(logits).log_softmax(-1)
             else:
                 logits = am.functional.shared_leaf_logits(logits, TREE) if kind is am.SharedSoftmax else logits
                 reference = logits.log_softmax(-1)

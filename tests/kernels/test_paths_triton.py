@@ -11,7 +11,7 @@ import pytest
 import torch
 
 pytest.importorskip("triton")
-CASES = [Path(__file__).with_name(f"{name}_cases.py") for name in ("triton", "search")]
+CASES = [Path(__file__).with_name(f"{name}_cases.py") for name in ("triton", "precision", "search")]
 INTERPRETER = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}  # read when Triton is imported
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import arbormax as am
 from arbormax.metrics import MEASURES, evaluate
-from arbormax.metrics.bootstrap import bootstrap
+from arbormax.metrics.bootstrap import bootstrap, bootstrap_means
 
 CLASSES, ITEMS = 150, 300
 TAX = am.Taxonomy.from_nested({f"group {g}": [f"class {g}.{c}" for c in range(15)] for g in range(10)})
@@ -56,6 +56,17 @@ def test_an_interval_is_centred_on_its_estimate_although_resamples_lack_classes(
         for name in ("macro_f1", "macro_precision", "macro_recall"):
             mean, low, high = found[name]
             assert 0.35 < (mean - low) / (high - low) < 0.65, name
+
+
+def test_intervals_of_a_difference_of_means_cover_it_as_often_as_they_claim():
+    rng = np.random.default_rng(0)
+    covered = 0
+    for seed in range(200):
+        flat = rng.exponential(1.0, 60)
+        tree = flat + rng.normal(0.3, 1.0, 60)
+        _, low, high = bootstrap_means({"flat": flat, "tree": tree}, resamples=200, seed=seed)["tree"]
+        covered += low <= 0.3 <= high
+    assert 0.9 <= covered / 200 <= 0.99
 
 
 def test_bounds_of_shares_are_shares():

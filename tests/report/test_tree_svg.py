@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arbormax import Taxonomy
+from arbormax import Graph, Taxonomy
 from arbormax.data.datasets.trees import tree
 from arbormax.errors import OptionError
 from arbormax.report import tree_svg
@@ -33,6 +33,13 @@ def test_inner_nodes_show_the_number_of_leaves_below_them():
     root = parse(tree_svg(Taxonomy.from_nested(UNEVEN)))
     notes = {shown(text): text.findtext(SVG + "tspan") for text in texts(root, "strong")}
     assert notes == {"root": "6 leaves", "comp": "4", "sys": "3", "mac": "2", "sci": "1"}
+
+
+def test_a_node_of_a_graph_is_drawn_once_for_each_path():
+    root = parse(tree_svg(Graph.from_paths(["pet/cat", "pet/goldfish", "fish/goldfish", "fish/cod"])))
+    assert names(root, "strong") == ["root", "pet", "fish"]
+    assert names(root, "leaf") == ["cat", "goldfish", "goldfish", "cod"]
+    assert root.get("aria-label") == "Class graph of 3 leaves, depth 2"
 
 
 @given(taxonomies())

@@ -57,6 +57,11 @@ def test_trees_are_compared_on_the_same_folds_and_on_the_first_tree():
     assert {difference.head for difference in found.differences} == {*trees} - {"human"}
     same = [difference for difference in found.differences if difference.head == "same"]
     assert all((d.mean, d.low, d.high) == (0, 0, 0) for d in same)
+    for difference in found.differences:
+        values = [found.pooled[tree][difference.measure] for tree in (difference.head, "human")]
+        assert difference.mean == pytest.approx(values[0] - values[1])
+        assert difference.low <= difference.mean <= difference.high
+    assert {difference.measure for difference in found.differences} == {"macro_f1", "accuracy", "hf", "nll"}
     assert found.to_dict()["pooled"]["flat"]["seconds"] >= 0
 
 

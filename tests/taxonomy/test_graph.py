@@ -165,6 +165,22 @@ def test_a_tree_keeps_the_first_parent_and_all_classes():
     assert tree.classes == graph.classes == ("y", "x")
 
 
+@given(graphs())
+def test_the_tree_of_all_paths_has_one_node_for_each_path(graph):
+    tree, node_of = graph.unroll()
+    found = [node_of[[*tree.ancestors(node)[::-1], node]].tolist() for node in range(tree.num_nodes)]
+    wanted = [path for node in range(graph.num_nodes) for path in oracle.paths_to(graph, node)]
+    assert sorted(map(sorted, found)) == sorted(map(sorted, wanted))
+    assert list(tree.names[1:]) == [graph.names[node] for node in node_of[1:]]
+
+
+def test_a_tree_of_too_many_paths_is_an_error_that_says_how_many_nodes_it_would_have():
+    edges = [(f"{x}{level}", f"{y}{level + 1}") for level in range(60) for x in "ab" for y in "ab"]
+    graph = Graph.from_edges([("r", "a0"), ("r", "b0"), *edges])
+    with pytest.raises(InputError, match=r"the tree of all paths of this graph has .* the limit is 1,000,000"):
+        graph.unroll()
+
+
 def test_what_needs_a_tree_says_so():
     message = "needs a tree, and the taxonomy is a graph: one of its nodes has several parents, such as 'goldfish'"
     for use in (lambda: PETS.parent, lambda: PETS.child_start, lambda: PETS.ancestor_at([3], 1)):

@@ -23,12 +23,14 @@ import arbormax
 from arbormax.data.datasets import load_split, load_taxonomy
 from arbormax.data.examples import Examples
 from arbormax.data.folds import hold_out
+from arbormax.functional.probabilities import flat_node_log_probs
 from arbormax.model import TrainConfig
 from arbormax.studies.evaluate import evaluate_log_probs
 from arbormax.taxonomy import Taxonomy
 from arbormax.training import Hardware, fit
 from heads_study.contenders import CONTENDERS, predict
-from heads_study.plan import HELD_OUT, Job, settings
+from heads_study.images import predict_contender, predict_linear, read_images, train_network
+from heads_study.plan import HELD_OUT, IMAGE_CONTENDERS, IMAGE_MODELS, IMAGES, Job, Part, settings
 
 _PACKAGES = ("torch", "transformers", "pytorch-lightning", "scikit-learn")
 
@@ -44,13 +46,23 @@ class Machine:
 
 @lru_cache
 def taxonomy(dataset: str) -> Taxonomy:
-    """The taxonomy of a dataset, with a text for each node."""
+    """The taxonomy of a dataset, with a text for each node unless it has images."""
+    if dataset == IMAGES:
+        return read_images("test")[0]
     return add_texts(dataset, load_taxonomy(dataset))
 
 
+def test_nodes(dataset: str) -> np.ndarray:
+    """(n,) the nodes of the test split."""
+    examples = read_images("test")[2] if dataset == IMAGES else load_split(dataset, "test")
+    return examples.nodes
+
+
 @lru_cache(maxsize=2)
-def read(dataset: str, part: str) -> tuple[Taxonomy, Examples, Examples]:
-    """The taxonomy, the texts of training, and those of the evaluation."""
+def read(dataset: str, part: Part) -> tuple[Taxonomy, Examples, Examples]:
+    """The taxonomy, the examples of training, and those of the evaluation."""
+    if dataset == IMAGES:
+        return read_images(part)
     train = load_split(dataset, "train")
     if part == "valid":
         inside, outside = hold_out(train, HELD_OUT, seed=0)
@@ -65,7 +77,9 @@ def run(job: Job, machine: Machine) -> dict[str, Any]:
     tax, train, test = read(job.dataset, job.part)
     start = time.perf_counter()
     if job.arm.model in CONTENDERS:
-        logp, nodes = None, predict(job, tax, train, test, machine.models)
+        is_image = job.arm.model in IMAGE_CONTENDERS
+        nodes = predict_contender(job.arm.model) if is_image else predict(job, tax, train, test, machine.models)
+        logp = None
         measures = arbormax.metrics.evaluate(test.nodes, nodes, tax)
     else:
         logp, measures, nodes = _train(job, machine, tax, train, test)
@@ -86,6 +100,8 @@ def run(job: Job, machine: Machine) -> dict[str, Any]:
 
 def _train(job: Job, machine: Machine, tax: Taxonomy, train: Examples, test: Examples) -> tuple[Any, Any, np.ndarray]:
     """The (n, C) log-probabilities, the measures and the predicted nodes of a model of arbormax."""
+    if job.arm.model in IMAGE_MODELS:
+        return _train_image_model(job, machine, tax, train, test)
     chosen = settings(job.arm, job.dataset, job.seed)
     if job.arm.model in machine.models:
         chosen["encoder_options"] = {"model": machine.models[job.arm.model], **chosen["encoder_options"]}
@@ -96,6 +112,19 @@ def _train(job: Job, machine: Machine, tax: Taxonomy, train: Examples, test: Exa
     batches = [batch.float().cpu() for batch in result.model.node_log_probs(test.inputs)]
     found = evaluate_log_probs(batches, test, tax)
     return torch.cat(batches)[:, torch.tensor(tax.leaves)].numpy(), found.metrics, found.predicted
+
+
+def _train_image_model(
+    job: Job, machine: Machine, tax: Taxonomy, train: Examples, test: Examples
+) -> tuple[Any, Any, np.ndarray]:
+    if job.arm.model == "features":
+        logp_nC = predict_linear(job.arm, tax, train, job.part, job.seed)
+        logp_nN = flat_node_log_probs(torch.from_numpy(logp_nC).float(), tax)
+    else:
+        cuda = machine.accelerator != "cpu" and torch.cuda.is_available()
+        logp_nN = train_network(job.arm, tax, train, test, job.seed, cuda)
+    found = evaluate_log_probs([logp_nN], test, tax)
+    return logp_nN[:, torch.tensor(tax.leaves)].numpy(), found.metrics, found.predicted
 
 
 def pack(classes: np.ndarray) -> str:

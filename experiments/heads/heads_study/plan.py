@@ -8,9 +8,12 @@ from typing import Any, Literal
 
 Part = Literal["valid", "test"]
 
-DATASETS = ("trec", "r8", "r52", "soc2020", "20ng", "icd10cm")
+IMAGES = "grocery"  # photographs; the others are texts
+DATASETS = ("trec", "r8", "r52", "soc2020", "20ng", "icd10cm", IMAGES)
 MODELS = ("minilm", "mpnet", "bag", "tfidf")
-CONTENDERS = ("svc-words", "svc-characters", "fasttext", "knn")
+IMAGE_MODELS = ("efficientnet", "features")  # fine-tuned, and a linear model of the frozen features
+IMAGE_CONTENDERS = ("svc-images", "knn-images")
+CONTENDERS = ("svc-words", "svc-characters", "fasttext", "knn", *IMAGE_CONTENDERS)
 SHARES = (0.3, 0.6)  # the shares of the loss on the path, of which held-out training texts select one
 HELD_OUT = 0.15  # of the training texts, for every choice
 SEEDS = 5
@@ -24,6 +27,7 @@ class Arm:
     head: str = ""  # contenders have none
     names: bool = False
     path: float = 0.0
+    rate: float = 0.0  # a learning rate to try; 0: the selected one
 
     @property
     def name(self) -> str:
@@ -43,8 +47,8 @@ class Job:
 
     @property
     def file(self) -> str:
-        share = f"{self.arm.path:g}" if self.part == "valid" and self.arm.path else ""
-        return f"{self.dataset}/{self.part}/{self.arm.name}{share}-seed{self.seed}.json"
+        tried = [f"{value:g}" for value in (self.arm.path, self.arm.rate) if self.part == "valid" and value]
+        return f"{self.dataset}/{self.part}/{self.arm.name}{'-'.join(tried)}-seed{self.seed}.json"
 
 
 _TRANSFORMER = {"head_learning_rate": 2e-3, "warmup": 0.1, "precision": "bf16-mixed", "validation": 0.0}
@@ -59,8 +63,20 @@ _RATES = {
 }
 
 
+def fits(model: str, dataset: str) -> bool:
+    """Whether a model reads the inputs of a dataset."""
+    return (model in (*IMAGE_MODELS, *IMAGE_CONTENDERS)) == (dataset == IMAGES)
+
+
+def image_settings(arm: Arm) -> dict[str, Any]:
+    """The settings of EfficientNet-Lite0; the validation split selected the learning rate."""
+    return {"epochs": 30, "batch_size": 64, "learning_rate": arm.rate or 3e-3, "head_rate": 1e-3}
+
+
 def settings(arm: Arm, dataset: str, seed: int) -> dict[str, Any]:
     """The settings of a training; the models of a transformer are set by the runner."""
+    if arm.model == "efficientnet":
+        return {"seed": seed, "head": arm.head, "path_weight": arm.path, **image_settings(arm)}
     chosen: dict[str, Any] = {"seed": seed, "head": arm.head, "names": "init" if arm.names else None}
     if arm.path:
         chosen["path_weight"] = arm.path
@@ -85,15 +101,24 @@ def arms(model: str) -> list[Arm]:
         return [Arm(model)]
     if model == "tfidf":  # the convex solver has no loss on the path
         return [Arm(model, head, names) for head in ("blended", "flat", "hierarchical") for names in (False, True)]
+    if model == "features":
+        return [Arm(model, head) for head in ("flat", "shared", "hierarchical", "blended")]
     if model == "mpnet":
         return [Arm(model, head, True) for head in ("flat", "shared")]
-    found = [Arm(model, head, names) for head in ("flat", "shared", "hierarchical") for names in (False, True)]
-    return found + [Arm(model, head, names, path) for head in ("flat", "shared") for names in (False, True)]
+    texts = (False,) if model == "efficientnet" else (False, True)  # it cannot embed the texts of nodes
+    found = [Arm(model, head, names) for head in ("flat", "shared", "hierarchical") for names in texts]
+    return found + [Arm(model, head, names, path) for head in ("flat", "shared") for names in texts]
 
 
 def share_jobs(dataset: str, model: str) -> list[Job]:
     """The trainings that select the share of the path: the flat head without texts."""
     return [Job(dataset, Arm(model, "flat", path=share), "valid") for share in SHARES]
+
+
+def rate_jobs(model: str) -> list[Job]:
+    """The trainings that selected the learning rate of the images' network."""
+    rates = (3e-4, 1e-3, 3e-3) if model == "efficientnet" else ()
+    return [Job(IMAGES, Arm(model, head, rate=rate), "valid") for head in ("flat", "hierarchical") for rate in rates]
 
 
 def test_jobs(dataset: str, model: str, share: float, seeds: int) -> Iterator[Job]:

@@ -14,14 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from arbormax.data import datasets
+from arbormax.data.datasets import MissingDataError
 from arbormax.errors import InputError
 from arbormax.metrics.bootstrap import bootstrap
 from arbormax.taxonomy import Taxonomy
-from heads_study.jobs import taxonomy, unpack
+from heads_study.jobs import taxonomy, test_nodes, unpack
 from heads_study.plan import CONTENDERS, DATASETS
 
-DEFAULTS = {"tfidf": "blended", "bag": "shared", "minilm": "shared", "mpnet": "shared"}  # model → its default head
+_SHARED = ("bag", "minilm", "mpnet", "efficientnet", "features")
+DEFAULTS = {"tfidf": "blended", **dict.fromkeys(_SHARED, "shared")}  # model → its default head
 MEASURES = ("accuracy", "macro_f1", "hf")
 TOP = "top_accuracy"  # the share of items below the right child of the root
 RESAMPLES = 1000
@@ -104,8 +105,8 @@ def summarise(records: Records, folder: Path, *, write: bool = True) -> list[Dat
         stored = json.loads(path.read_text("utf-8")) if path.is_file() else {}
         if stored.get("digest") != digest:
             try:
-                truth = datasets.load_split(name, "test").nodes
-            except datasets.MissingDataError:
+                truth = test_nodes(name)
+            except MissingDataError:
                 pass
             else:
                 stored = _measure(arms, truth, taxonomy(name)) | {"digest": digest}

@@ -12,7 +12,7 @@ import numpy as np
 from arbormax.errors import OptionError
 from arbormax.report import svg
 from arbormax.report.svg import Mark, column_starts, names, place
-from arbormax.taxonomy import Taxonomy
+from arbormax.taxonomy import Graph, Taxonomy
 
 _ROW, _GAP = 18, 8  # height of a line, and the gap between leaves of different parents
 _SPINE, _TWIG = 12, 14  # from a column's end to the vertical line, and from there to the next column
@@ -29,16 +29,16 @@ def tree_svg(
     """Return the tree as SVG; inner nodes show the number of leaves below them.
 
     The largest subtrees are folded until at most `max_leaves` lines are left. Nodes below `depth` levels and children
-    after the first `max_children` of a node are folded too.
+    after the first `max_children` of a node are folded too. A node of a graph is drawn once for each of its paths.
 
     >>> drawing = tree_svg(Taxonomy.from_nested({"comp": ["graphics", "sys"], "sci": ["med"]}), "News")
     >>> drawing.startswith("<svg"), "graphics</text>" in drawing
     (True, True)
     """
-    marks = tree_lines(taxonomy, max_leaves, depth, max_children)
-    return draw_marks(
-        marks, title, title or f"Class tree of {_count_leaves(taxonomy.num_leaves)}, depth {taxonomy.depth}"
-    )
+    kind = "graph" if taxonomy.is_graph else "tree"
+    label = title or f"Class {kind} of {_count_leaves(taxonomy.num_leaves)}, depth {taxonomy.depth}"
+    tree = taxonomy.unroll()[0] if isinstance(taxonomy, Graph) else taxonomy
+    return draw_marks(tree_lines(tree, max_leaves, depth, max_children), title, label)
 
 
 def draw_marks(marks: list[Mark], title: str, label: str, style: str = "") -> str:

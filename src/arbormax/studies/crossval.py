@@ -130,7 +130,7 @@ def train_and_measure(
     use_cuda = hardware.accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
     found = evaluate(run.model.to("cuda" if use_cuda else "cpu"), test)
     training = {**run.to_record(), "parameters": run.model.num_parameters}
-    return Measured({**found.metrics, **training}, found.predicted)
+    return Measured({**found.metrics, **training}, found.predicted, found.log_probs)
 
 
 def mean_and_std(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, float], dict[str, float]]:

@@ -40,6 +40,7 @@ class Evaluation(NamedTuple):
     sums: Sums  # from which the measures are computed
     taxonomy: Taxonomy
     true: np.ndarray  # (n,) int64
+    log_probs: np.ndarray  # (n,) float64, of the true nodes
 
 
 def evaluate(
@@ -78,7 +79,7 @@ def evaluate_log_probs(
         )
     true_n, own_N = number[examples.nodes], torch.from_numpy(number[: tax.num_nodes])
     sums = Sums(whole, {})
-    predicted, confidence, start = [], [], 0
+    predicted, confidence, log_probs, start = [], [], [], 0
     restriction = decoding.restriction(tax)
     for scored_BN in batches:
         batch_BN = restriction.apply(scored_BN, start)
@@ -92,6 +93,7 @@ def evaluate_log_probs(
         batch = node_sums(items) | log_prob_sums(logp_BN, true_B, whole, max(KS))
         sums.update({name: sums.get(name, 0) + value for name, value in batch.items()})
         predicted.append(nodes_B)
+        log_probs.append(logp_BN.gather(1, torch.from_numpy(true_B)[:, None])[:, 0].double())
         confidence.append(logp_BN.gather(1, nodes_B[:, None])[:, 0].double().exp().float())
         start += len(logp_BN)
         if progress is not None:
@@ -99,4 +101,5 @@ def evaluate_log_probs(
     restriction.finish(start)
     sums["thresholds"] = np.array(DEFAULT_THRESHOLDS)
     metrics = {"items": len(examples), **measure_values(sums, KS)}
-    return Evaluation(metrics, torch.cat(predicted).numpy(), torch.cat(confidence).numpy(), sums, whole, true_n)
+    nodes_n, confidence_n, log_probs_n = (torch.cat(parts).numpy() for parts in (predicted, confidence, log_probs))
+    return Evaluation(metrics, nodes_n, confidence_n, sums, whole, true_n, log_probs_n)

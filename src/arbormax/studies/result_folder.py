@@ -20,6 +20,7 @@ class Measured(NamedTuple):
 
     metrics: dict[str, Any]
     predicted: np.ndarray  # int64 node of each example's most probable leaf
+    log_probs: np.ndarray | None = None  # of each example's label, where it was measured
 
 
 class ResultFolder:
@@ -47,9 +48,16 @@ class ResultFolder:
         path = self.folder / f"{name}.json"
         if path.exists():
             record = read_json(path)
-            return Measured(record["metrics"], np.array(record["predicted"], dtype=np.int64))
+            log_probs = record.get("log_probs")
+            return Measured(
+                record["metrics"],
+                np.array(record["predicted"], dtype=np.int64),
+                None if log_probs is None else np.array(log_probs, dtype=np.float64),
+            )
         measured = train(self.folder / name)
         record = {"metrics": measured.metrics, "predicted": measured.predicted.tolist()}
+        if measured.log_probs is not None:
+            record["log_probs"] = measured.log_probs.tolist()
         files.write_file(path, json.dumps(record) + "\n")
         remove_state(self.folder / name)
         return measured

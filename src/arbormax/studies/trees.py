@@ -18,7 +18,7 @@ from arbormax._files import to_plain
 from arbormax.data.examples import Examples
 from arbormax.data.folds import assign_folds
 from arbormax.errors import InputError, OptionError
-from arbormax.metrics.bootstrap import bootstrap, check_options
+from arbormax.metrics.bootstrap import bootstrap, bootstrap_means, check_options
 from arbormax.model.settings import TrainConfig
 from arbormax.studies.compare import Difference
 from arbormax.studies.crossval import Progress, ignore_progress, mean_and_std, train_and_measure
@@ -91,26 +91,28 @@ def compare_trees(
     study = _Study(config, first, examples, fold_n, hardware, folder, progress or ignore_progress, len(trees) * folds)
     parts = {name: study.run(name, tree) for name, tree in trees.items()}
     at = fold_n >= 0
-    sides = {name: first.leaves[predicted[at]] for name, (_, predicted) in parts.items()}
+    sides = {name: first.leaves[predicted[at]] for name, (_, predicted, _) in parts.items()}
     options: dict[str, Any] = {"measures": MEASURES, "resamples": resamples, "level": level}
-    intervals = bootstrap(examples.nodes[at], sides, first, baseline=reference, **options)
+    intervals = bootstrap(examples.nodes[at], sides, first, baseline=reference, **options).differences
+    losses = {name: -log_probs[at] for name, (_, _, log_probs) in parts.items()}
+    likelihoods = bootstrap_means(losses, baseline=reference, resamples=resamples, level=level)
     return TreeComparison(
         config=config,
         trees=dict(trees),
         reference=reference,
-        folds=tuple(row for rows, _ in parts.values() for row in rows),
+        folds=tuple(row for rows, *_ in parts.values() for row in rows),
         pooled={
             name: {**_measure(examples.nodes[at], sides[name], first), **_costs(rows)}
-            for name, (rows, _) in parts.items()
+            for name, (rows, *_) in parts.items()
         },
-        std={name: _deviations(rows) for name, (rows, _) in parts.items()},
+        std={name: _deviations(rows) for name, (rows, *_) in parts.items()},
         distance={name: triplet_distance(first, tree) for name, tree in trees.items()},
         differences=tuple(
             Difference(name, reference, measure, *interval, level)
-            for name, by_measure in intervals.differences.items()
-            for measure, interval in by_measure.items()
+            for name, by_measure in intervals.items()
+            for measure, interval in (*by_measure.items(), ("nll", likelihoods[name]))
         ),
-        predicted={name: predicted for name, (_, predicted) in parts.items()},
+        predicted={name: predicted for name, (_, predicted, _) in parts.items()},
     )
 
 
@@ -128,8 +130,8 @@ class _Study:
     total: int
     done: int = 0
 
-    def run(self, name: str, tree: Taxonomy) -> tuple[list[dict[str, Any]], np.ndarray]:
-        """The measures of each fold on the reference, and (n,) the predicted classes of the reference."""
+    def run(self, name: str, tree: Taxonomy) -> tuple[list[dict[str, Any]], np.ndarray, np.ndarray]:
+        """The measures of each fold on the reference, and (n,) the classes predicted and the labels' likelihoods."""
         reference, nodes, folds = self.reference, self.examples.nodes, int(self.fold_n.max()) + 1
         own = tree.leaves[match_classes(reference, tree)]  # the leaf of each class of the reference
         class_of = np.full(tree.num_nodes, -1)
@@ -138,7 +140,7 @@ class _Study:
         identity = run_identity(self.config, tree, examples, folds=folds)
         place = None if self.folder is None else Path(self.folder) / name
         results = ResultFolder(place, identity, "comparison of trees")
-        rows, predicted_n = [], np.full(len(nodes), -1)
+        rows, predicted_n, log_probs_n = [], np.full(len(nodes), -1), np.full(len(nodes), np.nan)
         for fold in range(folds):
             self.report(f"{name}, fold {fold + 1} of {folds}", self.done, self.total)
             train, test = (examples.take(np.flatnonzero(at)) for at in (self.fold_n != fold, self.fold_n == fold))
@@ -146,11 +148,20 @@ class _Study:
             measured = results.run(f"fold-{fold}", run)
             at = self.fold_n == fold
             predicted_n[at] = class_of[measured.predicted]
+            log_probs_n[at] = _check_log_probs(measured, place, fold)
             found = _measure(nodes[at], reference.leaves[predicted_n[at]], reference)
             costs = {key: measured.metrics[key] for key in ("nll", "seconds", "parameters")}
             rows.append({"tree": name, "fold": fold, "items": int(at.sum()), **found, **costs})
             self.done += 1
-        return rows, predicted_n
+        return rows, predicted_n, log_probs_n
+
+
+def _check_log_probs(measured: Measured, place: Path | None, fold: int) -> np.ndarray:
+    if measured.log_probs is None:
+        raise InputError(
+            f"{place}/fold-{fold}.json is of another version of arbormax; remove it to run that part again"
+        )
+    return measured.log_probs
 
 
 def _train(

@@ -14,7 +14,7 @@ from arbormax.errors import InputError, TaxonomyError
 from arbormax.taxonomy import _build, _graph_build, _interop, formats
 from arbormax.taxonomy._draft import Draft, InnerClasses
 from arbormax.taxonomy._graph_build import assemble_graph
-from arbormax.taxonomy.ancestry import GraphQueries
+from arbormax.taxonomy.ancestry import GraphQueries, ranges
 from arbormax.taxonomy.formats._texts import NodeTexts
 from arbormax.taxonomy.labels import Label, LabelIndex
 from arbormax.taxonomy.queries import Common
@@ -223,6 +223,34 @@ class Graph(GraphQueries, Taxonomy):
         texts = None if self.given_texts is None else tuple(self.given_texts[old[i]] for i in tree.source_index)
         leaves, stops = node_of[number[self.leaves]], node_of[number[self.stops]]
         return Taxonomy(tree.names, tree.parent, leaves, self.source_index[old[tree.source_index]], stops, texts)
+
+    def unroll(self, limit: int = 1_000_000) -> tuple[Taxonomy, np.ndarray]:
+        """Return the tree of all paths, and (M,) the node of the graph that each of its nodes is a copy of.
+
+        A node has a copy for each of its paths; more than `limit` copies in all are an error.
+
+        >>> tree, node_of = Graph.from_paths(["pet/goldfish", "fish/goldfish"]).unroll()
+        >>> tree.to_nested(), node_of.tolist()
+        ({'pet': {'goldfish': {}}, 'fish': {'goldfish': {}}}, [0, 1, 2, 3, 3])
+        """
+        copies = float(self.path_counts.sum())
+        if copies > limit:
+            raise InputError(
+                f"the tree of all paths of this graph has {copies:,.0f} nodes, and the limit is {limit:,}; "
+                "graph.to_tree() keeps one path of each node",
+                fix={"limit": int(min(copies, 2**53))},
+            )
+        level = np.zeros(1, np.int64)
+        nodes, parents = [level], [np.array([-1])]
+        while len(level):
+            above = np.arange(sum(map(len, nodes)) - len(level), sum(map(len, nodes)))
+            starts, counts = self.edge_start[level], np.diff(self.edge_start)[level]
+            parents.append(np.repeat(above, counts))
+            level = self.edges[ranges(starts, starts + counts), 1]
+            nodes.append(level)
+        node_of = np.concatenate(nodes)
+        tree = Taxonomy.from_parents(np.concatenate(parents), [self.names[node] for node in node_of.tolist()])
+        return tree, node_of[tree.source_index]
 
     def below(self, label: Label | int) -> Self:
         """Return the part of the graph at and below a node, which becomes the root.
