@@ -25,7 +25,7 @@ FIGURES = Path(__file__).parents[1] / "figures"
 SIZE = {"width": 1180, "height": 860}
 EXAMPLES = ("What does NASA stand for ?", "Who invented the telephone ?", "How far is it to the Moon ?")
 QUESTIONS = {
-    "light": {"text": "Which team won the game in the largest city of Texas ?", "tau": 0.8},
+    "light": {"text": "Which team won the game in the largest city of Texas ?", "tau": 0.94},
     "dark": {"text": "What book did the president write about the city of Paris ?", "tau": 0.5, "step": 1},
 }
 
@@ -50,6 +50,7 @@ def _take(browser: Browser, address: str, scheme: Any) -> None:
     page = browser.new_page(viewport=SIZE, color_scheme=scheme, reduced_motion="reduce")
     page.goto(address)
     page.wait_for_selector("#words mark")
+    page.wait_for_load_state("networkidle")
     page.wait_for_selector("#example-list button", state="attached")
     page.screenshot(path=FIGURES / f"page-{scheme}.png")
     page.close()

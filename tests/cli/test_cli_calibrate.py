@@ -29,7 +29,15 @@ def test_a_model_is_calibrated_into_another_folder(run, model, texts, tmp_path):
     assert "test" not in metrics  # measured before the calibration
     predicted = run("predict", out, "--message", "goal match", "--coverage", 0.9, "--json")
     assert predicted.code == 0, predicted.err
-    assert run("evaluate", out, texts / "test.csv", "--coverage", 0.9).code == 0
+    measured = run("evaluate", out, texts / "test.csv", "--coverage", 0.9)
+    assert "sets of at most 1 node for a coverage of 0.9: 1.00 nodes" in measured.out
+    words = ["--coverage", 0.8, "--max-nodes", 3, "--groups", "branch"]
+    measured = json.loads(run("evaluate", out, texts / "test.csv", *words, "--json").out)["sets"]
+    assert {"items", "max_nodes", "coverage", "classes", "nodes", "groups"} == measured.keys()
+    assert set(measured["groups"]) == {loaded.taxonomy.names[node] for node in loaded.taxonomy.children(0)}
+    assert sum(group["items"] for group in measured["groups"].values()) == measured["items"]
+    reason = run("explain", out, "goal rain", "--coverage", 0.9).out
+    assert "stops at" not in reason or "With a coverage of 90 % (a probability above " in reason
     sets = ["--coverage", 0.9, "--max-nodes", 3]
     row = json.loads(run("predict", out, "--message", "goal match", *sets, "--json").out)
     [nodes] = predict_sets(loaded, ["goal match"], 0.1, 3)
@@ -46,6 +54,18 @@ def test_a_model_is_calibrated_into_another_folder(run, model, texts, tmp_path):
     assert json.loads(grouped.out)["set"] == labels
     wrong = run("predict", out, "--message", "goal", *sets, "--groups", "branches")
     assert "--groups: expected 'branch' or a JSON file, found 'branches'" in wrong.err
+
+
+def test_without_an_option_enough_texts_guarantee_coverage(run, model, tmp_path):
+    write_csv(tmp_path / "held-out.csv", 200, seed=5)
+    words = ["calibrate", model, tmp_path / "held-out.csv", "--out", tmp_path / "out"]
+    result = run(*words)
+    assert "The scores of 100 other items guarantee coverage" in result.out
+    assert load_model(tmp_path / "out").coverage.target is None
+    assert run("predict", tmp_path / "out", "-m", "goal match", "--coverage", 0.9).code == 0
+    result = run(*words, "--coverage", 0, "--overwrite")
+    assert "No coverage is guaranteed" in result.out
+    assert load_model(tmp_path / "out").coverage is None
 
 
 def test_json_has_the_whole_report(run, model, tmp_path):

@@ -70,6 +70,22 @@ def test_costs_are_read_from_a_file(run, model, tmp_path, suffix):
     assert json.loads(result.out)["label"] == Taxonomy.load(model / "taxonomy.json").classes[2]
 
 
+@pytest.mark.parametrize(("suffix", "delimiter"), [("csv", ","), ("csv", ";"), ("tsv", "\t"), ("json", "")])
+def test_costs_have_the_labels_of_the_classes(run, model, tmp_path, suffix, delimiter):
+    from arbormax import Taxonomy
+
+    classes = Taxonomy.load(model / "taxonomy.json").classes
+    order = classes[::-1]
+    costs = {row: {column: float(row != classes[2]) for column in order} for row in order}  # the third class is cheap
+    path = tmp_path / f"costs.{suffix}"
+    lines = [["predicted", *order], *([row, *map(str, costs[row].values())] for row in order)]
+    path.write_text("\n".join(map(delimiter.join, lines)) if delimiter else json.dumps(costs))
+    words = ["--decoder", "optimal", "--decoder-option", "metric=risk", "--costs", path, "--json"]
+    result = run("predict", model, "-m", "rain sun", *words)
+    assert json.loads(result.out)["label"] == classes[2]
+    assert result.err.count("UTF-8") <= 1  # the file is read once
+
+
 def test_wrong_costs_and_metrics_are_refused(refused, model, tmp_path):
     (tmp_path / "costs.csv").write_text("0,1\n1,0\n")
     words = ["predict", model, "-m", "rain", "--decoder", "optimal"]
@@ -77,11 +93,16 @@ def test_wrong_costs_and_metrics_are_refused(refused, model, tmp_path):
     assert "(4, 4) for classes" in message
     assert message.startswith("arbormax: --costs: ")
     (tmp_path / "words.csv").write_text("a,b\n")
-    assert "without a header" in refused(*words, "--costs", tmp_path / "words.csv")
+    words += ["--decoder-option", "metric=risk"]
+    assert "each of the 4 classes is needed once" in refused(*words, "--costs", tmp_path / "words.csv")
+    (tmp_path / "words.csv").write_text("predicted,a\nb,much\n")
+    assert "expected numbers, with the labels" in refused(*words, "--costs", tmp_path / "words.csv")
+    (tmp_path / "words.csv").write_text("0,1\n1\n")
+    assert "expected numbers, with the labels" in refused(*words, "--costs", tmp_path / "words.csv")
     (tmp_path / "costs.txt").write_text("1")
-    assert ".npy, .json, .csv or .tsv" in refused(*words, "--costs", tmp_path / "costs.txt")
+    assert ".npy, .json, .csv, .tsv or .xlsx" in refused(*words, "--costs", tmp_path / "costs.txt")
     (tmp_path / "costs.json").write_text('{"a": 1}')
-    assert "expected a matrix of numbers" in refused(*words, "--costs", tmp_path / "costs.json")
+    assert "the taxonomy has no node 'a'" in refused(*words, "--costs", tmp_path / "costs.json")
     (tmp_path / "costs.json").write_text(json.dumps(np.eye(4).tolist()))
     message = refused("predict", model, "-m", "rain", "--costs", tmp_path / "costs.json")
     assert message.startswith("arbormax: --costs: decoder 'leaf' does not have this option; it is an option of ")
@@ -94,7 +115,7 @@ def test_wrong_costs_and_metrics_are_refused(refused, model, tmp_path):
 def test_a_prediction_that_stops_says_why(run, model):
     for words in (["predict", model, "-m", "goal rain"], ["explain", model, "goal rain"]):
         result = run(*words, "--tau", "0.999")
-        assert "The prediction stops at " in result.out
+        assert "With a threshold of 99.9 %, the prediction stops at " in result.out
         assert ", because " in result.out
     assert "stops at" not in run("predict", model, "-m", "goal rain").out
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import arbormax as am
 import oracles_metrics as oracle
 from arbormax import decode
-from arbormax.errors import InputError, OptionError
+from arbormax.errors import InputError, LabelError, OptionError
 from scored import examples, scored_trees
 
 TREE = am.Taxonomy.from_nested({"a": ["x", "y"], "b": ["z"]})  # nodes: 0 root, 1 a, 2 b, 3 x, 4 y, 5 z
@@ -244,3 +244,37 @@ def test_a_wrong_number_of_paths_is_an_error(k):
 def test_negative_costs_are_an_error(costs):
     with pytest.raises(InputError, match="costs: expected costs of at least 0, found -1"):
         decode.optimal(LOGP, TREE, "risk", costs=costs)
+
+
+@examples
+@given(scored_trees(), st.randoms(use_true_random=False))
+def test_costs_by_labels_in_any_order_equal_their_matrix(scored, random):
+    tax, logp = scored
+    costs = np.array([[random.randrange(9) for _ in tax.classes] for _ in tax.classes], dtype=float)
+    rows, columns = (random.sample(range(tax.num_leaves), tax.num_leaves) for _ in range(2))
+    named = {tax.classes[row]: {tax.classes[column]: costs[row, column] for column in columns} for row in rows}
+    assert torch.equal(decode.cost_matrix(named, tax), torch.from_numpy(costs))
+    assert torch.equal(decode.optimal(logp, tax, "risk", costs=named), decode.optimal(logp, tax, "risk", costs=costs))
+
+
+ROW = {"x": 0, "y": 1, "z": 1}
+
+
+@pytest.mark.parametrize(
+    ("costs", "message"),
+    [
+        ({}, "each of the 3 classes is needed once: missing: 'x', 'y', 'z'"),
+        ({"x": ROW, "y": ROW}, "the rows are 2 labels, .* missing: 'z'"),
+        ({"x": ROW, "y": ROW, "a": ROW}, "'a' is no class"),
+        ({"x": ROW, "y": ROW, "q": ROW}, "no node 'q'"),
+        ({key: {"x": 0, "y": 1} for key in "xyz"}, "the columns are 2 labels, .* missing: 'z'"),
+        ({"x": ROW, "y": ROW, "z": {"x": 0, "y": 1}}, "the row of 'z' has other columns"),
+        (dict.fromkeys("xyz", 1.0), "the columns are 0 labels"),
+        ({key: {**ROW, "z": "much"} for key in "xyz"}, "expected numbers in the row of 'x'"),
+        ({key: {**ROW, "z": math.inf} for key in "xyz"}, "expected finite costs"),
+    ],
+)
+def test_wrong_costs_by_labels_are_an_error(costs, message):
+    with pytest.raises((InputError, LabelError), match=message) as raised:
+        decode.optimal(LOGP, TREE, "risk", costs=costs)
+    assert raised.value.argument == "costs"

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import arbormax as am
+from arbormax.model.predict import Decoding
 from arbormax.model.reason import stop_reason
 
 TREE = am.Taxonomy.from_nested({"bird": ["owl", "hen", "duck", "crow", "gull"], "fish": ["cod"]})
@@ -34,6 +35,23 @@ def test_the_root_and_extreme_probabilities_have_a_reason():
     )
     assert "its best child has only > 99 %: bird" in stop_reason(TREE, 0, logs(0.999, 0.6, 0.399, 0, 0, 0))
     assert "hen < 1 %" not in stop_reason(TREE, 1, logs(0.5, 0.499, 0.001, 0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("decoding", "condition"),
+    [
+        (Decoding("threshold", {"tau": 0.9}), "With a threshold of 90 %, the"),
+        (Decoding("threshold"), "With a threshold of 50 %, the"),
+        (
+            Decoding("climb", {"tau": 0.6213}, coverage=0.9),
+            "With a coverage of 90 % (a probability above 62.13 %), the",
+        ),
+        (Decoding("optimal"), "The"),
+    ],
+)
+def test_the_reason_names_what_was_asked_for(decoding, condition):
+    reason = stop_reason(TREE, 1, logs(0.95, 0.48, 0.43, 0.01, 0.02, 0.01), decoding.condition)
+    assert reason.startswith(f"{condition} prediction stops at bird (95 %), because ")
 
 
 def test_a_class_has_no_reason():

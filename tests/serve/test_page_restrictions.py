@@ -48,7 +48,7 @@ def test_the_page_says_why_a_prediction_stops(visit, address):
     page = visit.open(f"text={quote(TEXT)}&tau=0.55")
     body = {"text": TEXT, "tau": 0.55, "decoder": "threshold"}
     reason = httpx.post(f"{address}v1/explain", json=body).json()["reason"]
-    assert reason.startswith("The prediction stops at ")
+    assert reason.startswith("With a threshold of 55 %, the prediction stops at ")
     page.wait_for_function("reason => document.querySelector('#reason').textContent === reason", arg=reason)
     page.locator("#tau").fill("10")
     page.wait_for_function("() => document.querySelector('#reason').textContent === ''")

@@ -69,7 +69,8 @@ def test_a_registered_decoder_is_in_the_schema_and_can_be_used(model):
             explained = client.post("/v1/explain", json={"text": "the owlish", "decoder": "at_depth"}).json()
     finally:
         DECODERS.remove("at_depth")
-    assert listed == {"name": "at_depth", "summary": "the ancestor at one depth", "options": {"depth": 1}}
+    about = {"name": "at_depth", "summary": "the ancestor at one depth", "options": {"depth": 1}}
+    assert listed == {**about, "choices": {}, "costs": False}
     assert found[0]["path"] == ["animal", "bird"]
     assert explained["path"] == ["animal"]
     for path in ("/v1/predict", "/v1/explain"):
@@ -254,7 +255,7 @@ def test_the_openapi_document_is_complete_and_its_examples_are_valid(client):
             jsonschema.validate(example["value"], content["schema"])
             assert client.post(path, json=example["value"]).status_code == 200
             count += 1
-    assert count == 6
+    assert count == 7
     schema = document["paths"]["/v1/predict"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert "1024" in str(schema["properties"]["texts"])
 

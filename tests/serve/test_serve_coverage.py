@@ -1,6 +1,7 @@
 """The service and the page of a model that was calibrated with coverage."""
 
 from copy import deepcopy
+from dataclasses import replace
 from urllib.parse import quote
 
 import httpx
@@ -11,7 +12,7 @@ from serve_tools import problem, served
 import arbormax as am
 from arbormax.data.examples import Examples
 from arbormax.uncertainty import calibrate
-from arbormax.uncertainty.conformal import climbing_threshold, predict_sets
+from arbormax.uncertainty.conformal import climbing_threshold, coverage_table, predict_sets
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,7 @@ def test_a_request_with_a_coverage_is_answered_by_the_lowest_node_that_has_it(co
         info = client.get("/v1/model").json()["coverage"]
         assert (info["items"], info["target"]) == (len(covered.coverage.nodes), 0.8)
         assert dict(map(tuple, info["thresholds"]))[0.9] == pytest.approx(tau)
+        assert info["guaranteed"]
         for more in ({"tau": 0.5}, {"decoder": "leaf"}, {"within": ["place"]}):
             problem(client.post("/v1/predict", json={"text": "a river", "coverage": 0.9, **more}), 422)
         content = problem(client.post("/v1/predict", json={"text": "a river", "coverage": 0.999}), 422)
@@ -99,4 +101,104 @@ def test_the_page_shows_the_set_of_the_coverage(covered, browser):
         shown = page.inner_text("#set").replace("\u2068", "").replace("\u2069", "")
         names = ", ".join(covered.taxonomy.label(node) or "all classes" for node in nodes)
         assert shown == f"With at most 3 nodes: {names}."
+        visit.close()
+
+
+def estimated(model):
+    """The model as after a training, which measures the coverage on texts that it is trained on later."""
+    model = deepcopy(model)
+    model.coverage = replace(model.coverage, scores=model.coverage.scores[:, :1], target=None, is_estimate=True)
+    return model
+
+
+def test_a_request_cannot_ask_for_a_coverage_that_is_only_estimated(covered):
+    with served(estimated(covered)) as client:
+        info = client.get("/v1/model").json()["coverage"]
+        assert (info["guaranteed"], info["most_in_branches"]) == (False, None)
+        content = problem(client.post("/v1/predict", json={"text": "a", "coverage": 0.9}), 422)
+    assert "no held-out scores" in str(content)
+
+
+def test_the_page_says_whether_the_coverage_is_guaranteed_or_estimated(covered, browser):
+    text = "song of a mountain"
+    with serving(covered) as address:
+        visit = Visit(browser, address)
+        page = visit.open(f"text={quote(text)}")
+        page.wait_for_function("() => document.querySelector('#guarantee').textContent.startsWith('Guarantee:')")
+        assert f"{len(covered.coverage.nodes)} texts" in page.inner_text("#guarantee")
+        visit.close()
+    with serving(estimated(covered)) as address:
+        tau = dict(map(tuple, httpx.get(f"{address}v1/model").json()["coverage"]["thresholds"]))[0.9]
+        body = {"text": text, "decoder": "climb", "tau": tau}
+        [found] = httpx.post(f"{address}v1/predict", json=body).json()["predictions"]
+        visit = Visit(browser, address)
+        page = visit.open(f"text={quote(text)}")
+        page.wait_for_function("() => document.querySelector('#guarantee').textContent.includes('not a guarantee')")
+        assert page.inner_text("#tau-name") == "Estimated coverage: "
+        assert page.inner_text("#tau-value") == "90%"  # without a default coverage
+        assert (found["path"] or ["No prediction"])[-1] in page.inner_text("#stop")
+        assert page.is_hidden("#sets")
+        visit.close()
+
+
+def test_the_page_explains_why_the_prediction_for_a_coverage_stops(covered, browser):
+    text = "song of a mountain"
+    with serving(covered) as address:
+        reason = httpx.post(f"{address}v1/explain", json={"text": text, "coverage": 0.9}).json()["reason"]
+        assert reason.startswith("With a coverage of 90 % (a probability above ")
+        visit = Visit(browser, address)
+        page = visit.open(f"text={quote(text)}&tau=0.9")
+        page.wait_for_function("reason => document.querySelector('#reason').textContent === reason", arg=reason)
+        visit.close()
+
+
+def test_the_page_chooses_the_size_of_the_set_and_the_coverage_of_branches(covered, browser):
+    text, tax = "song of a mountain", covered.taxonomy
+    most = coverage_table(covered)["most_in_branches"]
+    assert 0.7 < most < 0.99
+    with serving(covered) as address:
+        visit = Visit(browser, address)
+        page = visit.open(f"text={quote(text)}&tau=0.7")
+        page.wait_for_selector("#in-branches:visible")
+
+        def wait_for(nodes, start):
+            names = ", ".join(tax.label(node) or "all classes" for node in nodes)
+            shown = "() => document.querySelector('#set').textContent.replaceAll(/[\u2068\u2069]/g, '')"
+            page.wait_for_function(f"expected => ({shown})() === expected", arg=f"{start}: {names}.")
+
+        page.select_option("#set-nodes", "1")
+        wait_for(*predict_sets(covered, [text], 0.3, 1), "With at most 1 node")
+        page.check("#branches")
+        page.select_option("#set-nodes", "4")
+        wait_for(*predict_sets(covered, [text], 0.3, 4, groups="branch"), "With at most 4 nodes, in every branch")
+        page.locator("#tau").fill(str(round(100 * most) + 1))
+        page.wait_for_function(
+            "() => document.querySelector('#set').textContent.includes('held-out items in each group')"
+        )
+        visit.errors.clear()  # Chromium reports the status 422
+        visit.close()
+
+
+def test_a_table_gets_the_sets_of_a_guaranteed_coverage(covered, browser):
+    texts = ["song of a mountain", "the old river"]
+    with serving(covered) as address:
+        visit = Visit(browser, address)
+        page = visit.open("view=table")
+        page.wait_for_selector("#decoder option[value=coverage]", state="attached")
+        page.fill("#paste", "text\n" + "\n".join(texts))
+        page.select_option("#decoder", "coverage")
+        page.fill("#decoder-options [name=coverage]", "0.8")
+        page.press("#decoder-options [name=coverage]", "Tab")
+        page.click("#predict-start")
+        page.wait_for_selector("#save:visible", timeout=20_000)
+        assert page.locator("#table-settings thead th").all_inner_texts() == [
+            "text",
+            "label",
+            "path",
+            "probability",
+            "set",
+        ]
+        cells = page.locator("#table-settings tbody td:nth-child(5)").all_inner_texts()
+        sets = predict_sets(covered, texts, 0.2, 3)
+        assert cells == [";".join(covered.taxonomy.label(node) for node in nodes) for nodes in sets]
         visit.close()

@@ -63,7 +63,7 @@ def test_an_impossible_restriction_is_a_problem_with_its_place(client, path, bod
 
 def test_a_prediction_above_the_classes_has_a_reason(client):
     (row,) = predict(client, text="zzz", tau=0.9999)
-    assert row["reason"].startswith("The prediction stops at the root, because ")
+    assert row["reason"].startswith("With a threshold of 99.99 %, the prediction stops at the root, because ")
     found = client.post("/v1/explain", json={"text": "zzz", "tau": 0.9999}).json()
     assert found["reason"] == row["reason"]
     assert predict(client, text=TEXTS[0])[0]["reason"] is None

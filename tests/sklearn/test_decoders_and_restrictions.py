@@ -67,7 +67,7 @@ def test_beam_lists_its_paths_as_alternatives(clf):
 def test_a_prediction_above_the_classes_has_a_label_and_a_reason(clf):
     tau = 0.9
     for found in clf.predict_details(["the hen and the cod"], "threshold", tau=tau):
-        assert found.reason.startswith(f"The prediction stops at {found.label or 'the root'}")
+        assert found.reason.startswith(f"With a threshold of 90 %, the prediction stops at {found.label or 'the root'}")
     assert clf.predict(["a thing"], "threshold", tau=1.0).tolist() == [""]
     (found,) = clf.predict_details(["an owl"])
     assert found.reason is None

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import arbormax as am
-from arbormax.data.examples import Examples
+from arbormax.data.examples import Examples, Unseen
 from arbormax.errors import InputError, LabelError, OptionError
 from arbormax.heads import HEADS
 from arbormax.heads.calibrated import CalibratedHead
@@ -15,9 +15,19 @@ from arbormax.model import Model, load_model, save_model
 from arbormax.model.calibration import apply_calibration, remove_calibration
 from arbormax.model.predict import predict
 from arbormax.studies import evaluate
+from arbormax.training import fit
 from arbormax.uncertainty import CALIBRATIONS
 from arbormax.uncertainty.calibration import calibrate, fit_calibration
-from arbormax.uncertainty.conformal import predict_sets
+from arbormax.uncertainty.conformal import (
+    SetRule,
+    class_groups,
+    coverage_decoding,
+    coverage_scores,
+    coverage_table,
+    measure_coverage,
+    predict_sets,
+)
+from oracles import leaves_below
 from toy import TREE, examples, settings
 
 
@@ -44,7 +54,7 @@ def held_out():
 def test_calibration_lowers_the_loss_and_is_saved(head, method, held_out, tmp_path):
     model = overconfident(head)
     before = evaluate(model, held_out).metrics["nll"]
-    report = calibrate(model, held_out, method)
+    report = calibrate(model, held_out, method, coverage=False)
     after = evaluate(model, held_out).metrics["nll"]
     assert after < before - 0.01
     assert report.before["nll"] == pytest.approx(before, abs=1e-4)
@@ -131,8 +141,85 @@ def test_coverage_is_saved_and_needs_other_items_than_the_calibration(held_out, 
     whole = calibrate(loaded, held_out, "none", coverage=True)
     assert (whole.method, whole.coverage_items) == (None, 300)
     assert loaded.calibration.method == "level"
-    calibrate(loaded, held_out, "level")
+    calibrate(loaded, held_out, "level", coverage=False)
     assert loaded.coverage is None  # the scores were those of other probabilities
+
+
+@pytest.mark.parametrize(("items", "stored"), [(99, 0), (100, 50), (300, 150)])
+def test_a_calibration_with_enough_items_stores_scores_for_coverage(held_out, items, stored):
+    model = overconfident()
+    report = calibrate(model, held_out.take(np.arange(items)))
+    assert (report.items, report.coverage_items) == (items - stored, stored)
+    assert (model.coverage is None) == (stored == 0)
+    if stored:
+        assert model.coverage.target is None
+        assert len(list(predict_sets(model, held_out.inputs[:3], 0.1))) == 3
+
+
+def test_a_training_estimates_the_coverage_and_guarantees_none(tmp_path):
+    train = examples(800)
+    labels = [TREE.label(node) for node in train.nodes.tolist()]
+    clf = am.TextClassifier(TREE, encoder="bag", encoder_options={"dim": 8}, epochs=2, validation=0.2)
+    clf.fit(train.inputs, labels)
+    found = clf.model_.coverage
+    assert (len(found.nodes), found.scores.shape, found.is_estimate) == (160, (160, 1), True)
+    loaded = load_model(clf.save(tmp_path / "model"))
+    assert loaded.coverage.is_estimate
+    table = coverage_table(loaded)
+    assert (table["items"], table["guaranteed"], table["most_in_branches"]) == (160, False, None)
+    with pytest.raises(InputError, match="no held-out scores"):
+        list(predict_sets(loaded, ["a"]))
+    with pytest.raises(InputError, match="no held-out scores"):
+        clf.predict_sets(["a"])
+    clf.calibrate(train.inputs[:200], labels[:200])
+    assert coverage_table(clf.model_)["guaranteed"]
+
+
+def test_the_estimated_scores_are_those_of_the_calibrated_probabilities():
+    train, valid = examples(300), examples(200, seed=5)
+    valid.nodes[::3] = TREE.leaves[0]  # many labels are wrong, so that the model has to become less sure
+    config = settings(epochs=1, calibration="temperature")
+    run = fit(config, TREE, train, valid)
+    assert run.calibration["applied"]
+    expected = coverage_scores(run.model, valid, sizes=1)
+    np.testing.assert_allclose(run.model.coverage.scores, expected, atol=1e-5)
+    remove_calibration(run.model)
+    assert np.abs(coverage_scores(run.model, valid, sizes=1) - expected).max() > 0.05
+
+
+@pytest.mark.parametrize("groups", [None, "branch", {"animal": "a", "plant": "p", "owl": "p"}])
+def test_sets_are_measured_on_labelled_examples(held_out, groups):
+    model, other = overconfident(), examples(200, seed=11, inner=0.1)
+    calibrate(model, held_out)
+    sets = list(predict_sets(model, other.inputs, 0.2, 3, groups=groups))
+    leaves = [{leaf for node in nodes for leaf in leaves_below(TREE, node)} for nodes in sets]
+    truth = [set(leaves_below(TREE, node)) for node in other.nodes.tolist()]
+    is_covered = np.array([true <= found for true, found in zip(truth, leaves, strict=True)])
+    rule = SetRule.of(model, 0.2, 3, groups)
+    found = evaluate(model, other, decoding=coverage_decoding(model, 0.8, max_nodes=3, groups=groups)).metrics["sets"]
+    assert found == measure_coverage(model, other, rule)
+    assert (found["items"], found["max_nodes"]) == (200, 3)
+    assert found["coverage"] == pytest.approx(is_covered.mean())
+    assert found["classes"] == pytest.approx(np.mean([len(each) for each in leaves]))
+    assert found["nodes"] == pytest.approx(np.mean([len(each) for each in sets]))
+    if groups is None:
+        assert "groups" not in found
+        return
+    names, group_C = class_groups(TREE, groups)
+    group_of = [{group_C[TREE.class_of[leaf]] for leaf in each} for each in truth]
+    for number, name in enumerate(names):
+        own = np.array([each == {number} for each in group_of])
+        assert found["groups"][name] == {"items": own.sum(), "coverage": pytest.approx(is_covered[own].mean())}
+
+
+def test_no_set_covers_a_label_that_the_model_does_not_know(held_out):
+    model, known = overconfident(), examples(10, seed=3)
+    calibrate(model, held_out)
+    decoding = coverage_decoding(model, 0.9, max_nodes=1, groups="branch")
+    unknown = Examples(known.inputs, np.full(10, TREE.num_nodes), (Unseen("bee", 1),))
+    found = evaluate(model, unknown, decoding=decoding).metrics["sets"]
+    assert found["coverage"] == 0.0
+    assert {group["items"] for group in found["groups"].values()} == {0}
 
 
 def test_what_cannot_be_calibrated_is_an_error(held_out):

@@ -1,6 +1,7 @@
 """Models with uncertainty: trained, saved, calibrated and edited, with every registered method."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,12 +10,14 @@ import torch
 import arbormax as am
 from arbormax.errors import InputError, OptionError
 from arbormax.model import TrainConfig, load_model, save_model
+from arbormax.model.calibration import Scaling, apply_calibration, remove_calibration
 from arbormax.model.posterior import UNCERTAINTIES
 from arbormax.model.predict import predict
 from arbormax.report import report_html
+from arbormax.studies import evaluate
 from arbormax.training import fit
 from arbormax.uncertainty import predict_uncertainty
-from arbormax.uncertainty.calibration import calibrate
+from arbormax.uncertainty.calibration import calibrate, fit_calibration
 from arbormax.uncertainty.predictive import FIELDS
 from text_toy import LABELS, TAX, TEXTS, small
 from toy import TREE, examples, settings
@@ -61,6 +64,40 @@ def test_the_draws_of_a_calibrated_model_are_calibrated_and_its_rows_are_kept(me
     assert np.abs(after - before).max() > 1e-3
     base = model.head.base.state_dict()
     assert all(torch.equal(base[name], weights[name]) for name in weights)
+
+
+def test_a_calibration_is_the_best_for_the_mean_over_the_scaled_draws():
+    model, held_out = train("ensemble", epochs=2), examples(600, seed=9)
+    generator = torch.Generator().manual_seed(0)
+    for member in (model, *model.posterior.others):  # networks that are sure and disagree
+        with torch.no_grad():
+            member.head.weight.add_(torch.randn(member.head.weight.shape, generator=generator)).mul_(3)
+    calibration, report = fit_calibration(model, held_out, "temperature")
+    assert report.before["nll"] == pytest.approx(evaluate(model, held_out).metrics["nll"], abs=1e-4)
+
+    def loss(factor):
+        scale = calibration.scaling.scale * factor
+        apply_calibration(model, replace(calibration, scaling=Scaling(scale, calibration.scaling.shift)))
+        found = evaluate(model, held_out).metrics["nll"]
+        remove_calibration(model)
+        return found
+
+    best = loss(1.0)
+    assert best < report.before["nll"] - 0.005
+    assert best < min(loss(1.1), loss(1 / 1.1))
+
+
+@pytest.mark.parametrize("method", UNCERTAINTIES.names)
+def test_a_training_calibrates_the_mean_over_the_draws(method):
+    config = settings(uncertainty=method, uncertainty_options=options_of(method), epochs=1, calibration="temperature")
+    valid = examples(200, seed=5)
+    run = fit(config, TREE, examples(60), valid)
+    assert run.calibration["applied"]
+    after = evaluate(run.model, valid).metrics["nll"]
+    assert after == pytest.approx(run.calibration["after"]["nll"], abs=0.01)  # each item is scaled by other folds
+    remove_calibration(run.model)
+    before = evaluate(run.model, valid).metrics["nll"]
+    assert before == pytest.approx(run.calibration["before"]["nll"], abs=1e-4)
 
 
 def test_an_ensemble_is_the_mean_of_its_members():

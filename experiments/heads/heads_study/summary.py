@@ -43,8 +43,9 @@ class Difference(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """`better`, `worse`, or `no clear difference` if the interval contains 0."""
-        return "better" if self.low > 0 else "worse" if self.high < 0 else "no clear difference"
+        """`better`, `worse`, or `no clear difference` if the interval, in points with one decimal, touches 0."""
+        low, high = round(100 * self.low, 1), round(100 * self.high, 1)
+        return "better" if low > 0 else "worse" if high < 0 else "no clear difference"
 
 
 class Dataset(NamedTuple):

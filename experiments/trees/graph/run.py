@@ -22,7 +22,9 @@ from arbormax.heads import HEADS, TreeHead
 
 RESULTS = Path(__file__).parent / "results"
 BRANCH = "physical entity"  # the part of the graph that is used
-FEATURES, EPOCHS, BATCH, RATE = 96, 10, 256, 0.01  # fixed in advance, the same for all methods
+# The same for all methods, and fixed before the first of the records in `results`.
+SETTINGS = {"features": 96, "epochs": 30, "batch_size": 256, "learning_rate": 0.01}
+FEATURES, EPOCHS, BATCH = (int(SETTINGS[name]) for name in ("features", "epochs", "batch_size"))
 MEASURES = ("accuracy", "macro_f1", "hf", "tree_distance", "mistake_severity")
 # name: (which hierarchy, head)
 METHODS = {
@@ -62,7 +64,7 @@ class Task:
 def train(head: TreeHead, task: Task, seed: int) -> float:
     """Train the head, and return the seconds it took."""
     h, target = task.features["train"], task.classes["train"]
-    optimizer = torch.optim.Adam(head.parameters(), RATE)
+    optimizer = torch.optim.Adam(head.parameters(), SETTINGS["learning_rate"])
     generator = torch.Generator().manual_seed(seed)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, EPOCHS * -(-len(h) // BATCH))
     started = time.perf_counter()
@@ -94,6 +96,8 @@ def run(method: str, seed: int, task: Task) -> dict[str, Any]:
         "method": method,
         "seed": seed,
         "branch": BRANCH,
+        "settings": SETTINGS,
+        "versions": {"torch": str(torch.__version__), "arbormax": am.__version__},
         "graph": repr(graph),
         "train": len(task.classes["train"]),
         "test": len(truth),

@@ -34,8 +34,8 @@ def calibrate(
     coverage: Annotated[
         float | None,
         typer.Option(
-            help="Also store what sets with guaranteed coverage need, from half of the texts; a number such as 0.9 is "
-            "the coverage that `arbormax predict --coverage` and the service's page use."
+            help="The guaranteed coverage that the service's page uses by default, such as 0.9. Half of the texts are "
+            "set aside for the guarantee, also without this option if there are at least 100 texts; 0 disables it."
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="Part of a dataset: test or train.")] = "test",
@@ -66,7 +66,7 @@ def calibrate(
             loaded,
             examples,
             method,
-            coverage=False if coverage is None else coverage,
+            coverage=False if coverage == 0 else coverage,
             seed=seed,
             progress=advance,
         )
@@ -79,7 +79,7 @@ def calibrate(
     if json:
         output.print_json({"model": str(folder), **report.to_dict(), **_coverage(loaded)})
         return
-    _print_report(report, loaded, coverage)
+    _print_report(report, loaded)
     output.print_result(f"The model is in {folder}")
 
 
@@ -93,7 +93,7 @@ def _coverage(model: Model) -> dict[str, Any]:
     return {"coverage": {"target": target, "threshold": climbing_threshold(model, target)}}
 
 
-def _print_report(report: CalibrationReport, model: Model, coverage: float | None) -> None:
+def _print_report(report: CalibrationReport, model: Model) -> None:
     if report.method is not None:
         rows: list[tuple[str, ...]] = []
         for name in ("nll", "brier", "ece", "ece_debiased"):
@@ -108,9 +108,17 @@ def _print_report(report: CalibrationReport, model: Model, coverage: float | Non
         for level, found in enumerate(report.temperatures, 1):
             spread = f"{found['lowest']:.2f} to {found['highest']:.2f}, median {found['median']:.2f}"
             output.print_result(f"Temperatures of level {level}: {spread}")
-    if coverage is not None:
-        found = _coverage(model)["coverage"]
+    items = report.coverage_items
+    if coverage := _coverage(model).get("coverage"):
+        target, threshold = coverage["target"], coverage["threshold"]
         output.print_result(
-            f"Coverage {coverage:g}, from the scores of {report.coverage_items:,} items: the answer is the lowest node "
-            f"with a probability above {found['threshold']:.4f} (arbormax predict --coverage {coverage:g})"
+            f"Coverage {target:g}, from the scores of {items:,} items: the answer is the lowest node with a "
+            f"probability above {threshold:.4f} (arbormax predict --coverage {target:g})"
         )
+    elif items:
+        output.print_result(
+            f"The scores of {items:,} other items guarantee coverage: arbormax predict --coverage 0.9, and the slider "
+            "of the service's page"
+        )
+    else:
+        output.print_result("No coverage is guaranteed: that needs 100 items, or the option --coverage")

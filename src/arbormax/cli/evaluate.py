@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,8 +12,9 @@ from arbormax._files import to_plain
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import describe_unseen, is_dataset, read_split
-from arbormax.cli.options import DecoderOptions, Features, Json, LabelOptions, LoadOptions
+from arbormax.cli.options import Features, Json, LabelOptions, LoadOptions
 from arbormax.cli.report import NoTexts
+from arbormax.cli.sets import SetOptions
 
 if TYPE_CHECKING:
     from arbormax.data import Examples
@@ -27,7 +29,7 @@ def evaluate(
         str, typer.Argument(metavar="DATA", help="A dataset, of which the test texts are used, or a file.")
     ],
     table: LabelOptions,
-    decoder: DecoderOptions,
+    decoder: SetOptions,
     loading: LoadOptions,
     split: Annotated[str, typer.Option(help="Part of a dataset: test or train.")] = "test",
     out: Annotated[
@@ -46,6 +48,8 @@ def evaluate(
 
     Example: `arbormax evaluate reviews-model held-out.csv --text body --label category`
 
+    Sets of at most three nodes: `arbormax evaluate reviews-model held-out.csv --coverage 0.9 --max-nodes 3`
+
     A feature matrix: `arbormax evaluate flowers-model flowers.parquet --label species`
     """
     from arbormax.data.tables.writing import resolve_format
@@ -54,6 +58,8 @@ def evaluate(
         resolve_format(predictions)
     from arbormax.studies.record import Record, evaluation
 
+    if decoder.coverage is not None and decoder.max_nodes is None:
+        decoder = replace(decoder, max_nodes=1)  # to measure the coverage
     loaded = loading.load(model)
     examples = read_split(data, split, table, features, model, loaded)
     with output.progress_bar("evaluating", len(examples)) as advance:
@@ -77,13 +83,29 @@ def evaluate(
     if json:
         output.print_json(found.metrics)
     else:
-        shown = {name: value for name, value in found.metrics.items() if name != "count"}  # equal to items
+        hidden = ("count", "sets")  # equal to items; a table of its own
+        shown = {name: value for name, value in found.metrics.items() if name not in hidden}
         output.print_result(output.measure_table(to_plain(shown), f"{model} on {data}"))
+        if "sets" in found.metrics:
+            _print_sets(found.metrics["sets"], decoder.coverage)
     if (unseen := describe_unseen(examples, loaded.taxonomy)) is not None:
         output.print_status(unseen, style="yellow")
     for path in (out, predictions):
         if path is not None:
             output.print_status(f"written: {path}")
+
+
+def _print_sets(sets: dict[str, Any], asked: float | None) -> None:
+    """The coverage and the size of the sets, and the coverage of each group."""
+    rows = [("all", sets["items"], sets["coverage"])]
+    rows += [(name, group["items"], group["coverage"]) for name, group in sets.get("groups", {}).items()]
+    cells = [(name, f"{items:,}", output.format_number(coverage)) for name, items, coverage in rows]
+    size = "1 node" if sets["max_nodes"] == 1 else f"{sets['max_nodes']} nodes"
+    title = (
+        f"sets of at most {size} for a coverage of {asked:g}: {sets['nodes']:.2f} nodes and "
+        f"{sets['classes']:.2f} classes on average"
+    )
+    output.print_result(output.table(("group", "items", "coverage"), cells, title))
 
 
 def _write_predictions(path: Path, examples: Examples, found: Evaluation) -> None:

@@ -8,7 +8,7 @@ import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin
@@ -195,9 +195,9 @@ class DecoderOptions(OptionGroup):
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Costs of --decoder optimal --decoder-option metric=risk: .npy, a list of rows in .json, or numbers "
-            "in .csv or .tsv, with one row for each predicted class and one column for each true class, in the order "
-            "of the classes.",
+            help="Costs of --decoder optimal --decoder-option metric=risk: a table (.csv .tsv .xlsx) with one row for "
+            "each predicted class and one column for each true class, whose first row and first column are the "
+            "classes; or numbers alone in the order of the classes, also .npy and .json.",
         ),
     ] = None
     within: Annotated[
@@ -224,7 +224,9 @@ class DecoderOptions(OptionGroup):
         if self.coverage is not None:
             self._check_alone()
         if self.costs is not None:
-            options["costs"] = _read_matrix(self.costs)
+            from arbormax.cli.costs import read_costs
+
+            options["costs"] = read_costs(self.costs)
         restriction = {"within": self.within, "without": self.without}
         nodes = {side: parse_nodes(given) for side, given in restriction.items() if given}
         try:
@@ -245,17 +247,18 @@ class DecoderOptions(OptionGroup):
     def decoding_of(self, model: Model, top_k: int = 0) -> Decoding:
         """The decoding for a model, which knows the threshold of a coverage."""
         decoding = self.decoding(top_k)
-        if self.coverage is None:
-            return decoding
-        if model.coverage is None:
+        return decoding if self.coverage is None else self._covered(model, self.coverage, top_k)
+
+    def _covered(self, model: Model, coverage: float, top_k: int, **sets: Any) -> Decoding:
+        from arbormax.uncertainty.conformal import coverage_decoding, has_guarantee
+
+        if not has_guarantee(model):
             raise OptionError(
-                "the model has no held-out scores; calibrate it with coverage on held-out texts: "
-                f"arbormax calibrate MODEL FILE --coverage {self.coverage:g}",
+                "the model has no held-out scores; calibrate it on held-out texts: "
+                f"arbormax calibrate MODEL FILE --coverage {coverage:g}",
                 argument="coverage",
             )
-        from arbormax.uncertainty.conformal import climbing_threshold
-
-        return replace(decoding, decoder="climb", options={"tau": climbing_threshold(model, self.coverage)})
+        return coverage_decoding(model, coverage, top_k, **sets)
 
 
 @dataclass(frozen=True)
@@ -441,25 +444,6 @@ def parse_options(given: list[str] | None, argument: str = "option") -> dict[str
         except json.JSONDecodeError:
             options[name.strip()] = value
     return options
-
-
-def _read_matrix(path: Path) -> Any:
-    """The numbers in a file of NumPy, a JSON list of rows, or a table without a header."""
-    import numpy as np
-
-    formats = (".npy", ".json", ".csv", ".tsv")
-    if path.suffix.lower() not in formats:
-        raise OptionError(f"{path}: expected a file {', '.join(formats[:-1])} or {formats[-1]}", argument="costs")
-    try:
-        if path.suffix.lower() == ".json":
-            return np.asarray(json.loads(path.read_text("utf-8")), np.float64)
-        if path.suffix.lower() == ".npy":
-            return np.load(path, allow_pickle=False)
-        return np.loadtxt(path, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", ndmin=2, encoding="utf-8-sig")
-    except (ValueError, TypeError, RecursionError) as error:
-        raise OptionError(
-            f"{path}: expected a matrix of numbers without a header ({error})", argument="costs"
-        ) from error
 
 
 def import_modules(names: list[str] | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,13 +11,13 @@ import typer
 from arbormax.cli import output
 from arbormax.cli.groups import expand_options
 from arbormax.cli.inputs import feature_columns, read_text, warn_skipped
-from arbormax.cli.options import DecoderOptions, Features, InputOptions, Json, LoadOptions, import_modules
+from arbormax.cli.options import Features, InputOptions, Json, LoadOptions, import_modules
+from arbormax.cli.sets import SetOptions
 from arbormax.data.tables.writing import open_writer, resolve_format
 from arbormax.data.tokens import show_fields
 from arbormax.errors import InputError, OptionError, check_choice
 
 if TYPE_CHECKING:
-    from arbormax.model.network import Model
     from arbormax.model.predict import Decoding, Prediction
 
 ENGINES = ("local", "ray")
@@ -28,7 +27,7 @@ ENGINES = ("local", "ray")
 def predict(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model.")],
     table: InputOptions,
-    decoder: DecoderOptions,
+    decoder: SetOptions,
     loading: LoadOptions,
     files: Annotated[
         list[str] | None,
@@ -68,18 +67,6 @@ def predict(
     without_column: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of the nodes that are excluded for each row.")
     ] = None,
-    max_nodes: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="With --coverage: also a set of at most N nodes that contains the truth."),
-    ] = None,
-    groups: Annotated[
-        str | None,
-        typer.Option(
-            metavar="branch|FILE",
-            help="With --coverage: the set has it in each branch below the root, or in each group of classes of a JSON "
-            "file, which maps labels to groups.",
-        ),
-    ] = None,
     features: Features = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 256,
     engine: Annotated[
@@ -103,7 +90,6 @@ def predict(
     import_modules(loading.imports)  # which may register decoders
     decoding = decoder.decoding(top_k)
     check_choice("engine", engine, ENGINES)
-    sets = _SetOptions(decoder, max_nodes, groups)
     if decoder.coverage is not None:
         _check_unrestricted(within_column, without_column)
     columns = {"within_column": within_column, "without_column": without_column}
@@ -126,7 +112,7 @@ def predict(
         for name, value in columns.items():
             if value is not None:
                 raise OptionError("cannot be combined with --message, which is no table", argument=name)
-        _predict_one(model, message, sets, top_k, loading, json)
+        _predict_one(model, message, decoder, top_k, loading, json)
         return
     source = _check_source(files, out)
     if json and (out is not None or output_format not in (None, "jsonl")):
@@ -136,7 +122,7 @@ def predict(
     from arbormax.model.rows import BadRows, Rows, predict_rows, read_rows, source_name
 
     loaded = loading.load(model)
-    decoding = sets.decoding_of(loaded, top_k)
+    decoding = decoder.decoding_of(loaded, top_k)
     numbers = feature_columns(Path(source), model, loaded, features, table)
     if numbers is None:
         rows = read_rows(source, table.columns(loaded.config.columns), **table.reader())
@@ -170,35 +156,7 @@ def _check_unrestricted(*columns: str | None) -> None:
         raise OptionError(error.message, argument=f"{error.argument}_column") from None
 
 
-@dataclass(frozen=True)
-class _SetOptions:
-    """The decoder, and the sets of nodes beside it."""
-
-    decoder: DecoderOptions
-    max_nodes: int | None
-    groups: str | None
-
-    def __post_init__(self) -> None:
-        for name in ("max_nodes", "groups"):
-            if getattr(self, name) is not None and self.decoder.coverage is None:
-                raise OptionError("requires --coverage", argument=name)
-
-    def decoding_of(self, model: Model, top_k: int) -> Decoding:
-        decoding = self.decoder.decoding_of(model, top_k)
-        if self.decoder.coverage is None or (self.max_nodes is None and self.groups is None):
-            return decoding
-        from arbormax._files import read_json
-        from arbormax.uncertainty.conformal import BRANCH, SetRule
-
-        groups: Any = self.groups
-        if groups is not None and groups != BRANCH:
-            if not Path(groups).is_file():
-                raise OptionError(f"expected {BRANCH!r} or a JSON file, found {groups!r}", argument="groups")
-            groups = read_json(Path(groups))
-        return replace(decoding, sets=SetRule.of_coverage(model, self.decoder.coverage, self.max_nodes, groups))
-
-
-def _predict_one(model: Path, text: str, sets: _SetOptions, top_k: int, loading: LoadOptions, json: bool) -> None:
+def _predict_one(model: Path, text: str, decoder: SetOptions, top_k: int, loading: LoadOptions, json: bool) -> None:
     if not text.strip():
         raise InputError("the text is empty", argument="message")
     from arbormax.model.predict import predict as predict_texts
@@ -207,7 +165,7 @@ def _predict_one(model: Path, text: str, sets: _SetOptions, top_k: int, loading:
     if not loaded.encoder.takes_texts:
         raise OptionError(f"{model} classifies feature matrices, not texts: give a FILE", argument="message")
     text = read_text(loaded, text)
-    (prediction,) = predict_texts(loaded, [text], **vars(sets.decoding_of(loaded, top_k)))
+    (prediction,) = predict_texts(loaded, [text], **vars(decoder.decoding_of(loaded, top_k)))
     if json:
         output.print_json({"text": show_fields(text), **prediction.to_dict()})
     else:

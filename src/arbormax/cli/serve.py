@@ -57,6 +57,9 @@ class ServiceOptions(OptionGroup):
     no_page: Annotated[bool, typer.Option("--no-page", help="Serve only the API.")] = False
     max_texts: Annotated[int, _limit(min=1, help="Maximum number of texts.")] = 1024
     max_characters: Annotated[int, _limit(min=1, help="Maximum length of a text.")] = 20_000
+    max_cost_classes: Annotated[
+        int, _limit(min=1, help="Maximum number of classes of a model whose requests may contain costs.")
+    ] = 500
     max_head_bytes: Annotated[int, _limit(min=1024, help="Maximum size of the head.")] = 65_536
     head_seconds: Annotated[float, _limit(min=0.001, help="Time limit of the head.")] = 10.0
     max_body_bytes: Annotated[int, _limit(min=1024, help="Maximum size of the body.")] = 4_194_304

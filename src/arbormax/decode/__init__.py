@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from arbormax.decode._greedy import greedy
     from arbormax.decode._leaf import leaf
     from arbormax.decode._optimal import optimal
+    from arbormax.decode._risk import cost_matrix
     from arbormax.decode._threshold import threshold
     from arbormax.decode._within import Restriction, within, without
 
@@ -33,6 +34,7 @@ __all__ = [
     "Restriction",
     "beam",
     "climb",
+    "cost_matrix",
     "greedy",
     "leaf",
     "optimal",
@@ -61,18 +63,24 @@ def option_hint(name: str, registry: Registry[Callable[..., Tensor]] = DECODERS)
     return f"; it is an option of the {registry.kind} {' or '.join(found)}" if found else ""
 
 
-_RESTRICTIONS = ("Restriction", "within", "without")
+def option_choices(name: str) -> dict[str, tuple[str, ...]]:
+    """The values of an option that is a name, such as `metric`, with the further options that each of them takes."""
+    registry = import_module("arbormax.decode._optimal").METRICS
+    return {value: option_names(registry[value]) for value in registry} if name == registry.kind else {}
+
+
+_PLACES = dict.fromkeys(("Restriction", "within", "without"), "_within") | {"cost_matrix": "_risk"}
 
 
 def __getattr__(name: str) -> Any:
     if name == "NAMES":
         return DECODERS.names
-    if name in _RESTRICTIONS:
-        return getattr(import_module("arbormax.decode._within"), name)
+    if name in _PLACES:
+        return getattr(import_module(f"arbormax.decode.{_PLACES[name]}"), name)
     if name in DECODERS:
         return DECODERS[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "NAMES", *_RESTRICTIONS, *DECODERS.names})
+    return sorted({*globals(), "NAMES", *_PLACES, *DECODERS.names})

@@ -39,8 +39,10 @@ def optimal(
     | `"information"` | the node with the largest P·(I + `lam`), I its information in bits, or its only child |
 
     `costs` are numbers with one row for each prediction and one column for each truth: classes × classes (the
-    prediction is a class), nodes × classes, or nodes × nodes. Or they are a function of arrays of node ids,
-    `costs(predicted, true)`, such as `tax.distance`; it is called for all nodes against all classes.
+    prediction is a class), nodes × classes, or nodes × nodes. Or they are a mapping from the label of every class to a
+    mapping from the label of every true class to the cost, such as `DataFrame.to_dict("index")`. Or they are a function
+    of arrays of node ids, `costs(predicted, true)`, such as `tax.distance`; it is called for all nodes against all
+    classes.
 
     Args:
         logp: (..., N) node log-probabilities.

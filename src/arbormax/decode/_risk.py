@@ -5,7 +5,7 @@ B items, N nodes, M = N - 1 nodes below the root, C classes, P possible predicti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,15 @@ import torch
 from torch import Tensor
 
 from arbormax.decode._hf import node_probabilities
-from arbormax.errors import InputError
+from arbormax.errors import InputError, LabelError
 from arbormax.functional.graphs import node_index, refuse_graph
 from arbormax.functional.index import NodeIndex, tree_index
 from arbormax.functional.probabilities import path_sums
 from arbormax.functional.threshold import check_node_log_probs
 from arbormax.taxonomy import Taxonomy
 
-Costs = Any  # an array, a tensor, nested lists, or a function (predicted nodes, true leaves) -> costs
+# an array, a tensor, nested lists, a mapping of labels to mappings, or a function (predicted nodes, true leaves)
+Costs = Any
 _CELLS = 1 << 22  # costs of a function that are in memory together
 _MOST_CELLS = 1 << 30  # costs of a function at most: each batch computes all of them
 
@@ -45,7 +46,7 @@ def risk(logp: Tensor, tax: Taxonomy, costs: Costs = None) -> Tensor:
 
 
 def _least_of_matrix(p_NB: Tensor, tax: Taxonomy, costs: Costs, index: NodeIndex) -> Tensor:
-    costs_PC = check_costs(costs, tax).to(p_NB)
+    costs_PC = cost_matrix(costs, tax).to(p_NB)
     best_B = (costs_PC @ p_NB[index.leaves]).argmin(0)
     return index.leaves[best_B] if len(costs_PC) == tax.num_leaves else best_B
 
@@ -79,8 +80,13 @@ def _least_of_function(p_NB: Tensor, tax: Taxonomy, costs: Callable[..., Any], i
     return best_B
 
 
-def check_costs(costs: Costs, tax: Taxonomy) -> Tensor:
-    """Return the (P, C) costs of predicted classes or nodes against true classes, or raise for another shape."""
+def cost_matrix(costs: Costs, tax: Taxonomy) -> Tensor:
+    """Return the (P, C) costs of predicted classes or nodes against true classes, or raise for other costs.
+
+    `costs` are those of `optimal`, except a function.
+    """
+    if isinstance(costs, Mapping):
+        return _check_values(torch.from_numpy(_named_costs(costs, tax)))
     n, c = tax.num_nodes, tax.num_leaves
     expected = (
         f"expected numbers in one row for each prediction and one column for each truth: ({c}, {c}) for classes, "
@@ -95,6 +101,40 @@ def check_costs(costs: Costs, tax: Taxonomy) -> Tensor:
     if matrix.shape[1] == n:
         matrix = matrix[:, torch.tensor(tax.leaves, device=matrix.device)]
     return _check_values(matrix)
+
+
+def _named_costs(costs: Mapping[Any, Any], tax: Taxonomy) -> np.ndarray:
+    """Return the (C, C) costs of a mapping from predicted labels to mappings from true labels to costs."""
+    place_C = _places(list(costs), tax, "the rows")
+    (first, *_), values_CC = costs.values(), np.zeros((tax.num_leaves, tax.num_leaves))
+    true = list(first) if isinstance(first, Mapping) else []
+    columns_C = _places(true, tax, "the columns")
+    for place, (label, row) in zip(place_C, costs.items(), strict=True):
+        if not isinstance(row, Mapping) or row.keys() != first.keys():
+            raise InputError(f"the row of {label!r} has other columns than the first row", argument="costs")
+        try:
+            values_CC[place, columns_C] = [float(row[name]) for name in true]
+        except (TypeError, ValueError):
+            raise InputError(f"expected numbers in the row of {label!r}", argument="costs") from None
+    return values_CC
+
+
+def _places(labels: list[Any], tax: Taxonomy, what: str) -> np.ndarray:
+    """Return the class ids of labels that have to name every class once."""
+    try:
+        class_C = tax.class_of[tax.find_many(labels)]
+    except LabelError as error:
+        raise LabelError(error.message, error.problems, argument="costs") from None
+    inner = [label for label, place in zip(labels, class_C.tolist(), strict=True) if place < 0]
+    missing = np.setdiff1d(np.arange(tax.num_leaves), class_C)
+    if inner or len(missing) or len(class_C) != tax.num_leaves:
+        listed = ", ".join(repr(tax.classes[place]) for place in missing[:5].tolist()) + ", …" * (len(missing) > 5)
+        problem = f"{inner[0]!r} is no class" if inner else f"missing: {listed}" if listed else "a class is there twice"
+        raise InputError(
+            f"{what} are {len(labels):,} labels, and each of the {tax.num_leaves:,} classes is needed once: {problem}",
+            argument="costs",
+        )
+    return np.asarray(class_C)
 
 
 def _check_values(matrix: Tensor) -> Tensor:

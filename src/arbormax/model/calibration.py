@@ -57,6 +57,8 @@ class Coverage:
     nodes: np.ndarray  # (n,) int64 the true nodes
     scores: np.ndarray  # (n, W) float64, for sets of at most 1 to W nodes
     target: float | None = None  # the coverage that commands and the service's page use by default
+    # whether the model was trained on the items, so that a coverage is estimated and not guaranteed
+    is_estimate: bool = False
 
 
 def apply_calibration(model: Model, calibration: Calibration) -> None:
@@ -104,7 +106,7 @@ def write_calibration(model: Model, folder: Path) -> bool:
         record |= {"method": calibration.method, "items": calibration.items, "in_rows": calibration.in_rows}
         values |= {"scale": calibration.scaling.scale, "shift": calibration.scaling.shift}
     if coverage is not None:
-        record["coverage"] = coverage.target
+        record |= {"coverage": coverage.target, "estimate": coverage.is_estimate}
         values |= {"coverage_nodes": coverage.nodes, "coverage_scores": coverage.scores}
     if values:
         save_file({name: torch.from_numpy(np.array(value)) for name, value in values.items()}, folder / _VALUES)
@@ -129,4 +131,5 @@ def read_calibration(model: Model, folder: Path, files: Container[str]) -> None:
         else:
             apply_calibration(model, calibration)
     if "coverage_scores" in values:
-        model.coverage = Coverage(values["coverage_nodes"], values["coverage_scores"], record["coverage"])
+        given = record["coverage"], record.get("estimate", False)
+        model.coverage = Coverage(values["coverage_nodes"], values["coverage_scores"], *given)

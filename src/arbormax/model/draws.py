@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Container, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -27,6 +27,9 @@ from arbormax.model.network import CHUNK, Model, ModelInputs, evaluating, input_
 from arbormax.model.posterior import UNCERTAINTIES, Posterior
 from arbormax.model.settings import validate
 from arbormax.taxonomy import Taxonomy
+
+if TYPE_CHECKING:
+    from arbormax.model.calibration import Scaling
 
 _RECORD, _VALUES = "uncertainty.json", "uncertainty.safetensors"
 _CELLS = 1 << 22  # log-probabilities of all draws that are in memory together
@@ -82,16 +85,26 @@ def node_draws(model: Model, inputs: ModelInputs, batch_size: int = 256) -> Iter
                 yield logp_SBN.cpu()
 
 
-def predicted_log_probs(model: Model, inputs: ModelInputs, batch_size: int = 256) -> Iterator[Tensor]:
+def predicted_log_probs(
+    model: Model, inputs: ModelInputs, batch_size: int = 256, scaling: Scaling | None = None
+) -> Iterator[Tensor]:
     """(B, N) log-probabilities that a model predicts, a batch at a time: with uncertainty, of the mean over the draws.
 
-    They are on the CPU.
+    They are on the CPU. With `scaling`, they are those that the model would predict after this calibration.
     """
     if model.posterior is None:
-        yield from (logp_BN.cpu() for logp_BN in model.node_log_probs(inputs, batch_size))
+        for logp_BN in model.node_log_probs(inputs, batch_size):
+            yield scale_log_probs(logp_BN.cpu(), scaling, model.taxonomy)
         return
     for logp_SBN in node_draws(model, inputs, batch_size):
-        yield mean_log_probs(logp_SBN)
+        yield mean_log_probs(scale_log_probs(logp_SBN, scaling, model.taxonomy))
+
+
+def scale_log_probs(logp: Tensor, scaling: Scaling | None, tax: Taxonomy) -> Tensor:
+    """(..., N) log-probabilities on the CPU after a calibration."""
+    if scaling is None:
+        return logp
+    return scale_siblings(logp, torch.from_numpy(scaling.scale), torch.from_numpy(scaling.shift), tax)
 
 
 def mean_log_probs(logp_SBN: Tensor) -> Tensor:

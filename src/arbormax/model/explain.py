@@ -99,7 +99,7 @@ def explain(
             for place, step in enumerate(steps)
         ],
         "stopped_at": len(names.steps(explained)),
-        "reason": stop_reason(tax, explained, logp_N),
+        "reason": stop_reason(tax, explained, logp_N, decoding.condition if node is None else None),
         "tokens": [{"text": show_fields(text[start:end]), "start": start, "end": end} for start, end in tokens],
         "words_method": method,
     }

@@ -39,6 +39,12 @@ class SetFinder(Protocol):
     def nodes(self, p_BN: np.ndarray) -> np.ndarray:
         """(B, W) the nodes of each set, -1 for none, from (B, N) probabilities."""
 
+    def sums(self, p_BN: np.ndarray, true_B: np.ndarray) -> dict[str, np.ndarray]:
+        """Counts of covered items and of the nodes and classes of the sets, which can be added over batches."""
+
+    def measures(self, sums: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """The share of covered items, and the mean numbers of nodes and classes of a set."""
+
 
 Decoder = Callable[..., Tensor]  # (logp_BN, tax, **options) -> nodes_B, or (B, k) with the best first
 
@@ -114,6 +120,7 @@ class Decoding:
     within: Any = None
     without: Any = None
     sets: SetFinder | None = None
+    coverage: float | None = None  # that the `tau` of the decoder guarantees
 
     def __post_init__(self) -> None:
         if not callable(self.decoder):
@@ -157,6 +164,18 @@ class Decoding:
         if self.top_k or self.function is not decode.beam:
             return self.top_k
         return int(self.options.get("k", inspect.signature(decode.beam).parameters["k"].default))
+
+    @property
+    def condition(self) -> str | None:
+        """The coverage or the threshold that was asked for, as words of a sentence; None without either."""
+        known = inspect.signature(self.function).parameters.get("tau")
+        tau = self.options.get("tau", None if known is None else known.default)
+        if not isinstance(tau, (int, float)):
+            return None
+        threshold = f"{100 * tau:.4g} %"
+        if self.coverage is None:
+            return f"a threshold of {threshold}"
+        return f"a coverage of {100 * self.coverage:.4g} % (a probability above {threshold})"
 
     def check(self, tax: Taxonomy) -> None:
         """Raise for an option with a wrong value, and for more alternatives than the taxonomy has classes."""
@@ -209,15 +228,16 @@ def predict(
     within: Any = None,
     without: Any = None,
     sets: SetFinder | None = None,
+    coverage: float | None = None,
 ) -> Iterator[Prediction]:
     """Predictions in the order of the inputs, which are texts, possibly an infinite stream, or a feature matrix.
 
     `decoder` is a name from `arbormax.decode.DECODERS` or a function, `options` are its keyword arguments, and `top_k`
     is the number of alternatives. `within` and `without` restrict the classes of all items, or with one list for each
     item those of each: see `arbormax.decode.within`. `sets` adds a set of nodes to each prediction, such as an
-    `arbormax.uncertainty.conformal.SetRule`.
+    `arbormax.uncertainty.conformal.SetRule`. `coverage` is that of the decoder's `tau`, which reasons name.
     """
-    decoding = Decoding(decoder, options or {}, top_k, within, without, sets)
+    decoding = Decoding(decoder, options or {}, top_k, within, without, sets, coverage)
     names = NodeNames(model.taxonomy)
     batches = decode_batches(model, inputs, decoding, batch_size, uncertainty=True)
     return (prediction for batch in batches for prediction in render(batch, names))
@@ -312,8 +332,10 @@ def _score(logp_BN: Tensor, tax: Taxonomy, decoding: Decoding) -> Decoded:
     else:
         best = _no_alternatives(len(nodes_B))
     rows = zip(nodes_B.tolist(), logp_BN, strict=True)
+    condition = decoding.condition
     reasons = [
-        None if tax.is_leaf[node] or tax.is_graph else stop_reason(tax, node, logp_N.numpy()) for node, logp_N in rows
+        None if tax.is_leaf[node] or tax.is_graph else stop_reason(tax, node, logp_N.numpy(), condition)
+        for node, logp_N in rows
     ]
     found = Decoded(nodes_B, path_logp_BK, *best, reasons, is_restricted=decoding.is_restricted)
     if decoding.sets is None:

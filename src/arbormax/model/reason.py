@@ -14,8 +14,10 @@ _NAMED = 3  # children at most
 _COUNTS = {2: "two children share", 3: "three children share"}
 
 
-def stop_reason(tax: Taxonomy, node: int, logp_N: np.ndarray) -> str | None:
+def stop_reason(tax: Taxonomy, node: int, logp_N: np.ndarray, condition: str | None = None) -> str | None:
     """Why a prediction stops at a node, from the log-probabilities of all nodes; None for a class.
+
+    `condition` is what was asked for, such as "a threshold of 50 %".
 
     >>> tax = Taxonomy.from_nested({"a": ["x", "y", "w"], "b": ["z"]})
     >>> stop_reason(tax, 1, np.log([1, 0.95, 0.05, 0.43, 0.48, 0.04, 0.05]))
@@ -41,7 +43,8 @@ def stop_reason(tax: Taxonomy, node: int, logp_N: np.ndarray) -> str | None:
         count = int(enough[0]) + 1
         because = f"{_COUNTS[count]} {_percent(sums[count - 1])}: {', '.join(names[:count])}"
     where = f"{tax.names[node]} ({_percent(total)})" if node else "the root"
-    return f"The prediction stops at {where}, because {because}."
+    start = f"With {condition}, the prediction" if condition else "The prediction"
+    return f"{start} stops at {where}, because {because}."
 
 
 def _percent(probability: float) -> str:

@@ -52,7 +52,7 @@ def add_routes(router: APIRouter, service: Service) -> None:
     settings, taxonomy = service.settings, service.model.taxonomy
     has_columns = not service.model.config.columns.is_plain
     predict_body = schemas.predict_request(settings, taxonomy.num_leaves, has_columns)
-    explain_body = schemas.explain_request(settings, has_columns)
+    explain_body = schemas.explain_request(settings, taxonomy.num_leaves, has_columns)
 
     @router.post("/v1/predict", tags=["model"], **_document(schemas.PredictResponse, predict_body))
     async def predict(request: Request) -> Response:

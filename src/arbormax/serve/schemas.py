@@ -9,9 +9,9 @@ from __future__ import annotations
 import inspect
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, field_validator, model_validator
 
-from arbormax.decode import DECODERS
+from arbormax.decode import DECODERS, option_names
 from arbormax.encoders import ENCODERS
 from arbormax.heads import HEADS
 from arbormax.serve.settings import Settings
@@ -23,6 +23,7 @@ Columns = Annotated[
     dict[str, str | int | float | None],
     Field(description="the columns of a row, for a model that was trained on several columns"),
 ]
+Cost = Annotated[float, Field(ge=0)]
 Text = str | Columns
 Nodes = list[str | int]  # labels, '/'-paths or numbers of nodes
 REQUIRED = inspect.Parameter.empty
@@ -50,10 +51,26 @@ def decoder_options() -> dict[str, dict[str, inspect.Parameter]]:
     return decoders
 
 
+def takes_costs(decoder: str) -> bool:
+    """Whether a decoder has the option `costs`, which a request contains as an object."""
+    return "costs" in option_names(DECODERS[decoder])
+
+
 def _plain_type(annotation: Any) -> Any:
     """The type of an option, `float` for `float | None`."""
     kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
     return kinds[0] if len(kinds) == 1 else annotation
+
+
+class Costs(BaseModel):
+    """The cost of each predicted class (a row) for each true class (a column)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    rows: list[list[Cost]] = Field(description="one row for each predicted class, one column for each true class")
+    classes: list[str] | None = Field(
+        None, description="labels of the classes in the order of rows and columns; by default that of the model"
+    )
 
 
 class DecodingRequest(BaseModel):
@@ -74,6 +91,8 @@ class DecodingRequest(BaseModel):
         description="instead of a decoder: the lowest node that contains the truth with this probability, of a model "
         "that was calibrated with coverage",
     )
+
+    costs: Costs | None = Field(None, description="costs of the metric risk of the decoder optimal")
 
     @field_validator("within", "without", mode="before")
     @classmethod
@@ -97,6 +116,7 @@ class PredictRequest(DecodingRequest):
                 {"texts": [TEXT, "Who was Galileo ?"], "top_k": 3},
                 {"text": TEXT, "decoder": "threshold", "tau": 0.7},
                 {"texts": [TEXT, "Who was Galileo ?"], "within": [[1], None]},
+                {"text": TEXT, "decoder": "optimal", "metric": "risk"},
             ]
         }
     )
@@ -144,6 +164,31 @@ class ExplainRequest(DecodingRequest):
 M = TypeVar("M", bound=DecodingRequest)
 
 
+def _costs_field(settings: Settings, num_classes: int) -> Any:
+    """The type and the value of the field `costs`: a square of the size of the model, if it is not too large."""
+    description = DecodingRequest.model_fields["costs"].description
+    if num_classes > settings.max_cost_classes:
+        reason = f"not available, because the model has more than {settings.max_cost_classes:,} classes"
+
+        def refuse(value: Any) -> None:
+            if value is not None:
+                raise ValueError(reason)
+
+        return Annotated[None, BeforeValidator(refuse)], Field(None, description=f"{description}; {reason}")
+    size: dict[str, Any] = {"min_length": num_classes, "max_length": num_classes}
+    fields: Any = {
+        "rows": (Annotated[list[Annotated[list[Cost], Field(**size)]], Field(**size)], _again(Costs, "rows")),
+        "classes": (Annotated[list[str], Field(**size)] | None, _again(Costs, "classes")),
+    }
+    return create_model("Costs", __base__=Costs, **fields) | None, Field(None, description=description)
+
+
+def _again(model: type[BaseModel], name: str) -> Any:
+    """The default and the description of a field, for another type."""
+    field = model.model_fields[name]
+    return Field(field.default, description=field.description)
+
+
 def predict_request(settings: Settings, num_classes: int, has_columns: bool = False) -> type[PredictRequest]:
     """The request with the limits of these settings, the registered decoders, and at most all classes in `top_k`."""
     text = _text_type(settings, has_columns)
@@ -154,12 +199,14 @@ def predict_request(settings: Settings, num_classes: int, has_columns: bool = Fa
         le=min(_MAX_TOP_K, num_classes),
         description="number of most probable classes to return as alternatives",
     )
-    return _with_decoders(PredictRequest, text=(text | None, None), texts=(texts | None, None), top_k=(int, top_k))
+    fields = {"text": (text | None, None), "texts": (texts | None, None), "top_k": (int, top_k)}
+    return _with_decoders(PredictRequest, **fields, costs=_costs_field(settings, num_classes))
 
 
-def explain_request(settings: Settings, has_columns: bool = False) -> type[ExplainRequest]:
+def explain_request(settings: Settings, num_classes: int, has_columns: bool = False) -> type[ExplainRequest]:
     """The request with the limits of these settings and the registered decoders."""
-    return _with_decoders(ExplainRequest, text=(_text_type(settings, has_columns), ...))
+    costs = _costs_field(settings, num_classes)
+    return _with_decoders(ExplainRequest, text=(_text_type(settings, has_columns), ...), costs=costs)
 
 
 def _with_decoders(base: type[M], **fields: Any) -> type[M]:
@@ -180,6 +227,8 @@ def _with_decoders(base: type[M], **fields: Any) -> type[M]:
 def request_schema(model: type[DecodingRequest]) -> dict[str, Any]:
     """The JSON schema of a request, with the rules about several fields that its validation enforces."""
     schema = model.model_json_schema()
+    for definition in schema.pop("$defs", {}).values():  # of costs, the only nested object
+        schema["properties"]["costs"]["anyOf"][0] = definition
     unset = {"type": "null"}
     options = dict.fromkeys(model.option_names, unset)
     sets = {name: unset for name in ("max_nodes", "groups") if name in model.model_fields}
@@ -188,6 +237,7 @@ def request_schema(model: type[DecodingRequest]) -> dict[str, Any]:
             "properties": {
                 "coverage": unset,
                 "decoder": {"enum": [name, None]},
+                **({} if takes_costs(name) else {"costs": unset}),
                 **sets,
                 **{option: unset for option in options if option not in accepted},
             },
@@ -196,9 +246,11 @@ def request_schema(model: type[DecodingRequest]) -> dict[str, Any]:
         for name, accepted in decoder_options().items()
     ]
     unrestricted = {"anyOf": [unset, {"type": "array", "maxItems": 0}]}
-    no_decoder = {"decoder": unset, "within": unrestricted, "without": unrestricted, **options}
+    no_decoder = {"decoder": unset, "costs": unset, "within": unrestricted, "without": unrestricted, **options}
     coverage = {"properties": {"coverage": {"type": "number"}, **no_decoder}, "required": ["coverage"]}
     rules: list[dict[str, Any]] = [{"anyOf": [*choices, coverage]}]
+    of_risk = {"properties": {"metric": {"const": "risk"}}, "required": ["metric"]}
+    rules.append({"anyOf": [{"properties": {"costs": unset}}, of_risk]})
     if "texts" in model.model_fields:
         kinds = {"text": {"type": ["string", "object"]}, "texts": {"type": "array"}}
         rules.append({"oneOf": [{"properties": {name: kinds[name]}, "required": [name]} for name in kinds]})
@@ -374,6 +426,10 @@ class DecoderInfo(BaseModel):
     name: str
     summary: str
     options: dict[str, Any] = Field(description="options with their default values; null: required")
+    choices: dict[str, dict[str, list[str]]] = Field(
+        description="the values of options that are names, and the further options that each value takes"
+    )
+    costs: bool = Field(description="whether the decoder takes costs")
 
 
 class CoverageInfo(BaseModel):
@@ -381,13 +437,20 @@ class CoverageInfo(BaseModel):
 
     items: int = Field(description="number of held-out texts that the guarantee rests on")
     target: float | None = Field(description="the coverage that was asked for")
+    guaranteed: bool = Field(
+        description="false: an estimate from texts that the model was trained on later; requests cannot ask for it"
+    )
     thresholds: list[tuple[float, float]] = Field(description="coverages, and the option `tau` of `climb` for each")
+    most_in_branches: float | None = Field(
+        description="the highest coverage of sets within each branch below the root; null: none"
+    )
 
 
 class Limits(BaseModel):
     max_texts: int
     max_characters: int
     max_body_bytes: int
+    max_cost_classes: int
 
 
 class ModelResponse(BaseModel):

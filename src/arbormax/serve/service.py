@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 
 from arbormax._version import __version__
-from arbormax.decode import DECODERS
+from arbormax.decode import DECODERS, option_choices, option_names
 from arbormax.errors import LabelError, OptionError
 from arbormax.model.network import Model
 from arbormax.model.predict import Decoding, NodeNames, Prediction, decode_batches, render
 from arbormax.serve.batching import Batcher
+from arbormax.serve.costs import CostTable
 from arbormax.serve.metrics import Metrics
-from arbormax.serve.schemas import REQUIRED, DecodingRequest, Limits, PredictRequest, decoder_options
+from arbormax.serve.schemas import REQUIRED, DecodingRequest, Limits, PredictRequest, decoder_options, takes_costs
 from arbormax.serve.settings import Settings
 from arbormax.taxonomy import Taxonomy
-from arbormax.uncertainty.conformal import SetRule, climbing_threshold, coverage_table, refuse_restriction
+from arbormax.uncertainty.conformal import SetRule, coverage_decoding, coverage_table, refuse_restriction
 
 _MANY = 20_000  # matches from which a scan of all names is faster
 _EXAMPLE = 160  # characters of an example at most
@@ -153,20 +154,23 @@ class Service:
         """A decoder with its options; without a name, the first decoder that accepts the options."""
         options = request.options()
         if request.coverage is not None:
-            if request.decoder is not None or options:
+            if request.decoder is not None or options or request.costs is not None:
                 raise OptionError("cannot be combined with a decoder or its options", argument="coverage")
             refuse_restriction(request.within or None, request.without or None)
-            decoding = Decoding("climb", {"tau": climbing_threshold(self.model, request.coverage)}, top_k)
+            decoding = coverage_decoding(self.model, request.coverage, top_k)
             return replace(decoding, sets=self._sets(request, request.coverage))
         if self._asks_for_sets(request):
             raise OptionError("sets of max_nodes or groups require it", argument="coverage")
-        accepting = (name for name, known in self._decoders.items() if options.keys() <= known.keys())
+        given = {*options, "costs"} if request.costs is not None else {*options}
+        accepting = (name for name in self._decoders if given <= {*option_names(DECODERS[name])})
         name = request.decoder or next(accepting, None)
         if name is None:
-            raise OptionError(f"no decoder accepts {' and '.join(options)} together")
+            raise OptionError(f"no decoder accepts {' and '.join(given)} together")
         for option, parameter in self._decoders[name].items():
             if parameter.default is REQUIRED and option not in options:
                 raise OptionError(f"the decoder {name} requires a value", argument=option)
+        if request.costs is not None:
+            options["costs"] = CostTable.read(request.costs, self.model.taxonomy)
         # the default of top_k gives way to the k of a decoder
         is_default = "k" in options and "top_k" not in request.model_fields_set
         return Decoding(name, options, 0 if is_default else top_k)
@@ -244,6 +248,8 @@ class Service:
                     "options": {
                         name: None if option.default is REQUIRED else option.default for name, option in options.items()
                     },
+                    "choices": {name: values for name in options if (values := option_choices(name))},
+                    "costs": takes_costs(decoder),
                 }
                 for decoder, options in self._decoders.items()
             ],

@@ -36,6 +36,9 @@ class Settings(BaseModel):
     max_body_bytes: int = Field(default=4 * 2**20, ge=1024, description="maximum size of a request body")
     max_texts: int = Field(default=1024, ge=1, description="maximum number of texts in a request")
     max_characters: int = Field(default=20_000, ge=1, description="maximum length of a text")
+    max_cost_classes: int = Field(
+        default=500, ge=1, description="maximum number of classes of a model whose requests may contain costs"
+    )
     max_requests: int = Field(default=1024, ge=1, description="maximum number of requests processed at the same time")
     request_seconds: float = Field(default=30.0, gt=0, description="time limit of a request")
 

@@ -54,7 +54,7 @@ class CertaintyMixin:
         y: Any,
         method: str | None = "parent",
         *,
-        coverage: bool | float = False,
+        coverage: bool | float | None = None,
         seed: int = 0,
     ) -> Self:
         """Calibrate the probabilities on data that the classifier was not trained on; sets `calibration_`.
@@ -62,7 +62,7 @@ class CertaintyMixin:
         `method` is a name from `arbormax.uncertainty.CALIBRATIONS`: `"temperature"` (one for the tree), `"level"`,
         `"parent"` or `"vector"`; `"none"` or None keeps the probabilities. `coverage=True` also stores what
         `predict_sets` needs, from a random half of the data; a number such as 0.9 is the coverage that commands and the
-        service use. An earlier calibration is replaced.
+        service use. By default (None), this is done with at least 100 items. An earlier calibration is replaced.
         """
         check_is_fitted(self)
         inputs, raw = self._check_pairs(X, y, reset=False)
@@ -98,6 +98,28 @@ class CertaintyMixin:
         self._check_covered(within, without)
         found = predict_sets(self.model_, inputs, alpha, most, groups=groups, confidence=confidence)
         return [[self.taxonomy_.path(node) for node in nodes] for nodes in found]
+
+    def evaluate_sets(
+        self,
+        X: Any,
+        y: Any,
+        alpha: float = 0.1,
+        max_nodes: int = 1,
+        *,
+        groups: str | Mapping[Any, Any] | None = None,
+        confidence: float | None = None,
+    ) -> dict[str, Any]:
+        """The coverage of `predict_sets` on labelled data, and the mean numbers of classes and nodes of a set.
+
+        With `groups`, also the coverage of each group.
+        """
+        from arbormax.uncertainty.conformal import SetRule, measure_coverage
+
+        check_is_fitted(self)
+        inputs, raw = self._check_pairs(X, y, reset=False)
+        self._check_covered(None, None)
+        rule = SetRule.of(self.model_, alpha, to_python(max_nodes), groups, confidence)
+        return measure_coverage(self.model_, Examples(inputs, self._find_known_nodes(raw)), rule)
 
     def predict_uncertainty(self, X: Any) -> dict[str, np.ndarray]:
         """(n, N) float32 arrays with the uncertainty of every node of `taxonomy_`, of a classifier with `uncertainty`.
@@ -135,10 +157,10 @@ class CertaintyMixin:
         return self._nodes(inputs, Decoding("climb", {"tau": climbing_threshold(self.model_, accuracy, confidence)}))
 
     def _check_covered(self, within: Any, without: Any) -> None:
-        from arbormax.uncertainty.conformal import refuse_restriction
+        from arbormax.uncertainty.conformal import has_guarantee, refuse_restriction
 
         refuse_restriction(within, without)
-        if self.model_.coverage is None:
+        if not has_guarantee(self.model_):
             raise InputError(
                 "the classifier has no held-out scores; calibrate it with coverage on held-out examples: "
                 "clf.calibrate(X, y, coverage=True)"

@@ -22,6 +22,7 @@ from arbormax.metrics.sums import Items, Sums
 from arbormax.model.draws import predicted_log_probs
 from arbormax.model.network import Model
 from arbormax.model.predict import Decoding
+from arbormax.studies.decisions import DecisionMeasures
 from arbormax.taxonomy import Taxonomy
 
 LEAF = Decoding("leaf")
@@ -52,7 +53,8 @@ def evaluate(
 ) -> Evaluation:
     """The measures of the model's predictions, by default its most probable leaves, and of its log-probabilities.
 
-    Those of a model with a posterior are of the mean over the draws.
+    Those of a model with a posterior are of the mean over the draws. If the decoding finds sets, their coverage and
+    size are the measure `sets`; if its decoder has costs, the mean cost is the measure `cost`.
     """
     batches = predicted_log_probs(model, examples.inputs, batch_size)
     return evaluate_log_probs(batches, examples, model.taxonomy, progress, decoding)
@@ -78,13 +80,15 @@ def evaluate_log_probs(
             [each.parent for each in examples.unseen], [each.label for each in examples.unseen]
         )
     true_n, own_N = number[examples.nodes], torch.from_numpy(number[: tax.num_nodes])
-    sums = Sums(whole, {})
+    sums, decisions = Sums(whole, {}), DecisionMeasures(decoding, tax)
     predicted, confidence, log_probs, start = [], [], [], 0
     restriction = decoding.restriction(tax)
     for scored_BN in batches:
         batch_BN = restriction.apply(scored_BN, start)
         scored_BM = batch_BN.cpu()
-        nodes_B = own_N[decoding.nodes(scored_BM, tax)]
+        own_B = decoding.nodes(scored_BM, tax)
+        nodes_B = own_N[own_B]
+        decisions.update(own_B, examples.nodes[start : start + len(batch_BN)], scored_BM)
         if examples.unseen:
             none_BM = torch.full((len(scored_BM), whole.num_nodes), -torch.inf, dtype=scored_BM.dtype)
             scored_BM = none_BM.index_copy(1, own_N, scored_BM)
@@ -100,6 +104,6 @@ def evaluate_log_probs(
             progress(len(logp_BN))
     restriction.finish(start)
     sums["thresholds"] = np.array(DEFAULT_THRESHOLDS)
-    metrics = {"items": len(examples), **measure_values(sums, KS)}
+    metrics = {"items": len(examples), **measure_values(sums, KS), **decisions.values()}
     nodes_n, confidence_n, log_probs_n = (torch.cat(parts).numpy() for parts in (predicted, confidence, log_probs))
     return Evaluation(metrics, nodes_n, confidence_n, sums, whole, true_n, log_probs_n)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from arbormax.data.examples import Examples
 from arbormax.heads import HEADS
 from arbormax.model.draws import check_tree
@@ -26,6 +29,15 @@ class PosteriorFit:
         """Choose options; the model was trained without the held-out examples."""
         if self._kind is not None and not self._is_chosen:
             self._options, self._is_chosen = self._kind.choose(trained, held_out, self._options), True
+
+    @contextmanager
+    def attached(self, trained: Trained) -> Iterator[None]:
+        """Inside the block, the model has its posterior."""
+        self.add(trained)
+        try:
+            yield
+        finally:
+            trained.model.posterior = None
 
     def add(self, trained: Trained) -> None:
         """Give a trained model its posterior."""

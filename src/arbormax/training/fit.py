@@ -6,8 +6,7 @@ import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,14 +72,17 @@ def fit(
         check_examples(valid, taxonomy, "validate")
     if config.names == "only":
         raise OptionError("'only' uses no training data; build the model from the texts of the nodes", argument="names")
-    # the mean over draws is less sure than one network, so that both together would be too unsure
+    # with uncertainty, a calibration needs the posterior of the model that was trained without the held-out examples
     method = OFF if config.uncertainty and config.calibration is None else config.calibration
     fits = _Fits(Calibrator(method), PosteriorFit(config, taxonomy))
     part, held_out = hold_out(train, config.validation, config.seed) if valid is None else (train, valid)
     is_refit = config.refit and valid is None and held_out is not None
     seen = train if is_refit else part  # what the final weights are trained on
     if config.solver == "convex":
-        fit_parts = partial(fits.use, part)
+
+        def fit_parts(model: Model, held_out: Examples) -> None:
+            fits.use(Trained(model, part), held_out)
+
         run = fit_convex(config, taxonomy, train, valid, progress=progress, on_selected=fit_parts)
         fits.bayesian.add(Trained(run.model, seen))
         return fits.calibrator.apply(run)
@@ -106,10 +108,31 @@ class _Fits(NamedTuple):
     calibrator: Calibrator
     bayesian: PosteriorFit
 
-    def use(self, part: Examples, model: Model, held_out: Examples) -> None:
-        """Fit to the held-out examples; the model was trained on the part without them."""
-        self.calibrator.fit(model, held_out)
-        self.bayesian.choose(Trained(model, part), held_out)
+    def use(self, trained: Trained, held_out: Examples) -> None:
+        """Fit to the held-out examples; the model was trained without them."""
+        self.bayesian.choose(trained, held_out)
+        if self.calibrator.method != OFF:
+            with self.bayesian.attached(trained):
+                self.calibrator.fit(trained.model, held_out)
+
+
+@dataclass(frozen=True)
+class _Retraining:
+    """Trains other networks on the examples of one that was trained."""
+
+    loop: TrainingLoop
+    phase: Phase
+    examples: Examples
+    held_out: Examples | None
+    epochs: int | None
+
+    def __call__(self, seed: int, *, start: Model | None = None, epochs: int | None = None) -> Model:
+        """Another network, trained as the first one was, or `start` trained for further epochs."""
+        config = self.loop.config.model_copy(update={"seed": seed})
+        other = replace(self.loop, config=config, folder=None, resume=False, callbacks=())
+        if start is not None:
+            return other.run(_SECOND, self.examples, None, epochs, start=start)[0]
+        return other.run(self.phase, self.examples, self.held_out, self.epochs)[0]
 
 
 @contextmanager
@@ -133,27 +156,19 @@ def _run_phases(
     model, metrics, prepared = loop.run(_FIRST if is_refit else _ONLY, part, held_out, config.epochs)
     epochs, rows, seconds = int(metrics[EPOCHS]), metrics[CURVE].tolist(), float(metrics[SECONDS])
     best = best_epoch(rows, config.monitor) if rows else epochs
+    again = _Retraining(loop, _ONLY, part, held_out, config.epochs)
     if held_out is not None:
-        fits.use(part, model, held_out)
+        fits.use(Trained(model, part, again, prepared), held_out)
     epochs_again = None
     if is_refit:
         del model  # its memory is needed for the next one
         epochs_again = refit_epochs(best, config)
+        again = _Retraining(loop, _SECOND, train, None, epochs_again)
         model, metrics, prepared = loop.run(_SECOND, train, None, epochs_again)
         seconds += float(metrics[SECONDS])
-
-    def train_again(seed: int, *, start: Model | None = None, epochs: int | None = None) -> Model:
-        """Another network, for as many epochs as the first one selected, or `start` trained for further ones."""
-        other = replace(loop, config=config.model_copy(update={"seed": seed}), folder=None, resume=False, callbacks=())
-        if start is not None:
-            return other.run(_SECOND, seen, None, epochs, start=start)[0]
-        if is_refit:
-            return other.run(_SECOND, train, None, epochs_again)[0]
-        return other.run(_ONLY, part, held_out, config.epochs)[0]
-
     model.row_counts = model.count_rows(seen.nodes)
     started = time.perf_counter()
-    fits.bayesian.add(Trained(model, seen, train_again, prepared))
+    fits.bayesian.add(Trained(model, seen, again, prepared))
     seconds += time.perf_counter() - started
     curve = tuple(dict(zip(CURVE_COLUMNS, row, strict=True)) for row in rows)
     score = curve[best - 1]["macro_f1"] if curve else None

@@ -1,11 +1,11 @@
 """Calibrate a model on held-out examples, and measure what that changes.
 
-B batch, N nodes, S steps.
+B batch, N nodes, D draws of a model with uncertainty, 1 without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,9 +16,8 @@ from torch import Tensor
 from arbormax._files import to_plain
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError, LabelError, OptionError
-from arbormax.functional import scale_siblings
 from arbormax.model.calibration import Calibration, Coverage, Scaling, apply_calibration, remove_calibration
-from arbormax.model.draws import predicted_log_probs
+from arbormax.model.draws import mean_log_probs, node_draws, scale_log_probs
 from arbormax.model.network import Model
 from arbormax.model.predict import bounded_batch
 from arbormax.taxonomy import Taxonomy
@@ -28,7 +27,9 @@ from arbormax.uncertainty.measures import measure_probabilities
 from arbormax.uncertainty.steps import Steps, find_steps, join_steps
 
 FOLDS = 5  # the measures after calibration are of items that the scaling was not fitted on
+ENOUGH = 100  # examples from which a calibration stores scores for guaranteed coverage by default
 _KEPT = 1 << 25  # log-probabilities that stay in memory; more are computed twice
+_FITTED = 1 << 25  # log-probabilities of all draws that are fitted at most; if there are more, some items are left out
 _ADVICE = "remove these items, or add their classes to the model with am.edit"
 Progress = Callable[[int], None]
 
@@ -57,7 +58,7 @@ def calibrate(
     examples: Examples,
     method: str | None = "parent",
     *,
-    coverage: bool | float = False,
+    coverage: bool | float | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> CalibrationReport:
@@ -67,12 +68,12 @@ def calibrate(
     `coverage`, the model also gets the scores that sets of guaranteed coverage need. A random half of the examples is
     then used for the scores and the other half for the calibration, because a guarantee needs scores of items on which
     nothing was fitted. A number is the coverage that becomes the model's default; it must be possible with so few
-    items.
+    items. By default (None), a calibration with at least 100 examples stores scores.
     """
     check_held_out(examples, model.taxonomy)
-    target = None if isinstance(coverage, bool) else check_coverage(coverage)
-    is_covered = coverage is not False
+    target = None if coverage is None or isinstance(coverage, bool) else check_coverage(coverage)
     method = None if method == OFF else method
+    is_covered = (method is not None and len(examples) >= ENOUGH) if coverage is None else coverage is not False
     if method is None:
         if not is_covered:
             message = "nothing to do: expected a method that changes the probabilities, or a coverage"
@@ -101,33 +102,38 @@ def fit_calibration(
     """The calibration of a model that these examples select, and its report; the model is not changed."""
     CALIBRATIONS.check(method, argument="method")
     fit, tax = CALIBRATIONS[method], model.taxonomy
-    is_small = len(examples) * tax.num_nodes <= _KEPT
+    draws = 1 if model.posterior is None else model.posterior.draws
+    examples = _limited(examples, tax, draws)
+    is_small = draws * len(examples) * tax.num_nodes <= _KEPT
     kept: list[tuple[Tensor, np.ndarray]] = []
     parts: list[Steps] = []
-    for logp_BN, nodes_B in _scores(model, examples, progress):
-        parts.append(find_steps(logp_BN.numpy(), nodes_B, tax))
+    for logp_DBN, nodes_B in _draws(model, examples, progress):
+        parts.append(find_steps(logp_DBN.numpy(), nodes_B, tax))
         if is_small:
-            kept.append((logp_BN, nodes_B))
+            kept.append((logp_DBN, nodes_B))
     steps = join_steps(parts)
     if not len(steps):
         raise InputError("no label is below a node with several children, so there is nothing to fit", argument="y")
     scaling = fit(steps, tax)
     fold_n, by_fold = _cross_fit(steps, fit, tax)
 
+    def batches() -> Iterable[tuple[Tensor, np.ndarray]]:
+        return kept if is_small else _draws(model, examples, None)
+
     def after() -> Iterator[tuple[Tensor, np.ndarray]]:
         start = 0
-        for logp_BN, nodes_B in kept if is_small else _scores(model, examples, None):
+        for logp_DBN, nodes_B in batches():
             own = fold_n[start : start + len(nodes_B)]
             start += len(nodes_B)
             for fold, other in enumerate(by_fold):
                 at = np.flatnonzero(own == fold)
                 if len(at):
-                    yield _scaled(logp_BN[torch.from_numpy(at)], other, tax), nodes_B[at]
+                    yield mean_log_probs(scale_log_probs(logp_DBN[:, torch.from_numpy(at)], other, tax)), nodes_B[at]
 
     report = CalibrationReport(
         method,
         len(examples),
-        measure_probabilities(kept if is_small else _scores(model, examples, None), tax),
+        measure_probabilities(((mean_log_probs(logp_DBN), nodes_B) for logp_DBN, nodes_B in batches()), tax),
         measure_probabilities(after(), tax),
         _temperatures(scaling, tax),
     )
@@ -164,19 +170,33 @@ def _halves(examples: Examples, seed: int) -> tuple[Examples, Examples]:
     return examples.take(np.sort(order[:middle])), examples.take(np.sort(order[middle:]))
 
 
-def _scores(model: Model, examples: Examples, progress: Progress | None) -> Iterator[tuple[Tensor, np.ndarray]]:
-    """(B, N) log-probabilities on the CPU and (B,) true nodes, a batch at a time."""
-    start = 0
-    for batch_BN in predicted_log_probs(model, examples.inputs, bounded_batch(model.taxonomy)):
-        logp_BN = batch_BN.float()
-        yield logp_BN, examples.nodes[start : start + len(logp_BN)]
-        start += len(logp_BN)
+def _limited(examples: Examples, tax: Taxonomy, draws: int) -> Examples:
+    """All examples, or a random part if the draws of all of them would need too much memory."""
+    if draws == 1:
+        return examples
+    path_nL = tax.ancestor_at(examples.nodes[:, None], np.arange(1, tax.depth + 1))  # -1 past the end
+    cells = draws * int(np.where(path_nL >= 0, tax.num_children[tax.parent[path_nL]], 0).sum())
+    if cells <= _FITTED:
+        return examples
+    most = max(FOLDS, len(examples) * _FITTED // cells)
+    return examples.take(np.sort(np.random.default_rng(0).permutation(len(examples))[:most]))
+
+
+def _draws(model: Model, examples: Examples, progress: Progress | None) -> Iterator[tuple[Tensor, np.ndarray]]:
+    """(D, B, N) log-probabilities on the CPU and (B,) true nodes, a batch at a time."""
+    size, start = bounded_batch(model.taxonomy), 0
+    batches: Iterator[Tensor]
+    if model.posterior is None:
+        batches = (batch_BN[None] for batch_BN in model.node_log_probs(examples.inputs, size))
+    else:
+        batches = node_draws(model, examples.inputs, size)
+    for batch_DBN in batches:
+        logp_DBN = batch_DBN.cpu().float()
+        count = logp_DBN.shape[1]
+        yield logp_DBN, examples.nodes[start : start + count]
+        start += count
         if progress is not None:
-            progress(len(logp_BN))
-
-
-def _scaled(logp_BN: Tensor, scaling: Scaling, tax: Taxonomy) -> Tensor:
-    return scale_siblings(logp_BN, torch.from_numpy(scaling.scale), torch.from_numpy(scaling.shift), tax)
+            progress(count)
 
 
 def _cross_fit(

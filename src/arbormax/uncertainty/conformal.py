@@ -23,10 +23,10 @@ import torch
 from arbormax.data.examples import Examples
 from arbormax.errors import InputError, LabelError, OptionError
 from arbormax.functional.graphs import past_only_children
-from arbormax.model.calibration import Coverage
+from arbormax.model.calibration import Coverage, Scaling
 from arbormax.model.draws import predicted_log_probs
 from arbormax.model.network import Model, ModelInputs
-from arbormax.model.predict import bounded_batch
+from arbormax.model.predict import Decoding, bounded_batch
 from arbormax.taxonomy import Taxonomy
 from arbormax.uncertainty.grow import GrowingSets, LeafOrder
 
@@ -36,12 +36,14 @@ BRANCH = "branch"
 Groups = str | Mapping[Any, Any] | None
 
 
-def coverage_scores(model: Model, examples: Examples, progress: Any = None) -> np.ndarray:
-    """(n, W) the score of each example for sets of at most 1 to W nodes."""
+def coverage_scores(
+    model: Model, examples: Examples, progress: Any = None, *, sizes: int = MOST_NODES, scaling: Scaling | None = None
+) -> np.ndarray:
+    """(n, W) the score of each example for sets of at most 1 to W nodes, if the model were scaled in this way."""
     order, parts, start = LeafOrder(model.taxonomy), [], 0
-    for p_BN in _probabilities(model, examples.inputs):
+    for p_BN in _probabilities(model, examples.inputs, scaling):
         nodes_B = examples.nodes[start : start + len(p_BN)]
-        parts.append(np.stack([set_scores(p_BN, nodes_B, order, size + 1) for size in range(MOST_NODES)], 1))
+        parts.append(np.stack([set_scores(p_BN, nodes_B, order, size + 1) for size in range(sizes)], 1))
         start += len(p_BN)
         if progress is not None:
             progress(len(p_BN))
@@ -132,6 +134,7 @@ class SetRule:
     size: int
     thresholds: np.ndarray  # (G,)
     counts: np.ndarray  # (N, G) the number of classes of each group below each node
+    names: Sequence[str] = ()  # of the groups
 
     @classmethod
     def of(
@@ -152,14 +155,13 @@ class SetRule:
             raise OptionError(f"expected a number from 1 to {most}, found {max_nodes!r}", argument="max_nodes")
         names, group_C = class_groups(tax, groups)
         counts = np.stack([tax.sum_up((group_C == group).astype(np.int64)) for group in range(len(names))], 1)
-        own = counts[found.nodes]  # a label with classes of several groups is in none of them
-        group_n = np.where((own > 0).sum(1) == 1, own.argmax(1), -1)
+        group_n = _groups_of(counts[found.nodes])
         scores = found.scores[:, max_nodes - 1]
         parts = [scores[group_n == number] for number in range(len(names))]
         if len(names) > 1:
             _check_sizes({name: len(part) for name, part in zip(names, parts, strict=True)}, alpha, confidence)
         thresholds = [threshold(part, alpha, confidence) for part in parts]
-        return cls(LeafOrder(tax), max_nodes, np.array(thresholds), counts)
+        return cls(LeafOrder(tax), max_nodes, np.array(thresholds), counts, names)
 
     @classmethod
     def of_coverage(cls, model: Model, coverage: float, max_nodes: int | None = None, groups: Groups = None) -> SetRule:
@@ -169,6 +171,34 @@ class SetRule:
         except InputError as error:
             argument = "coverage" if error.argument == "alpha" else error.argument
             raise InputError(error.message, argument=argument) from None
+
+    def sums(self, p_BN: np.ndarray, true_B: np.ndarray) -> dict[str, np.ndarray]:
+        """Counts of covered items and of the nodes and classes of the sets; the true node -1 is in no set."""
+        nodes_BW = self.nodes(p_BN)
+        is_covered = self.order.covers(nodes_BW, true_B)
+        group_B = np.where(true_B >= 0, _groups_of(self.counts[true_B]), -1)
+        in_group = group_B[:, None] == np.arange(len(self.thresholds))
+        return {
+            "items": np.asarray(len(p_BN)),
+            "covered": is_covered.sum(),
+            "classes": np.where(nodes_BW >= 0, self.order.taxonomy.leaf_counts[nodes_BW], 0).sum(),
+            "nodes": (nodes_BW >= 0).sum(),
+            "group_items": in_group.sum(0),
+            "group_covered": (in_group & is_covered[:, None]).sum(0),
+        }
+
+    def measures(self, sums: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """The share of covered items, the mean numbers of classes and nodes of a set, and the coverage of groups."""
+        items = int(sums["items"])
+        found: dict[str, Any] = {"items": items, "max_nodes": self.size}
+        for name, total in (("coverage", "covered"), ("classes", "classes"), ("nodes", "nodes")):
+            found[name] = float(sums[total] / max(items, 1))
+        if len(self.names) > 1:
+            counts = zip(self.names, sums["group_items"].tolist(), sums["group_covered"].tolist(), strict=True)
+            found["groups"] = {
+                name: {"items": n, "coverage": covered / n if n else None} for name, n, covered in counts
+            }
+        return found
 
     def sets(self, p_BN: np.ndarray) -> Iterator[list[int]]:
         """The set of each item, from (B, N) probabilities."""
@@ -198,6 +228,11 @@ class SetRule:
             result[rows[fits]], is_found[rows[fits]] = nodes[fits], True
         deepest = past_only_children(self.order.taxonomy, torch.device("cpu")).numpy()
         return np.where(result < 0, -1, deepest[result])
+
+
+def _groups_of(counts_BG: np.ndarray) -> np.ndarray:
+    """(B,) the group of nodes with so many classes of each group, or -1 for classes of several groups."""
+    return np.where((counts_BG > 0).sum(1) == 1, counts_BG.argmax(1), -1)
 
 
 def class_groups(tax: Taxonomy, groups: Groups) -> tuple[list[str], np.ndarray]:
@@ -231,47 +266,69 @@ def class_groups(tax: Taxonomy, groups: Groups) -> tuple[list[str], np.ndarray]:
 
 def held_out_scores(model: Model) -> Coverage:
     """The held-out scores of a model, or an error that says how to get them."""
-    if model.coverage is None:
-        raise InputError("the model has no held-out scores; calibrate it with coverage on held-out examples")
+    if model.coverage is None or model.coverage.is_estimate:
+        estimate = "" if model.coverage is None else ": its training has only estimated a coverage, on its own examples"
+        raise InputError(f"the model has no held-out scores{estimate}; calibrate it with coverage on held-out examples")
     return model.coverage
+
+
+def has_guarantee(model: Model) -> bool:
+    """Whether a model has scores of items that nothing was fitted on."""
+    return model.coverage is not None and not model.coverage.is_estimate
+
+
+def coverage_decoding(
+    model: Model, coverage: float, top_k: int = 0, max_nodes: int | None = None, groups: Groups = None
+) -> Decoding:
+    """The lowest node that contains the truth with this probability, and a set if `max_nodes` or `groups` is given."""
+    tau = climbing_threshold(model, coverage)
+    has_sets = max_nodes is not None or groups is not None
+    sets = SetRule.of_coverage(model, coverage, max_nodes, groups) if has_sets else None
+    return Decoding("climb", {"tau": tau}, top_k, sets=sets, coverage=coverage)
 
 
 def climbing_threshold(model: Model, coverage: float, confidence: float | None = None) -> float:
     """The `tau` of the decoder `climb` with which the predicted node contains the truth with this probability."""
-    alpha = 1 - check_coverage(coverage)
-    if model.coverage is not None and len(model.coverage.scores) < (needed := items_needed(alpha, confidence)):
-        raise InputError(
-            f"a coverage of {coverage:g} needs the scores of at least {needed:,} items, found "
-            f"{len(model.coverage.scores):,}; calibrate with more examples, or choose a lower coverage",
-            argument="coverage",
-        )
-    return min(1.0, threshold(held_out_scores(model).scores[:, 0], alpha, confidence))
+    alpha, scores = 1 - check_coverage(coverage), held_out_scores(model).scores[:, 0]
+    try:
+        return min(1.0, threshold(scores, alpha, confidence))
+    except InputError as error:
+        raise InputError(error.message, argument="coverage") from None
 
 
 def coverage_table(model: Model) -> dict[str, Any] | None:
     """The coverages, in steps of a hundredth, that the held-out items of a model suffice for; None if it has none.
 
     `thresholds` has the coverage and the `tau` of the decoder `climb` for each, `target` the default coverage.
+    `guaranteed` is false if the coverages are estimates. `most_in_branches` is the highest coverage that can be
+    guaranteed within each branch below the root, if there is one.
     """
     if model.coverage is None:
         return None
-    scores = model.coverage.scores[:, 0]
-    possible = [step / 100 for step in range(50, 100) if items_needed(1 - step / 100) <= len(scores)]
-    thresholds = [(coverage, climbing_threshold(model, coverage)) for coverage in possible]
-    return {"items": len(scores), "target": model.coverage.target, "thresholds": thresholds}
+    scores, tax = model.coverage.scores[:, 0], model.taxonomy
+    possible = [step / 100 for step in range(50, 100)]
+    enough = [coverage for coverage in possible if items_needed(1 - coverage) <= len(scores)]
+    depth_n = tax.node_depth[model.coverage.nodes]
+    branch_n = tax.ancestor_at(model.coverage.nodes[depth_n > 0], 1) - 1
+    fewest = int(np.bincount(branch_n, minlength=len(tax.children(0))).min())
+    in_branches = [coverage for coverage in possible if items_needed(1 - coverage) <= fewest]
+    return {
+        "items": len(scores),
+        "target": model.coverage.target,
+        "guaranteed": not model.coverage.is_estimate,
+        "thresholds": [(coverage, min(1.0, threshold(scores, 1 - coverage))) for coverage in enough],
+        "most_in_branches": max(in_branches, default=None) if has_guarantee(model) else None,
+    }
 
 
-def measure_coverage(model: Model, examples: Examples, rule: SetRule) -> dict[str, float]:
-    """The share of covered examples, and the mean number of classes and nodes of their sets."""
-    start, totals = 0, np.zeros(3)
+def measure_coverage(model: Model, examples: Examples, rule: SetRule) -> dict[str, Any]:
+    """The share of covered examples, and the mean number of classes and nodes of their sets; also for each group."""
+    start, totals = 0, {"items": np.zeros(())}
     for p_BN in _probabilities(model, examples.inputs):
-        nodes_BW = rule.nodes(p_BN)
-        true_B = examples.nodes[start : start + len(p_BN)]
+        found = rule.sums(p_BN, examples.nodes[start : start + len(p_BN)])
+        totals = {name: totals.get(name, 0) + value for name, value in found.items()}
         start += len(p_BN)
-        classes = np.where(nodes_BW >= 0, model.taxonomy.leaf_counts[nodes_BW], 0).sum()
-        totals += rule.order.covers(nodes_BW, true_B).sum(), classes, (nodes_BW >= 0).sum()
-    covered, classes, nodes = (totals / max(start, 1)).tolist()
-    return {"items": start, "coverage": covered, "classes": classes, "nodes": nodes}
+    return rule.measures(totals)
 
 
 def refuse_restriction(within: Any, without: Any) -> None:
@@ -299,9 +356,9 @@ def check_coverage(coverage: Any) -> float:
     return float(coverage)
 
 
-def _probabilities(model: Model, inputs: ModelInputs) -> Iterator[np.ndarray]:
+def _probabilities(model: Model, inputs: ModelInputs, scaling: Scaling | None = None) -> Iterator[np.ndarray]:
     """(B, N) float64 probabilities, a batch at a time."""
-    for logp_BN in predicted_log_probs(model, inputs, bounded_batch(model.taxonomy)):
+    for logp_BN in predicted_log_probs(model, inputs, bounded_batch(model.taxonomy), scaling):
         yield logp_BN.to(torch.float64).exp().numpy()
 
 

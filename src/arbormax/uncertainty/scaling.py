@@ -4,13 +4,15 @@ In each sibling group, log P(node | parent) becomes the log-softmax of `scale * 
 minimised is the negative log-likelihood of the labels plus penalties on the squared differences of each log-temperature
 to that of the larger group it belongs to: a parent's to its level's, a level's to the tree's, and the tree's to 0,
 which is no change. So a group with few items keeps the temperature of its level, and data that say little change
-little. The penalties are those of normal priors with the standard deviations below.
+little. The penalties are those of normal priors with the standard deviations below. Of a model with uncertainty, every
+draw of the network is scaled, and the likelihood is that of the mean over the scaled draws, which is the prediction.
 
-M = N - 1 nodes below the root, S steps, Z cells, K levels.
+M = N - 1 nodes below the root, S steps, Z cells, K levels, D draws, I items.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -75,30 +77,36 @@ class _Likelihood:
 
     def __init__(self, steps: Steps) -> None:
         self.column = torch.from_numpy(steps.node - 1)
-        self.logp = torch.from_numpy(steps.logp)
+        self.logp_DZ = torch.from_numpy(steps.logp)
         self.step = torch.from_numpy(steps.step)
         self.target = torch.from_numpy(steps.target)
+        self.item, self.items = torch.from_numpy(steps.item), steps.items
 
     def __call__(self, scale_M: Tensor, shift_M: Tensor) -> Tensor:
-        logit_Z = scale_M[self.column] * self.logp + shift_M[self.column]
-        return (_log_sums(logit_Z, self.step, len(self.target)) - logit_Z[self.target]).sum()
+        loss_DS = self.step_losses(scale_M, shift_M)
+        loss_DI = loss_DS.new_zeros(len(loss_DS), self.items).index_add(1, self.item, loss_DS)
+        return (math.log(len(loss_DI)) - (-loss_DI).logsumexp(0)).sum()
+
+    def step_losses(self, scale_M: Tensor, shift_M: Tensor) -> Tensor:
+        """(D, S) the negative log-probability of the right child of each step."""
+        logit_DZ = scale_M[self.column] * self.logp_DZ + shift_M[self.column]
+        return _log_sums(logit_DZ, self.step, len(self.target)) - logit_DZ[:, self.target]
 
 
 def step_losses(steps: Steps, scaling: Scaling) -> np.ndarray:
-    """(S,) the negative log-probability of the right child of each step after scaling."""
-    column = torch.from_numpy(steps.node - 1)
-    logit_Z = torch.from_numpy(scaling.scale)[column] * torch.from_numpy(steps.logp)
-    logit_Z = logit_Z + torch.from_numpy(scaling.shift)[column]
-    sums_S = _log_sums(logit_Z, torch.from_numpy(steps.step), len(steps))
-    losses: np.ndarray = (sums_S - logit_Z[torch.from_numpy(steps.target)]).numpy()
+    """(S,) the negative log-probability of the right child of each step after scaling, for one draw."""
+    values = torch.from_numpy(scaling.scale), torch.from_numpy(scaling.shift)
+    losses: np.ndarray = _Likelihood(steps).step_losses(*values)[0].numpy()
     return losses
 
 
-def _log_sums(logit_Z: Tensor, step_Z: Tensor, steps: int) -> Tensor:
-    """(S,) the logarithm of the sum of exponentials of each step."""
-    most_S = torch.full((steps,), -torch.inf, dtype=logit_Z.dtype).scatter_reduce(0, step_Z, logit_Z.detach(), "amax")
-    sums_S = torch.zeros(steps, dtype=logit_Z.dtype).index_add(0, step_Z, (logit_Z - most_S[step_Z]).exp())
-    return sums_S.log() + most_S
+def _log_sums(logit_DZ: Tensor, step_Z: Tensor, steps: int) -> Tensor:
+    """(D, S) the logarithm of the sum of exponentials of each step."""
+    draws = len(logit_DZ)
+    most_DS = torch.full((draws, steps), -torch.inf, dtype=logit_DZ.dtype)
+    most_DS = most_DS.scatter_reduce(1, step_Z.expand(draws, -1), logit_DZ.detach(), "amax")
+    sums_DS = torch.zeros_like(most_DS).index_add(1, step_Z, (logit_DZ - most_DS[:, step_Z]).exp())
+    return sums_DS.log() + most_DS
 
 
 def minimise(objective: Callable[[], Tensor], parameters: Sequence[Tensor]) -> None:

@@ -1,6 +1,6 @@
 """The steps of labelled items down the tree: what every calibration is fitted on.
 
-B items, N nodes, L = depth + 1 levels, S steps, Z cells (the siblings of all steps).
+B items, N nodes, L = depth + 1 levels, S steps, Z cells (the siblings of all steps), D draws of the network.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Steps:
     target: np.ndarray  # (S,) the cell of the right child
     start: np.ndarray  # (S,) the first cell
     node: np.ndarray  # (Z,) the child
-    logp: np.ndarray  # (Z,) its log-probability given the parent
+    logp: np.ndarray  # (D, Z) its log-probability given the parent; D is 1 for a model without uncertainty
     items: int
 
     def __len__(self) -> int:
@@ -49,13 +49,14 @@ class Steps:
             start + offset,
             start,
             self.node[cells],
-            self.logp[cells],
+            self.logp[:, cells],
             int(items.sum()),
         )
 
 
-def find_steps(logp_BN: np.ndarray, nodes_B: np.ndarray, tax: Taxonomy) -> Steps:
-    """The steps of items with these labels, which may be inner nodes, from their node log-probabilities."""
+def find_steps(logp: np.ndarray, nodes_B: np.ndarray, tax: Taxonomy) -> Steps:
+    """The steps of items with these labels, which may be inner nodes, from (B, N) or (D, B, N) log-probabilities."""
+    logp_DBN = logp if logp.ndim == 3 else logp[None]
     path_BL = tax.ancestor_at(nodes_B[:, None], np.arange(1, tax.depth + 1))  # -1 past the end
     item, level = np.nonzero(path_BL >= 0)
     child = path_BL[item, level]
@@ -68,9 +69,9 @@ def find_steps(logp_BN: np.ndarray, nodes_B: np.ndarray, tax: Taxonomy) -> Steps
     step = np.repeat(np.arange(len(sizes)), sizes)
     node = np.arange(len(step)) - start[step] + first[step]
     with np.errstate(invalid="ignore"):
-        logp = logp_BN[item[step], node].astype(np.float64) - logp_BN[item[step], parent[step]]
-    logp = np.maximum(np.where(np.isnan(logp), 0.0, logp), _LOWEST)
-    return Steps(item, parent, start + child - first, start, node, logp, len(nodes_B))
+        logp_DZ = logp_DBN[:, item[step], node].astype(np.float64) - logp_DBN[:, item[step], parent[step]]
+    logp_DZ = np.maximum(np.where(np.isnan(logp_DZ), 0.0, logp_DZ), _LOWEST)
+    return Steps(item, parent, start + child - first, start, node, logp_DZ, len(nodes_B))
 
 
 def join_steps(parts: Sequence[Steps]) -> Steps:
@@ -84,6 +85,6 @@ def join_steps(parts: Sequence[Steps]) -> Steps:
         np.concatenate([part.target + shift for part, _, shift in moved]),
         np.concatenate([part.start + shift for part, _, shift in moved]),
         np.concatenate([part.node for part in parts]),
-        np.concatenate([part.logp for part in parts]),
+        np.concatenate([part.logp for part in parts], axis=1),
         int(items[-1]),
     )

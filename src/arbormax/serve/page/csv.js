@@ -160,24 +160,31 @@ export function format(rows, { separator, newline, bom }) {
  */
 export const escapeFormula = (value) => (/^[=+\-@\t\r]/.test(value) ? `'${value}` : value);
 
+/** The names of the columns for these predictions; `set` if they have sets with a guaranteed coverage. */
+export const addedColumns = (predictions) =>
+  ["label", "path", "probability", ...(predictions.some((prediction) => prediction?.set) ? ["set"] : [])];
+
 /**
- * The table with three more columns for the predictions; rows without a prediction get empty cells.
+ * The table with further columns for the predictions; rows without a prediction get empty cells.
  * @param {Table} table
  * @param {boolean} header
- * @param {(null|{label: string, path: string[], probability: number})[]} predictions  one for each row below the header
+ * @param {(null|{label: string, path: string[], probability: number, set?: string[]})[]} predictions  one for each row
+ *   below the header
  */
 export function withPredictions(table, header, predictions) {
   const width = table.rows.reduce((widest, row) => Math.max(widest, row.length), 0);
   const padded = (row) => [...row, ...Array(width - row.length).fill("")];
+  const columns = addedColumns(predictions);
   const added = (prediction) => {
-    if (!prediction) return ["", "", ""];
-    const { label, path, probability } = prediction;
-    return [escapeFormula(label), escapeFormula(joinPath(path)), String(Number(probability.toPrecision(6)))];
+    if (!prediction) return columns.map(() => "");
+    const { label, path, probability, set = [] } = prediction;
+    const cells = [label, joinPath(path), String(Number(probability.toPrecision(6))), set.join(";")];
+    return cells.slice(0, columns.length).map((cell, index) => (index === 2 ? cell : escapeFormula(cell)));
   };
   const rows = table.rows.slice(header ? 1 : 0).map((row, index) => [...padded(row), ...added(predictions[index])]);
   if (!header) return rows;
   const existing = new Set(table.rows[0]);
-  const names = ["label", "path", "probability"].map((name) => (existing.has(name) ? `predicted_${name}` : name));
+  const names = columns.map((name) => (existing.has(name) ? `predicted_${name}` : name));
   return [[...padded(table.rows[0]), ...names], ...rows];
 }
 

@@ -1,15 +1,18 @@
 /** One text: its prediction, the tree with probabilities, the minimum probability, and word contributions. */
 
 import { parseNodes, post } from "./api.js";
+import { createDecoder } from "./decoders.js";
 import { byId, debounce, el, isolate, percent } from "./dom.js";
 import { highlightWords, summarizeWords } from "./highlights.js";
-import { describeConfidence, describeSet, describeStep, describeStop, describeUncertainty, points } from "./sentences.js";
+import {
+  describeConfidence, describeGuarantee, describeSet, describeStep, describeStop, describeUncertainty, points,
+} from "./sentences.js";
 import { TAU } from "./state.js";
-import { deepestAbove, lowestAbove, thresholdOf } from "./threshold.js";
+import { deepestAbove, lowestAbove, nearestCoverage } from "./threshold.js";
 import { createTree } from "./tree.js";
 
 const SIBLINGS = 6;
-const SET_NODES = 3; // of the set that has the guaranteed coverage
+const COVERAGE = 0.9; // of a model without a default
 
 /**
  * The view; `open(state)` shows a state, and the view calls `changed(state, settled)` after every change.
@@ -19,7 +22,9 @@ export function createExplain({ changed, browse }) {
   const [text, slider, steps, words] = ["text", "tau", "steps", "words"].map(byId);
   const sides = ["within", "without"].map(byId);
   const tree = createTree(byId("tree"), { onSelect: select, onMore: (parent) => browse(parent.node) });
-  const state = { view: "text", text: "", tau: TAU, step: 0, node: null, within: "", without: "" };
+  const decoder = createDecoder("text-decoder", { changed: setDecoder, usual: "leaf, and a slider to stop above it" });
+  const own = { within: "", without: "", decoder: "", options: "" };
+  const state = { view: "text", text: "", tau: TAU, step: 0, node: null, ...own };
   let predicted = null; // the explanation of the prediction
   let shown = null; // the same explanation, or that of another branch
   let explainedText = ""; // the text of both explanations
@@ -32,10 +37,10 @@ export function createExplain({ changed, browse }) {
   async function update() {
     const request = cancelPending();
     const given = restriction();
-    const body = { text: state.text, siblings: SIBLINGS, decoder: "leaf", ...given };
-    if (!body.text.trim()) return clear();
+    if (!state.text.trim()) return clear();
     byId("answer").setAttribute("aria-busy", "true");
     try {
+      const body = { text: state.text, siblings: SIBLINGS, decoder: "leaf", ...given, ...decoder.fields() };
       const responses = [post("explain", body, request.signal)];
       if (state.node !== null) responses.push(post("explain", { ...body, node: state.node }, request.signal));
       const previous = shown?.node;
@@ -45,7 +50,7 @@ export function createExplain({ changed, browse }) {
       show(shown.node !== previous);
     } catch (error) {
       if (request.signal.aborted) return;
-      if (state.node === null || error.status < 400 || error.status >= 500) return fail(error);
+      if (state.node === null || !(error.status >= 400 && error.status < 500)) return fail(error);
       openBranch(null, 0); // the link has a node that this tree does not have
     } finally {
       if (!request.signal.aborted) byId("answer").setAttribute("aria-busy", "false");
@@ -68,11 +73,10 @@ export function createExplain({ changed, browse }) {
   const updateSoon = debounce(update, 250);
   const requestStop = debounce(async () => {
     const { signal } = pending;
-    const tau = state.tau;
+    const wanted = minimum();
     try {
-      const body = { text: explainedText, decoder: "threshold", tau, words: false, ...explained };
-      const found = await post("explain", body, signal);
-      if (signal.aborted || tau !== state.tau) return;
+      const found = await post("explain", { text: explainedText, words: false, ...explained, ...rule() }, signal);
+      if (signal.aborted || wanted !== minimum() || state.decoder) return;
       const listed = found.nodes.find((node) => node.node === found.node);
       stop = { ...found, classes: listed?.classes };
       showStop();
@@ -81,22 +85,30 @@ export function createExplain({ changed, browse }) {
     }
   }, 200);
 
+  /** The fields of a request for the position of the slider. */
+  function rule() {
+    if (!coverage()) return { decoder: "threshold", tau: state.tau };
+    const [possible, tau] = nearestCoverage(calibrated, minimum());
+    return calibrated.guaranteed ? { coverage: possible } : { decoder: "climb", tau };
+  }
+
   function show(fresh) {
     reveal(true);
     byId("placeholder").hidden = true;
     byId("problem").hidden = true;
     byId("branch").hidden = predicted.nodes.some((node) => node.node === shown.node && node.on_path);
     byId("branch-name").textContent = shown.path.join(" › ");
-    const label = predicted.path.join(" › ");
-    const [name, parents] = [predicted.path.at(-1), predicted.path.slice(0, -1)];
+    const label = predicted.path.join(" › ") || "No prediction";
+    const [name, parents] = [predicted.path.at(-1) ?? label, predicted.path.slice(0, -1)];
     const above = parents.flatMap((parent) => [el("bdi", {}, parent), " › "]);
     byId("label").replaceChildren(el("span", { class: "above" }, ...above), el("bdi", {}, name));
     byId("label").title = label;
     byId("label").parentElement.classList.toggle("long", label.length > 48);
-    const confidence = describeConfidence(predicted.probability);
-    byId("probability").textContent = percent(predicted.probability);
+    const confidence = predicted.node ? describeConfidence(predicted.probability) : "The decoder stops at the root.";
+    const number = predicted.node ? percent(predicted.probability) : "";
+    byId("probability").textContent = number;
     byId("confidence").textContent = confidence;
-    byId("announcement").textContent = `${label}, ${percent(predicted.probability)}. ${confidence}`;
+    byId("announcement").textContent = [label, number].filter(Boolean).join(", ") + `. ${confidence}`;
     byId("gauge").style.setProperty("--share", String(predicted.probability));
     findStop();
     drawSteps();
@@ -108,30 +120,33 @@ export function createExplain({ changed, browse }) {
     requestStop.cancel();
     requestSet.cancel();
     byId("set").textContent = "";
-    if (coverage()) {
-      requestSet();
-      const node = lowestAbove(predicted.nodes, thresholdOf(calibrated, minimum()));
+    if (state.decoder) {
+      stop = predicted;
+    } else if (coverage()) {
+      if (calibrated.guaranteed) requestSet();
+      const node = lowestAbove(predicted.nodes, nearestCoverage(calibrated, minimum())[1]);
       stop = { ...node, path: pathTo(node) };
-      showStop();
-      return;
+      if (node.children) requestStop(); // the service knows why the prediction stops at a group
+    } else {
+      const { node, isExact } = deepestAbove(predicted.nodes, state.tau);
+      stop = { ...node, path: pathTo(node) };
+      if (!isExact || node.children) requestStop();
     }
-    const { node, isExact } = deepestAbove(predicted.nodes, state.tau);
-    stop = { ...node, path: pathTo(node) };
-    if (!isExact || node.children) requestStop(); // the service knows why the prediction stops at a group
     showStop();
   }
 
   const requestSet = debounce(async () => {
     const { signal } = pending;
-    const wanted = minimum();
+    const [wanted, most, inBranches] = [minimum(), Number(byId("set-nodes").value), byId("branches").checked];
+    const [possible] = nearestCoverage(calibrated, wanted);
     try {
-      const possible = Math.min(wanted, coverage().thresholds.at(-1)[0]);
-      const body = { text: explainedText, coverage: possible, max_nodes: SET_NODES, top_k: 0 };
+      const groups = inBranches ? { groups: "branch" } : {};
+      const body = { text: explainedText, coverage: possible, max_nodes: most, top_k: 0, ...groups };
       const found = await post("predict", body, signal);
       if (signal.aborted || wanted !== minimum() || !coverage()) return;
-      byId("set").textContent = describeSet(found.predictions[0].set, SET_NODES);
-    } catch {
-      // the single node is shown
+      byId("set").textContent = describeSet(found.predictions[0].set, most, inBranches);
+    } catch (error) {
+      if (!signal.aborted) byId("set").textContent = error.message; // too few held-out texts in a branch
     }
   }, 200);
 
@@ -144,24 +159,29 @@ export function createExplain({ changed, browse }) {
 
   function showStop() {
     showTau();
-    byId("stop").textContent = predicted ? describeStop(stop, predicted, minimum(), coverage() !== null) : "";
+    const isSlider = predicted && !state.decoder;
+    byId("stop").textContent = isSlider ? describeStop(stop, predicted, minimum(), coverage() !== null) : "";
     byId("reason").textContent = stop?.reason ?? "";
     if (predicted) tree.mark(marks());
   }
 
-  /** The guaranteed coverage; restricted predictions have none. */
+  /** The coverage that the slider sets; restricted predictions and those of another decoder have none. */
   function coverage() {
-    return Object.keys(restriction()).length ? null : calibrated;
+    return state.decoder || Object.keys(restriction()).length ? null : calibrated;
   }
 
   /** The number that the slider sets: a probability, or a coverage. */
   function minimum() {
-    return coverage()?.target && state.tau === TAU ? calibrated.target : state.tau;
+    return coverage() && state.tau === TAU ? nearestCoverage(calibrated, calibrated.target ?? COVERAGE)[0] : state.tau;
   }
 
   function showTau() {
     slider.value = String(Math.round(minimum() * 100));
-    byId("tau-name").textContent = coverage() ? "Guaranteed coverage: " : "Minimum probability: above ";
+    const kind = calibrated?.guaranteed ? "Guaranteed" : "Estimated";
+    byId("tau-name").textContent = coverage() ? `${kind} coverage: ` : "Minimum probability: above ";
+    byId("slider").hidden = state.decoder !== "";
+    byId("sets").hidden = !coverage()?.guaranteed;
+    byId("guarantee").textContent = coverage() ? describeGuarantee(calibrated, minimum()) : "";
     byId("tau-value").textContent = percent(minimum());
     slider.setAttribute("aria-valuetext", percent(minimum()));
   }
@@ -260,6 +280,15 @@ export function createExplain({ changed, browse }) {
     changed({ ...state }, false);
   }
 
+  function setDecoder() {
+    Object.assign(state, decoder.state, { step: 0, node: null });
+    changed({ ...state }, true);
+    update();
+  }
+
+  for (const control of ["set-nodes", "branches"].map(byId)) {
+    control.addEventListener("change", () => predicted && findStop());
+  }
   for (const side of sides) {
     side.addEventListener("input", () => {
       Object.assign(state, { [side.id]: side.value, step: 0, node: null });
@@ -293,13 +322,15 @@ export function createExplain({ changed, browse }) {
   return {
     /** Shows a state, for example of a link. */
     open(newState) {
-      const same = ["node", "within", "without"].every((name) => newState[name] === state[name]);
+      const same = ["node", "within", "without", "decoder", "options"].every((name) => newState[name] === state[name]);
       const isSame = predicted && newState.text === explainedText && same;
       Object.assign(state, newState);
       text.value = state.text;
       showExamples();
       for (const side of sides) side.value = state[side.id];
       if (state.within || state.without) byId("restriction").open = true;
+      decoder.state = state;
+      if (state.decoder) byId("decoding").open = true;
       showTau();
       updateSoon.cancel();
       if (!isSame) update();
@@ -313,12 +344,20 @@ export function createExplain({ changed, browse }) {
       update();
     },
     /** Sets the maximum length of a text and the examples. */
-    setModel({ limits, examples, coverage: given }) {
+    setModel(model) {
+      const { limits, examples, coverage: given } = model;
+      decoder.setModel(model);
+      if (state.decoder) {
+        decoder.state = state; // of a link
+        Object.assign(state, decoder.state);
+        update();
+      }
       calibrated = given?.thresholds.length ? given : null;
       if (calibrated) {
         const possible = calibrated.thresholds.map(([each]) => Math.round(each * 100));
         slider.min = String(possible[0] + 1); // the default of a link, one half, selects the default coverage
         slider.max = String(possible.at(-1));
+        byId("in-branches").hidden = calibrated.most_in_branches === null;
         if (predicted) findStop();
       }
       showTau();

@@ -19,7 +19,8 @@ const encoder = new TextEncoder();
  */
 export async function predictAll(texts, predictions, { limits, options, within, onProgress, signal }) {
   let done = 0;
-  for (const chunk of chunks(texts, predictions, limits)) {
+  const own = encoder.encode(JSON.stringify(options)).length;
+  for (const chunk of chunks(texts, predictions, limits, own)) {
     if (chunk.length) {
       const body = { ...options, texts: chunk.map((index) => truncate(texts[index], limits.max_characters)) };
       if (within) body.within = chunk.map((index) => within[index]);
@@ -42,16 +43,16 @@ export function truncate(text, maxLength) {
   return text.slice(0, maxLength).replace(/[\ud800-\udbff]$/, "");
 }
 
-function* chunks(texts, predictions, limits) {
+function* chunks(texts, predictions, limits, own) {
   const maxTexts = Math.min(CHUNK_SIZE, limits.max_texts);
   let chunk = [];
-  let bytes = 0;
+  let bytes = own;
   for (let index = 0; index < texts.length; index += 1) {
     if (predictions[index] || !texts[index].trim()) continue;
     const size = encoder.encode(JSON.stringify(truncate(texts[index], limits.max_characters))).length + 1;
     if (chunk.length === maxTexts || (chunk.length && bytes + size > 0.9 * limits.max_body_bytes)) {
       yield chunk;
-      [chunk, bytes] = [[], 0];
+      [chunk, bytes] = [[], own];
     }
     chunk.push(index);
     bytes += size;

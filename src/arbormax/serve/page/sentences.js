@@ -35,10 +35,26 @@ export function describeStop(stop, leaf, tau, isCoverage = false) {
  * The nodes that together have the guaranteed coverage.
  * @param {string[]} set  labels; the label of the root is empty
  * @param {number} most
+ * @param {boolean} inBranches  whether the coverage holds in every branch
  */
-export function describeSet(set, most) {
+export function describeSet(set, most, inBranches = false) {
   const names = set.map((label) => (label ? isolate(label) : "all classes"));
-  return `With at most ${most} nodes: ${names.join(", ")}.`;
+  return `With at most ${plural(most, "node")}${inBranches ? ", in every branch" : ""}: ${names.join(", ")}.`;
+}
+
+/**
+ * What a coverage of the slider promises.
+ * @param {{items: number, guaranteed: boolean}} coverage
+ * @param {number} share
+ */
+export function describeGuarantee({ items, guaranteed }, share) {
+  const texts = plural(items, "text");
+  if (guaranteed) {
+    return `Guarantee: of texts like the ${texts} held out for it, at least ${percent(share)} have their class in the `
+      + "prediction, on average.";
+  }
+  return `An estimate from ${texts} of the training, not a guarantee: the model may have been trained on them. `
+    + "Calibrate it on other texts (arbormax calibrate) for a guarantee.";
 }
 
 /**

@@ -8,6 +8,8 @@
  * @property {number} step   number of the step whose words are shown, from 1; 0 selects the default
  * @property {string} within   groups that the classes are restricted to, one on each line
  * @property {string} without  groups that are excluded, one on each line
+ * @property {string} decoder  of the prediction; empty for the most probable class
+ * @property {string} options  of the decoder, as a query string
  * @property {number|null} node  the node of another branch, or the node in the view of classes
  */
 
@@ -32,6 +34,8 @@ export function read(fragment) {
     node: parseInteger(parameters.get("node")),
     within: parameters.get("within") ?? "",
     without: parameters.get("without") ?? "",
+    decoder: parameters.get("decoder") ?? "",
+    options: parameters.get("options") ?? "",
   };
 }
 
@@ -39,7 +43,9 @@ export function read(fragment) {
  * The fragment of a state, without default values.
  * @param {Partial<State>} state
  */
-export function write({ view = "text", text = "", tau = TAU, step = 0, node = null, within = "", without = "" }) {
+export function write(state) {
+  const { view = "text", text = "", tau = TAU, step = 0, node = null } = state;
+  const { within = "", without = "", decoder = "", options = "" } = state;
   const parts = new URLSearchParams();
   if (view !== "text") parts.set("view", view);
   if (view === "text" && text) {
@@ -48,6 +54,8 @@ export function write({ view = "text", text = "", tau = TAU, step = 0, node = nu
     if (step) parts.set("step", String(step));
     if (within.trim()) parts.set("within", within);
     if (without.trim()) parts.set("without", without);
+    if (decoder) parts.set("decoder", decoder);
+    if (decoder && options) parts.set("options", options);
   }
   if (node !== null && (view === "classes" || text)) parts.set("node", String(node));
   return `#${parts}`;

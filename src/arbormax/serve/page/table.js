@@ -1,8 +1,9 @@
 /** A table: reads a CSV file, predicts one column, and offers the file with the predictions. */
 
 import { parseNodes } from "./api.js";
+import { createDecoder } from "./decoders.js";
 import { byId, count, el, plural } from "./dom.js";
-import { decodeText, format, hasHeader, parse, textColumn, withPredictions } from "./csv.js";
+import { addedColumns, decodeText, format, hasHeader, parse, textColumn, withPredictions } from "./csv.js";
 import { predictAll } from "./predict.js";
 
 const PREVIEW_ROWS = 5;
@@ -11,7 +12,8 @@ const PREVIEW_CHARACTERS = 120;
 /** The view; `setModel(model)` sets the limits and the decoders of the service. */
 export function createTable() {
   const [drop, file, paste, save] = ["drop", "file", "paste", "save"].map(byId);
-  const [column, header, separator, decoder] = ["column", "header", "separator", "decoder"].map(byId);
+  const [column, header, separator] = ["column", "header", "separator"].map(byId);
+  const decoder = createDecoder("decoder", { changed: () => table && reset() });
   const within = byId("within-column");
   const [start, cancel, progress, status] = ["start", "cancel", "progress", "status"].map((id) => byId(`predict-${id}`));
   let limits = { max_texts: 1, max_characters: 1000, max_body_bytes: 10_000 };
@@ -20,7 +22,6 @@ export function createTable() {
   let table = null;
   let predictions = [];
   let running = null;
-  let decoders = [];
   let downloadUrl = "";
 
   function take(text, from) {
@@ -80,18 +81,20 @@ export function createTable() {
 
   function preview() {
     const first = { ...table, rows: table.rows.slice(0, PREVIEW_ROWS + 1) };
-    const rows = withPredictions(first, header.checked, predictions.slice(0, PREVIEW_ROWS + 1));
+    const shown = predictions.slice(0, PREVIEW_ROWS + 1);
+    const rows = withPredictions(first, header.checked, shown);
+    const added = addedColumns(shown);
     const hasPredictions = predictions.some(Boolean);
-    const width = rows[0].length - (hasPredictions ? 0 : 3);
+    const width = rows[0].length - (hasPredictions ? 0 : added.length);
     const chosen = Number(column.value);
     const cells = (row, tag) =>
       row.slice(0, width).map((cell, index) => {
-        const kind = index === chosen ? "chosen" : index >= rows[0].length - 3 ? "added" : null;
+        const kind = index === chosen ? "chosen" : index >= rows[0].length - added.length ? "added" : null;
         const short = cell.length > PREVIEW_CHARACTERS ? `${cell.slice(0, PREVIEW_CHARACTERS)}…` : cell;
         return el(tag, { class: kind, scope: tag === "th" ? "col" : null, dir: "auto" }, short);
       });
     const numbered = [...column.options].map((option) => option.textContent);
-    const names = header.checked ? rows[0] : [...numbered, "label", "path", "probability"];
+    const names = header.checked ? rows[0] : [...numbered, ...added];
     const body = rows.slice(header.checked ? 1 : 0).slice(0, PREVIEW_ROWS);
     const caption = byId("preview-caption");
     caption.parentElement.replaceChildren(
@@ -111,8 +114,7 @@ export function createTable() {
     setRunning(true);
     progress.max = inputs.length;
     try {
-      const values = optionInputs().map((input) => [input.name, Number(input.value)]);
-      const options = { top_k: 1, decoder: decoder.value, ...Object.fromEntries(values) };
+      const options = { top_k: 0, ...decoder.fields() };
       const onProgress = (done, isWaiting) => {
         progress.value = done;
         const note = isWaiting ? ": the service is busy, waiting…" : "";
@@ -142,7 +144,7 @@ export function createTable() {
     start.hidden = isRunning;
     cancel.hidden = !isRunning;
     if (isRunning) progress.hidden = false;
-    for (const control of [column, header, separator, decoder, within, ...optionInputs()]) control.disabled = isRunning;
+    for (const control of [column, header, separator, within, decoder]) control.disabled = isRunning;
     if (isRunning) cancel.focus();
   }
 
@@ -158,19 +160,6 @@ export function createTable() {
     save.focus();
   }
 
-  const optionInputs = () => [...byId("decoder-options").querySelectorAll("input")];
-
-  /** Shows an input for each numeric option of the selected decoder. */
-  function showOptions() {
-    const options = decoders.find(({ name }) => name === decoder.value)?.options ?? {};
-    const numeric = Object.entries(options).filter(([, value]) => typeof value === "number");
-    const inputs = numeric.map(([name, value]) => {
-      const attributes = { type: "number", name, value, step: "any", change: () => table && reset() };
-      return el("label", {}, `${name} `, el("input", attributes));
-    });
-    byId("decoder-options").replaceChildren(...inputs);
-  }
-
   async function open(chosen) {
     if (!chosen) return;
     take(decodeText(await chosen.arrayBuffer()), chosen.name.replace(/\.[^.]*$/, "") || "table");
@@ -182,10 +171,6 @@ export function createTable() {
   header.addEventListener("change", () => columns(Number(column.value)));
   column.addEventListener("change", reset);
   within.addEventListener("change", reset);
-  decoder.addEventListener("change", () => {
-    showOptions();
-    if (table) reset();
-  });
   start.addEventListener("click", label);
   cancel.addEventListener("click", () => running?.abort(new DOMException("stopped", "AbortError")));
   drop.addEventListener("dragover", (event) => {
@@ -203,10 +188,8 @@ export function createTable() {
 
   return {
     setModel(model) {
-      ({ limits, decoders } = model);
-      const choices = decoders.map(({ name, summary }) => el("option", { value: name }, `${name}: ${summary}`));
-      decoder.replaceChildren(...choices);
-      showOptions();
+      limits = model.limits;
+      decoder.setModel(model);
     },
   };
 }

@@ -29,11 +29,11 @@ export function lowestAbove(nodes, tau) {
 }
 
 /**
- * The threshold of the coverage nearest to a number.
+ * The coverage that is possible and nearest to a number, and its threshold.
  * @param {{thresholds: [number, number][]}} coverage  as the service describes it
  * @param {number} wanted
  */
-export function thresholdOf({ thresholds }, wanted) {
+export function nearestCoverage({ thresholds }, wanted) {
   const distance = ([possible]) => Math.abs(possible - wanted);
-  return thresholds.reduce((best, each) => (distance(each) < distance(best) ? each : best))[1];
+  return thresholds.reduce((best, each) => (distance(each) < distance(best) ? each : best));
 }

@@ -104,7 +104,7 @@ export function createTree(picture, { onSelect, onMore }) {
       shape.classList.toggle("beyond", isOnPath(item) && last !== undefined && item.depth > last.depth);
       shape.setAttribute("aria-selected", String(isSelected));
       shape.setAttribute("tabindex", isSelected ? "0" : "-1");
-      shape.setAttribute("aria-label", ariaLabel(item) + (isStop ? ". Deepest node above the minimum probability" : ""));
+      shape.setAttribute("aria-label", ariaLabel(item) + (isStop ? ". The prediction stops here" : ""));
     }
     if (!current()) shapes.get(order[0].key).setAttribute("tabindex", "0");
   }
@@ -158,7 +158,7 @@ export function createTree(picture, { onSelect, onMore }) {
       width = Math.floor(picture.parentElement.clientWidth) || width;
       if (width) draw(fresh);
     },
-    /** Marks the selected step and the deepest node above the minimum probability. */
+    /** Marks the selected step and the node where the prediction stops. */
     mark(newMarks) {
       marks = newMarks;
       if (order.length) mark(newMarks);
