@@ -43,7 +43,11 @@ $(VENV)/.minilm: $(VENV)/.dev
 test: check $(VENV)/.browser $(VENV)/.minilm  ## lint, check formatting and types, and run the tests
 	$(BIN)/pytest
 
-test-slow: $(VENV)/.dev $(VENV)/.browser $(VENV)/.minilm $(VENV)/.docs  ## run the slow tests
+$(VENV)/.notebooks: $(VENV)/.dev
+	@$(INSTALL) '.[notebooks]' || echo 'nbclient cannot be installed: the notebooks will not be run'
+	@touch $@
+
+test-slow: $(VENV)/.dev $(VENV)/.browser $(VENV)/.minilm $(VENV)/.docs $(VENV)/.notebooks  ## run the slow tests
 	$(BIN)/pytest -m slow
 
 # The user's extras and what the tests below need, with the lowest allowed versions. TORCH=2.13.0 tests another torch.

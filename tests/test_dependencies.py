@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-TOOLS = {"dev", "docs", "bench", "audit", "all"}
+TOOLS = {"dev", "docs", "notebooks", "bench", "audit", "all"}
 MODULES = {"pyyaml": "yaml", "scikit-learn": "sklearn"}  # where the name of the module is another one
 # not imported by arbormax itself
 REASONS = {

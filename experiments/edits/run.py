@@ -1,4 +1,4 @@
-"""Accuracy on moved, split, merged and added classes: before an edit, after it, and after training with 1 % new texts.
+"""Accuracy on moved, split, merged and added classes: before an edit, after it, and after training with new texts.
 
 export ARBORMAX_DATA=path/to/data
 python experiments/edits/run.py --plan soc2020:blended soc2020:hierarchical --seeds 0 1 2
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import arbormax as am
 from arbormax.data import load
 from arbormax.data.examples import Examples
 from arbormax.model import Model, TrainConfig
+from arbormax.taxonomy.edits import Edited
 from arbormax.training import continue_training, fit
 from arbormax.training.continuing import change_config
 
@@ -27,6 +29,7 @@ PLAN = [
 ]
 MOST_TEXTS = 20_000  # of the training split, so that the study takes less than an hour on one core
 COUNTS = {"moved": 3, "split": 3, "merged": 3, "added": 5}
+NEW = {"continued 1 %": 0.01, "continued 10 %": 0.1}  # shares of the texts that come after the edit
 MIN_TEXTS, MAX_SHARE = 30, 0.02  # training texts of a chosen class
 
 
@@ -90,8 +93,8 @@ def run(name: str, arm: str, seed: int, texts: int) -> dict:
     dataset = load(name)
     tax, chosen = dataset.taxonomy, choose(dataset.taxonomy, dataset.train.nodes, seed)
     order = np.random.default_rng(seed).permutation(len(dataset.train))[:texts]
-    size = round(0.01 * len(order))
-    new, first = dataset.train.take(order[:size]), dataset.train.take(order[size:])
+    last = round(max(NEW.values()) * len(order))
+    first = dataset.train.take(order[last:])
 
     shrink = am.edit(tax)  # the tree before: added classes and the parts of split ones are not known yet
     for node in chosen["added"]:
@@ -114,6 +117,38 @@ def run(name: str, arm: str, seed: int, texts: int) -> dict:
     found = predict(model, dataset.test.inputs)
     right = {"before": np.array([merged_into.get(n, n) for n in found.tolist()]) == truth[dataset.test.nodes]}
 
+    edited_model, edited, edit_seconds = edit(model, tax, chosen, None)
+    joined = {b: int(edited.node_map[to_before[a]]) for a, b in chosen["merged"]}
+    fresh = {node: edited.taxonomy.find(tax.path(node)) for node in chosen["added"]}
+    fresh |= {c: edited.taxonomy.find(tax.path(c)) for node in chosen["split"] for c in tax.children(node).tolist()}
+    carried = np.where(to_before >= 0, edited.node_map[to_before], -1)
+    to_after = follow(tax, carried, {**joined, **fresh})
+    right["edited"] = predict(edited_model, dataset.test.inputs) == to_after[dataset.test.nodes]
+    edited_model, edited, seconds = edit(model, tax, chosen, list(old_train.inputs))
+    right["edited with texts"] = predict(edited_model, dataset.test.inputs) == to_after[dataset.test.nodes]
+
+    timed = {"train": train_seconds, "edit": edit_seconds, "edit with texts": seconds}
+    for when, share in NEW.items():
+        new = dataset.train.take(order[: round(share * len(order))])
+        started = time.perf_counter()
+        examples = Examples(new.inputs, to_after[new.nodes])
+        continued = continue_training(edited_model, change_config(edited_model, {"seed": seed}), examples)
+        timed[when] = time.perf_counter() - started
+        right[when] = predict(continued.run.model, dataset.test.inputs) == to_after[dataset.test.nodes]
+    return {
+        "dataset": name,
+        "arm": arm,
+        "seed": seed,
+        "train_texts": len(old_train),
+        "accuracy": measure(tax, chosen, dataset.test.nodes, right),
+        "kept": list(edited.kept.values()),
+        "seconds": timed,
+    }
+
+
+def edit(model: Model, tax: am.Taxonomy, chosen: dict, texts: list[str] | None) -> tuple[Model, Edited, float]:
+    """A copy of the model with all edits, made with unlabelled texts or without."""
+    model = deepcopy(model)
     edits = am.edit(model)
     for node, home in chosen["moved"]:
         edits.move(tax.path(node), under=tax.path(home), emptied="class")
@@ -121,35 +156,11 @@ def run(name: str, arm: str, seed: int, texts: int) -> dict:
         edits.add(tax.names[node], under=tax.path(tax.parent[node]))
     for node in chosen["split"]:
         edits.split(tax.path(node), [tax.names[child] for child in tax.children(node).tolist()])
-    for _, gone in chosen["merged"]:
-        edits.remove(tax.path(gone))
+    for stays, gone in chosen["merged"]:
+        edits.merge(tax.path(gone), into=tax.path(stays))
     started = time.perf_counter()
-    edited = edits.done()
-    edit_seconds = time.perf_counter() - started
-    after = edited.taxonomy
-    joined = {b: int(edited.node_map[to_before[a]]) for a, b in chosen["merged"]}
-    fresh = {node: after.find(tax.path(node)) for node in chosen["added"]}
-    fresh |= {c: after.find(tax.path(c)) for node in chosen["split"] for c in tax.children(node).tolist()}
-    carried = np.where(to_before >= 0, edited.node_map[to_before], -1)
-    to_after = follow(tax, carried, {**joined, **fresh})
-    right["edited"] = predict(model, dataset.test.inputs) == to_after[dataset.test.nodes]
-
-    started = time.perf_counter()
-    continued = continue_training(
-        model, change_config(model, {"seed": seed}), Examples(new.inputs, to_after[new.nodes])
-    )
-    seconds = time.perf_counter() - started
-    right["continued"] = predict(continued.run.model, dataset.test.inputs) == to_after[dataset.test.nodes]
-    return {
-        "dataset": name,
-        "arm": arm,
-        "seed": seed,
-        "train_texts": len(old_train),
-        "new_texts": len(new),
-        "accuracy": measure(tax, chosen, dataset.test.nodes, right),
-        "kept": [edited.kept[n] for n in edited.kept],
-        "seconds": {"train": train_seconds, "edit": edit_seconds, "continue": seconds},
-    }
+    edited = edits.done(features=texts)
+    return model, edited, time.perf_counter() - started
 
 
 def predict(model: Model, texts: list[str]) -> np.ndarray:
@@ -179,7 +190,7 @@ def measure(tax: am.Taxonomy, chosen: dict, nodes: np.ndarray, right: dict[str, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plan", nargs="+", default=PLAN)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--texts", type=int, default=MOST_TEXTS, help="maximum number of training texts")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()

@@ -18,6 +18,13 @@ def test_the_accuracy_before_and_after_is_printed_and_saved(run, model, texts, t
     assert run("predict", tmp_path / "newer", "--message", "goal match").code == 0
 
 
+def test_test_labels_that_the_model_does_not_have_are_listed(run, model, texts, tmp_path):
+    new = write_csv(tmp_path / "new.csv", 60, seed=5)
+    (tmp_path / "test.csv").write_text("text,label\nsong,news > music\nrain,news > weather\n")
+    result = run("train", "--from", model, new, "--test", tmp_path / "test.csv", "--out", tmp_path / "newer")
+    assert "1 of 2 test texts has a label that training did not see" in result.out
+
+
 def test_an_unknown_class_names_the_command_that_adds_it(refused, model, tmp_path):
     (tmp_path / "new.csv").write_text("text,label\nsong,news > music\nrain,news > weather\n")
     error = refused("train", "--from", model, tmp_path / "new.csv", "--out", tmp_path / "newer")
@@ -47,5 +54,6 @@ def test_a_move_names_the_command_that_repairs_it(run, texts, tmp_path):
     words = ["train", texts / "train.csv", "--out", tmp_path / "m", "--head", "hierarchical"]
     assert run(*words).code == 0
     result = run("taxonomy", "edit", tmp_path / "m", "--move", "shoes=news", "--out", tmp_path / "moved")
-    assert "of the predictions of 'news/shoes' stay the same" in result.out
+    assert "how many predictions of 'news/shoes' stay the same is not known" in result.out
+    assert "repeat this with --unlabelled FILE" in result.err
     assert f"arbormax train --from {tmp_path / 'moved'} FILE" in result.err

@@ -100,6 +100,19 @@ def test_a_model_predicts_with_the_new_tree(run, model, tmp_path):
     assert "weather" in predicted.out
 
 
+def test_texts_show_which_predictions_a_moved_class_keeps(run, refused, model, texts, tmp_path):
+    words = ["taxonomy", "edit", model, "--move", "hats=news", "--merge", "sport=weather", "--json"]
+    without = json.loads(run(*words, "--out", tmp_path / "without").out)
+    assert without["kept"] == {}
+    assert any("'news/hats', 'news/weather' stay the same is not known" in line for line in without["changed"])
+    result = json.loads(run(*words, "--unlabelled", texts / "train.csv", "--out", tmp_path / "with").out)
+    assert set(result["kept"]) == {"news/hats", "news/weather"}
+    assert result["classes_gone"] == ["sport"]
+    assert "--unlabelled: " in refused(
+        "taxonomy", "edit", "trec", "--merge", "NUM:code=NUM:count", "--unlabelled", "x.csv", "--out", "new.json"
+    )
+
+
 def test_a_model_is_replaced_only_with_overwrite(run, refused, model, tmp_path):
     import shutil
 

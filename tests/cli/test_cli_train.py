@@ -37,6 +37,22 @@ def test_the_result_is_a_table_with_the_folder_and_the_next_command(run, texts, 
     assert [line.split(":")[0] for line in outcome.err.splitlines()] == ["epoch 1 of 2", "epoch 2 of 2"] * 2
 
 
+def test_tune_searches_before_the_training(run, texts, tmp_path):
+    outcome = run("train", texts / "train.csv", "--tune", "0.1s", "--out", tmp_path / "m")
+    assert outcome.code == 0
+    assert "tuning, trial 1: strength 2, ngrams 2, char_ngrams 4: macro-F1" in outcome.err
+    assert "(best so far)" in outcome.err
+    assert json.loads((tmp_path / "m" / "metrics.json").read_text())["tuning"]["settings"]["ngrams"] in (1, 2, 3)
+    again = run("train", texts / "train.csv", "--tune", "0.1s", "--out", tmp_path / "m", "--resume")
+    assert "nothing to resume" in again.err
+
+
+def test_a_wrong_duration_is_one_line(run, texts, tmp_path):
+    outcome = run("train", texts / "train.csv", "--tune", "5m", "--out", tmp_path / "m")
+    assert outcome.code == 2
+    assert outcome.err == "arbormax: --tune: expected a duration such as 90s, 5min or 1h, found '5m'\n"
+
+
 def test_stdout_contains_only_json(run, texts, tmp_path):
     outcome = run("train", texts / "train.csv", "--out", tmp_path / "m", "--json", *SMALL)
     result = json.loads(outcome.out)

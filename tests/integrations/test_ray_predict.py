@@ -174,6 +174,20 @@ def test_bad_rows_are_handled_as_by_the_local_engine(cluster, model, tmp_path):
     assert ray.num_rows == 2 * ROWS - 3
 
 
+def test_the_columns_of_the_model_make_the_text(cluster, tmp_path):
+    import arbormax as am
+
+    rows = [{"n": n, "name": "scarf", "about": "warm", "brand": ("Acme", "Bolt")[n % 2]} for n in range(40)]
+    clf = am.TextClassifier({"a": ["x", "y"]}, text_columns=["name", "about"], also=["brand"])
+    folder = clf.fit(rows, ["x", "y"] * 20).save(tmp_path / "m")
+    table = write(tmp_path / "rows.parquet", rows)
+    found = predicted(tmp_path / "out.parquet", folder, table, "--engine", "ray", "--workers", 2)
+    assert found == predicted(tmp_path / "local.parquet", folder, table)
+    assert found["label"].to_pylist() == ["x", "y"] * 20
+    given = ["--text", "name", "--text", "about", "--also", "brand"]
+    assert found == predicted(tmp_path / "given.parquet", folder, table, "--engine", "ray", "--workers", 2, *given)
+
+
 @pytest.mark.slow
 def test_the_program_starts_and_stops_ray_silently(model, tmp_path):
     file = write(tmp_path / "a.parquet", corpus_rows(100))

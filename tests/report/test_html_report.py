@@ -86,6 +86,34 @@ def test_a_run_that_was_trained_again_says_so(tmp_path):
     assert "The model was then trained again on all texts, for 3 epochs." in page
 
 
+def test_a_training_without_epochs_has_a_table_and_no_curves(tmp_path):
+    folder = write_run(tmp_path / "run")
+    file = folder / "metrics.json"
+    metrics = json.loads(file.read_text("utf-8"))
+    metrics["training"] |= {"curve": CURVE[:1], "refit_epochs": 1}
+    file.write_text(json.dumps(metrics), "utf-8")
+    page = report_html([folder])
+    assert "Measures on the held-out texts, before the model was trained again on all texts" in page
+    assert "after each epoch" not in page
+
+
+def test_the_trials_of_a_search_are_a_table(tmp_path):
+    folder = write_run(tmp_path / "run")
+    file = folder / "metrics.json"
+    metrics = json.loads(file.read_text("utf-8"))
+    assert "searched for" not in report_html([folder])
+    trial = {"settings": {"strength": 2.5, "ngrams": 3}, "seconds": 1.0, "measures": {"macro_f1": 0.75}, "error": None}
+    metrics["tuning"] = {"best": 1, "seconds": 9.2, "trials": [trial | {"measures": {}}, trial]}
+    file.write_text(json.dumps(metrics), "utf-8")
+    page = report_html([folder])
+    assert "searched for in 2 trials and 9 seconds" in page
+    assert "2 (best)" in page
+    assert "0.7500" in page
+    metrics["tuning"]["trials"] = [3]
+    file.write_text(json.dumps(metrics), "utf-8")
+    assert "searched for" not in report_html([folder])
+
+
 def test_runs_on_the_same_texts_are_compared(two):
     place, _, page = two
     values = [json.loads((place / name / "metrics.json").read_text("utf-8"))["test"] for name in ("deep", "level")]

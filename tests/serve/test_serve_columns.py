@@ -33,3 +33,7 @@ def test_the_columns_of_a_row_are_predicted_and_explained(client, fitted):
 def test_an_unknown_column_is_a_problem(client):
     found = problem(client.post("/v1/predict", json={"text": {"nmae": "scarf"}}), 422)
     assert "the model has no column 'nmae'; did you mean 'name'?" in str(found)
+
+
+def test_the_description_of_the_model_lists_its_columns(client):
+    assert client.get("/v1/model").json()["columns"] == {"text": ["name", "about"], "also": ["brand"]}

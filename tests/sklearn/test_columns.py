@@ -89,3 +89,56 @@ def test_a_missing_column_is_an_error_with_a_hint():
         clf.predict(pd.DataFrame({"name": ["hat"]}))
     with pytest.raises(InputError, match="expected the columns of a row, found 5"):
         clf.predict([5])
+
+
+TABLE = [{"weight": place % 5, "brand": brand, "size": 5.0} for place, brand in enumerate(["Acme", "Bolt", None] * 12)]
+KINDS = ["shop/hat", "shop/scarf", "sport/ball"] * 12
+
+
+def matrix(**settings) -> am.HierarchicalClassifier:
+    return am.HierarchicalClassifier(also=["brand", "size"], accelerator="cpu", **settings)
+
+
+def test_categories_beside_numbers_are_columns_of_zeros_and_ones(tmp_path):
+    clf = matrix().fit(TABLE, KINDS)
+    assert clf.categories_.numbers == ("weight",)
+    assert clf.categories_.values == {"brand": ("Acme", "Bolt"), "size": ("5",)}
+    assert clf.n_features_in_ == 4
+    assert clf.score(TABLE, KINDS) == 1.0
+    expected = clf.predict_proba(TABLE)
+    array = np.array([list(row.values()) for row in TABLE], dtype=object)
+    positions = am.HierarchicalClassifier(also=[1, 2], accelerator="cpu").fit(array, KINDS)
+    for found in (clf.predict_proba(pd.DataFrame(TABLE)), positions.predict_proba(array)):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(clf.predict_proba(pl.DataFrame(TABLE)), expected, atol=1e-6)
+    clf.save(tmp_path / "m")
+    again = am.HierarchicalClassifier.load(tmp_path / "m")
+    assert again.also == ["brand", "size"]
+    assert (again.predict_proba(TABLE) == expected).all()
+
+
+def test_rows_of_names_as_labels_take_categories_too():
+    assert matrix().fit(TABLE, [tuple(kind.split("/")) for kind in KINDS]).predict(TABLE[:1]).tolist() == [
+        ["shop", "hat"]
+    ]
+
+
+def test_an_unknown_category_is_like_none():
+    clf = matrix().fit(TABLE, KINDS)
+    found = clf.predict_proba([{"weight": 1, "brand": brand, "size": 5} for brand in ("new", None, "")])
+    assert (found == found[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"weight": "5,95", "brand": "Acme", "size": 5}, "the column 'weight' has '5,95', which is not a number"),
+        ({"weight": 5, "brands": "Acme", "size": 5}, "X has no column 'brand'; did you mean 'brands'"),
+        (5, "expected a table, a list of dictionaries or a 2-D array"),
+    ],
+)
+def test_wrong_rows_of_numbers_and_categories_are_errors(row, message):
+    with pytest.raises(InputError, match=message):
+        matrix().fit(TABLE, KINDS).predict([row])
+    with pytest.raises(InputError, match="X has no column 'brand'"):
+        matrix().fit(np.ones((36, 3)), KINDS)

@@ -177,9 +177,18 @@ def test_numbers_are_an_error_with_a_taxonomy():
 
 
 def test_an_unknown_label_counts_as_a_mistake(clf):
-    assert clf.score(X[:2], [ROWS[0], ["sci", "bio", ""]]) == 0.5
-    with pytest.raises(am.errors.LabelError):
-        clf.evaluate(X[:2], [ROWS[0], ["sci", "bio", ""]])
+    labels = [ROWS[0], ["sci", "bio", ""]]
+    with pytest.warns(UserWarning, match=r"1 of 2 items has a label .*counts as an error: 'sci > bio' \(1\)"):
+        assert clf.score(X[:2], labels) == 0.5
+    with pytest.warns(UserWarning, match="sci > bio"):
+        found = clf.evaluate(X[:2], labels)
+    assert (found["accuracy"], found["unseen_labels"]) == (0.5, {"sci > bio": 1})
+
+
+def test_numbers_that_training_did_not_see_count_as_mistakes():
+    found = quick().fit(X, np.arange(60) % 3)
+    with pytest.warns(UserWarning, match=r"2 of 3 items have labels .*'7' \(2\)"):
+        assert found.score(X[:3], [0, 7, 7]) <= 1 / 3
 
 
 # ---------------------------------------------------------------------- matrices

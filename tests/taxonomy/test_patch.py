@@ -15,6 +15,7 @@ EDITS = [
     {"kind": "add", "name": "dog", "under": ["mammal"], "text": "a pet"},
     {"kind": "split", "leaf": ["fish", "cod"], "names": ["young", "old"]},
     {"kind": "rename", "node": "bird", "name": "birds"},
+    {"kind": "merge", "node": "old", "into": ["fish", "cod", "young"]},
     {"kind": "remove", "node": "hen"},
 ]
 
@@ -26,6 +27,7 @@ def test_a_patch_makes_the_same_tree_as_the_calls(tmp_path):
         .add("dog", under="mammal", text="a pet")
         .split("cod", ["young", "old"])
         .rename("bird", "birds")
+        .merge("old", into="young")
         .remove("hen")
     )
     patch = make_patch(TREE, EDITS)

@@ -139,7 +139,7 @@ def _interval(row: Difference | None) -> str:
         return _NONE
     mean, low, high = (_signed(100 * value) for value in row[4:])
     shown = f"{mean} [{low}, {high}]"
-    return f"**{shown}**" if low[0] == high[0] else shown  # both + or both −: a bound that is shown as 0.0 has no sign
+    return f"**{shown}**" if low[0] == high[0] != "0" else shown  # a bound that is shown as 0.0 has no sign
 
 
 def _signed(value: float) -> str:

@@ -72,6 +72,8 @@ class Continuation:
         ]
         if rows:
             output.print_result(output.table(("accuracy on", "texts", "before", "after"), rows))
+        if self.test is not None and (unseen := self.test.describe_unseen(self.model.taxonomy)) is not None:
+            output.print_result(unseen)
         if self.test is None:
             output.print_result("Accuracy on the old data is not known: give their test texts (--test FILE).")
         seconds = f"{trained.run.seconds:.1f} s"

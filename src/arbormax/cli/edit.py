@@ -35,6 +35,9 @@ class EditOptions(OptionGroup):
     move: Annotated[list[str] | None, typer.Option(metavar="NODE=PARENT", help="Move a node and its descendants.")] = (
         None
     )
+    merge: Annotated[
+        list[str] | None, typer.Option(metavar="CLASS=CLASS", help="Merge the first class into the second one.")
+    ] = None
     remove: Annotated[list[str] | None, typer.Option(metavar="NODE", help="Remove a node and its descendants.")] = None
     rename: Annotated[list[str] | None, typer.Option(metavar="NODE=NAME", help="Rename a node.")] = None
     emptied: Annotated[str, typer.Option(help="For a parent that loses its last child: error, class or remove.")] = (
@@ -49,8 +52,8 @@ class EditOptions(OptionGroup):
         """Append the edits to a list; one error reports every option that cannot be read."""
         from arbormax.taxonomy.labels import join_path, split_path
 
-        if not any((self.add, self.split, self.move, self.remove, self.rename, self.patch)):
-            raise OptionError("no edits: give --add, --split, --move, --remove, --rename or --patch")
+        if not any((self.add, self.split, self.move, self.merge, self.remove, self.rename, self.patch)):
+            raise OptionError("no edits: give --add, --split, --move, --merge, --remove, --rename or --patch")
         check_choice("emptied", self.emptied, ("error", "class", "remove"))
         problems: list[str] = []
         emptied: Any = self.emptied
@@ -81,6 +84,9 @@ class EditOptions(OptionGroup):
         for text in self.move or ():
             node, parent = pair("move", text, "NODE=PARENT")
             edits.move(node, under=parent or (), keep_row=self.keep_rows, emptied=emptied).described(f"--move {text}")
+        for text in self.merge or ():
+            node, into = pair("merge", text, "CLASS=CLASS")
+            edits.merge(node, into=into, emptied=emptied).described(f"--merge {text}")
         for text in self.remove or ():
             edits.remove(text, emptied=emptied).described(f"--remove {text}")
         for text in self.rename or ():
@@ -102,8 +108,8 @@ def edit_file(tax: Taxonomy, options: EditOptions, out: Path, overwrite: bool, l
     return edited
 
 
-def edit_model(folder: Path, options: EditOptions, out: Path, overwrite: bool) -> Edited:
-    """Edit the head of a model and write the model to a folder."""
+def edit_model(folder: Path, options: EditOptions, out: Path, overwrite: bool, unlabelled: Path | None) -> Edited:
+    """Edit the head of a model and write the model to a folder; texts show what the old head predicts."""
     from arbormax.model.folder import has_model, read_metrics, read_record
 
     if has_model(out, "out") and not overwrite:
@@ -117,7 +123,12 @@ def edit_model(folder: Path, options: EditOptions, out: Path, overwrite: bool) -
     before = clf.taxonomy_.fingerprint
     edits = edit(clf)
     options.append_to(edits)
-    edited = edits.done()
+    texts = None
+    if unlabelled is not None:
+        from arbormax.data.tables import read_table
+
+        texts = read_table(unlabelled, clf.model_.config.columns, None).texts
+    edited = edits.done(features=texts)
     metrics = {name: value for name, value in read_metrics(folder).items() if name == "training"}
     metrics["edited"] = {"from": str(folder), "taxonomy": before, "changed": edited.changed.splitlines()}
     clf.save(out, metrics)
@@ -131,13 +142,18 @@ def print_edited(edited: Edited, old: Taxonomy, out: Path, json: bool) -> None:
     tax = edited.taxonomy
     if json:
         remaining = set(edited.class_map.tolist())
-        gone = [label for label, new in zip(old.classes, edited.class_map.tolist(), strict=True) if new < 0]
+        places = zip(old.classes, old.leaves.tolist(), edited.class_map.tolist(), strict=True)
+        gone = [label for label, leaf, new in places if new < 0 or leaf in edited.merged]
         new = [label for number, label in enumerate(tax.classes) if number not in remaining]
         kept = {join_path(tax.path(node)): share for node, share in edited.kept.items()}
         changes = {"classes_gone": gone, "classes_new": new, "kept": kept, "changed": edited.changed.splitlines()}
         output.print_json({"out": str(out), **output.taxonomy_size(tax), **changes})
         return
     output.print_result(edited.changed)
-    if edited.kept:
+    if "is not known" in edited.changed:
+        output.print_status(
+            "To keep more of the predictions, repeat this with --unlabelled FILE, such as the training texts."
+        )
+    if "continue the training" in edited.changed:
         output.print_status(f"To repair moved classes: arbormax train --from {shlex.quote(str(out))} FILE --out DIR")
     output.print_status(f"written: {out}")

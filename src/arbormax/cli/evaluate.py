@@ -11,7 +11,7 @@ import typer
 from arbormax._files import to_plain
 from arbormax.cli import errors, output
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import describe_unseen, is_dataset, read_split
+from arbormax.cli.inputs import is_dataset, read_split
 from arbormax.cli.options import Features, Json, LabelOptions, LoadOptions
 from arbormax.cli.report import NoTexts
 from arbormax.cli.sets import SetOptions
@@ -88,7 +88,7 @@ def evaluate(
         output.print_result(output.measure_table(to_plain(shown), f"{model} on {data}"))
         if "sets" in found.metrics:
             _print_sets(found.metrics["sets"], decoder.coverage)
-    if (unseen := describe_unseen(examples, loaded.taxonomy)) is not None:
+    if (unseen := examples.describe_unseen(loaded.taxonomy)) is not None:
         output.print_status(unseen, style="yellow")
     for path in (out, predictions):
         if path is not None:

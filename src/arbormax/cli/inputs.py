@@ -183,17 +183,6 @@ def warn_skipped(name: str, problems: list[str], total: int | None = None) -> No
     output.print_status(f"arbormax: {name}: {rows}: {'; '.join(problems[:3])}{more}", style="yellow")
 
 
-def describe_unseen(examples: Examples, tax: Taxonomy) -> str | None:
-    """How many test examples have labels that the model cannot predict, and which; None if there are none."""
-    counts = examples.unseen_counts(tax)
-    if not counts:
-        return None
-    items, labels = sum(counts.values()), sorted(counts, key=lambda label: (-counts[label], label))
-    first = ", ".join(f"{label!r} ({counts[label]:,})" for label in labels[:10]) + ", …" * (len(labels) > 10)
-    have = f"{items:,} of {len(examples):,} test texts {'has a label' if items == 1 else 'have labels'}"
-    return f"{have} that training did not see, and {'counts as an error' if items == 1 else 'count as errors'}: {first}"
-
-
 def _reader(
     table: LabelOptions, inner_classes: str = "parents", of_model: InputColumns | None = None
 ) -> LabelledReader:

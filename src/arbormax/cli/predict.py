@@ -179,17 +179,17 @@ def _predict_with_ray(
         raise OptionError("--engine ray reads Parquet: give files, folders or patterns such as 'corpus/*.parquet'")
     if table.input_format not in (None, "parquet"):
         raise OptionError("--engine ray reads Parquet", argument="input_format")
-    if table != InputOptions(text=table.text, input_format=table.input_format, skip_bad_rows=table.skip_bad_rows):
+    kept = ("text", "template", "also", "input_format", "skip_bad_rows")
+    if table != InputOptions(**{name: getattr(table, name) for name in kept}):
         raise OptionError(
-            "--engine ray reads the texts of one column of Parquet; options such as --delimiter and --also are for "
-            "files that one process reads"
+            "--engine ray reads Parquet; options such as --delimiter are for files that one process reads"
         )
     from arbormax.integrations.ray import predict_parquet
     from arbormax.model.rows import BadRows, source_name
 
     bad_rows = BadRows(source_name(files[0]) if len(files) == 1 else f"{len(files)} inputs", table.skip_bad_rows)
     with output.stage_progress("predicting") as progress:
-        text = table.text[0] if table.text else "text"
+        text = table.columns() if table.text or table.template or table.also else None
         count = predict_parquet(
             model, files, out, decoding, text=text, on_bad_rows=bad_rows, progress=progress, **options
         )

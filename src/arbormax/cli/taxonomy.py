@@ -212,6 +212,14 @@ def edit_tree(
     edits: EditOptions,
     options: TreeOptions,
     out: Annotated[Path, typer.Option(metavar="PATH", help="The folder of the new model, or the new file.")],
+    unlabelled: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Texts for a model, such as those of its training; labels are not read. With them, moved and merged "
+            "classes keep more of their predictions, and the share is measured.",
+        ),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file or model.")] = False,
     lossy: Lossy = False,
     imports: Imports = None,
@@ -220,6 +228,8 @@ def edit_tree(
     """Edit a taxonomy, or a model together with its weights.
 
     Example: `arbormax taxonomy edit model --add news/culture --split sport=golf,chess --remove hats --out model2`
+
+    `arbormax taxonomy edit model --merge hats=caps --move shoes=sport --unlabelled train.csv --out model2`
     """
     is_model = (Path(source) / "config.json").is_file()
     if is_model:
@@ -227,8 +237,10 @@ def edit_tree(
     import_modules(imports)
     tax = options.read(source)
     if is_model:
-        edited = edit_model(Path(source), edits, out, overwrite)
+        edited = edit_model(Path(source), edits, out, overwrite, unlabelled)
     else:
+        if unlabelled is not None:
+            raise OptionError(f"{source} is no model, and only a model classifies texts", argument="unlabelled")
         edited = edit_file(tax, edits, out, overwrite, lossy)
     print_edited(edited, tax, out, json)
 

@@ -17,7 +17,7 @@ import typer
 from arbormax.cli import errors, output
 from arbormax.cli.continuing import continue_from
 from arbormax.cli.groups import expand_options
-from arbormax.cli.inputs import describe_unseen, is_dataset, read_labelled, read_tree
+from arbormax.cli.inputs import is_dataset, read_labelled, read_tree
 from arbormax.cli.options import MACHINE, Json, MachineOptions, ModelOptions, TrainingDataOptions
 from arbormax.cli.report import NoTexts
 from arbormax.cli.threads import set_threads
@@ -48,6 +48,14 @@ def train(
         Path | None,
         typer.Option("--from", metavar="MODEL", help="Continue this model with new texts; its settings stay the same."),
     ] = None,
+    tune: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="First search for better settings for so long, such as 90s, 5min or 1h: n-grams, and the strength of "
+            "the convex solver, or the learning rate and the epochs. Settings that are given stay.",
+        ),
+    ] = None,
     valid: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Texts for early stopping, instead of --validation.")
     ] = None,
@@ -70,17 +78,20 @@ def train(
 
     Example: `arbormax train reviews.csv --text body --label category --test held-out.csv --out reviews-model`
 
+    After a search for better settings of at most five minutes: `arbormax train reviews.csv --tune 5min`
+
     With the uncertainty of each prediction: `arbormax train reviews.csv --uncertainty laplace`
 
     With --from, a model continues with new texts: `arbormax train --from reviews-model new.csv --test held-out.csv
     --out newer-model`
     """
     if start is not None:
-        _refuse_with_start(strategy, num_nodes, table)
+        _refuse_with_start(strategy, num_nodes, table, tune)
         continued = continue_from(start, data, model, table, machine, valid, test, out)
         continued.run(ctx, resume=resume, overwrite=overwrite, texts=not no_texts, json=json)
         return
     config = model.config().model_copy(update={"columns": table.columns()})
+    budget = None if tune is None else _check_tune(tune)
     is_dataset(data)  # raises if the file is missing, before anything else is looked at
     for path in filter(None, (valid, test)):
         check_file(path)
@@ -92,7 +103,7 @@ def train(
 
     is_first = not hardware.several or is_first_process()
     with nullcontext() if is_first else _silent_process():
-        if is_finished(folder, config, resume=resume, overwrite=overwrite):
+        if is_finished(folder, config, resume=resume, overwrite=overwrite, tuned=tune is not None):
             output.print_status(f"The training in {folder} is finished; nothing to resume.")
             if json and is_first:
                 output.print_json({"model": str(folder), "finished": True})
@@ -119,6 +130,7 @@ def train(
                 every_steps=snapshot_steps,
                 progress=output.is_terminal(),
                 evaluation_bar=partial(output.progress_bar, "evaluating on the test texts"),
+                budget=budget,
             )
     if trained is None:
         return
@@ -128,19 +140,27 @@ def train(
     output.print_result(_describe_data(texts))
     if (inner := _describe_inner(texts)) is not None:
         output.print_result(inner)
-    if texts.test is not None and (unseen := describe_unseen(texts.test, texts.taxonomy)) is not None:
+    if texts.test is not None and (unseen := texts.test.describe_unseen(texts.taxonomy)) is not None:
         output.print_result(unseen)
     _print_summary(trained, threads)
     _print_next_commands(folder, str(test or data), texts, table)
 
 
-def _refuse_with_start(strategy: str, num_nodes: int, table: TrainingDataOptions) -> None:
+def _refuse_with_start(strategy: str, num_nodes: int, table: TrainingDataOptions, tune: str | None) -> None:
     """Raise for options that do not act on a training that continues a model."""
-    given = {"strategy": strategy != "auto", "num_nodes": num_nodes != 1}
+    given = {"strategy": strategy != "auto", "num_nodes": num_nodes != 1, "tune": tune is not None}
     given |= {name: getattr(table, name) is not None for name in ("taxonomy", "node_texts")}
     for name, is_given in given.items():
         if is_given:
             raise OptionError("cannot be combined with --from", argument=name)
+
+
+def _check_tune(duration: str) -> float:
+    """The seconds of a search, before any file is read."""
+    from arbormax.studies.tune import import_optuna, read_duration
+
+    import_optuna()
+    return read_duration(duration)
 
 
 @contextmanager

@@ -80,3 +80,14 @@ class Examples:
         """The number of examples with each label that the taxonomy does not have."""
         counts = np.bincount(self.nodes, minlength=tax.num_nodes + len(self.unseen))[tax.num_nodes :].tolist()
         return {unseen.label: count for unseen, count in zip(self.unseen, counts, strict=True) if count}
+
+    def describe_unseen(self, tax: Taxonomy, items: str = "test texts") -> str | None:
+        """How many examples have labels that the taxonomy does not have, and which; None if there are none."""
+        counts = self.unseen_counts(tax)
+        if not counts:
+            return None
+        count, labels = sum(counts.values()), sorted(counts, key=lambda label: (-counts[label], label))
+        first = ", ".join(f"{label!r} ({counts[label]:,})" for label in labels[:10]) + ", …" * (len(labels) > 10)
+        have = f"{count:,} of {len(self):,} {items} {'has a label' if count == 1 else 'have labels'}"
+        errors = "counts as an error" if count == 1 else "count as errors"
+        return f"{have} that training did not see, and {errors}: {first}"

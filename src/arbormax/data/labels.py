@@ -167,21 +167,32 @@ def find_test_nodes(
     found = [label_nodes(labels, tax, separator=mark, missing=-1) for mark in dict.fromkeys(marks)]
     best = min(range(len(found)), key=lambda place: int((found[place] < 0).sum()))
     nodes, mark = found[best], list(dict.fromkeys(marks))[best]
+    return number_unseen(nodes, labels, tax, mark or guess_separator(labels), table)
+
+
+def number_unseen(
+    nodes: np.ndarray, labels: Sequence[Any], tax: Taxonomy, separator: str | None, table: Table | None = None
+) -> tuple[np.ndarray, tuple[Unseen, ...]]:
+    """The nodes with a number for each label that the taxonomy does not have, whose node is -1, and these labels.
+
+    The numbers are those of `Examples`. A label that several nodes have is an error.
+    """
     missing = np.flatnonzero(nodes < 0).tolist()
     if not missing:
         return nodes, ()
-    mark = mark or guess_separator(labels)
     repeated = {name for name, count in Counter(tax.names).items() if count > 1}
     wrong = [place for place in missing if labels[place] in repeated]
     if wrong:  # raises the error that lists the nodes
         lines = None if table is None else [table.lines[place] for place in wrong]
         source, unit = ("", "line") if table is None else (table.path, table.unit)
-        label_nodes([labels[place] for place in wrong], tax, lines, source, separator=separator, unit=unit)
+        label_nodes([labels[place] for place in wrong], tax, lines, source, unit=unit)
     numbers: dict[tuple[str, ...], int] = {}
     unseen: list[Unseen] = []
     for place in missing:
         label = labels[place]
-        path = tuple(label) if not isinstance(label, str) else _strip(_split(label, mark) if mark else (label,))
+        path = (label,) if isinstance(label, str) else tuple(label)
+        if isinstance(label, str) and separator:
+            path = _strip(_split(label, separator))
         if path not in numbers:
             numbers[path] = tax.num_nodes + len(unseen)
             unseen.append(Unseen(" > ".join(path), _deepest_inner(path, tax)))

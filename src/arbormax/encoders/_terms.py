@@ -31,6 +31,13 @@ class CharacterOptions(EncoderOptions):
         return self
 
 
+def tuned_lengths(options: EncoderOptions) -> dict[str, tuple[int, ...]]:
+    """The lengths of n-grams that a short search tries; 0 for no n-grams of characters."""
+    assert isinstance(options, CharacterOptions)
+    least = options.min_char_ngrams
+    return {"ngrams": (1, 2, 3), "char_ngrams": (0, *(length for length in (4, 5, 6) if length >= least))}
+
+
 def ngram_places(ends_O: np.ndarray, lengths_O: np.ndarray) -> list[tuple[int, int]]:
     """The first and the last word of each occurrence of more than one word."""
     is_long = lengths_O > 1

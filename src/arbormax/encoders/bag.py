@@ -26,7 +26,7 @@ from arbormax.data.terms import NumberedTexts
 from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
 from arbormax.data.vectors import WordVectors
 from arbormax.data.vocabulary import Vocabulary, load_words, save_words
-from arbormax.encoders._terms import CharacterOptions, ngram_places, term_gates
+from arbormax.encoders._terms import CharacterOptions, ngram_places, term_gates, tuned_lengths
 from arbormax.encoders.base import Encoder, EncoderOptions
 
 _FILE, _NGRAMS, _CHARACTERS = "vocabulary.txt", "ngrams.npz", "characters.txt"
@@ -74,6 +74,10 @@ class BagEncoder(Encoder):
         nn.init.uniform_(self.weight, -1.0 / options.dim, 1.0 / options.dim)
         self.dropout = nn.Dropout(options.dropout)
         self.out_features = options.dim
+
+    @classmethod
+    def tuned_options(cls, options: EncoderOptions) -> Mapping[str, tuple[int, ...]]:
+        return tuned_lengths(options)
 
     @classmethod
     def fit(cls, texts: Sequence[str], options: EncoderOptions) -> Self:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
@@ -50,6 +50,12 @@ class Encoder(nn.Module, ABC):
 
     options: EncoderOptions
     out_features: int
+
+    @classmethod
+    def tuned_options(cls, options: EncoderOptions) -> Mapping[str, tuple[Any, ...]]:
+        """The options that a short search tries beside the settings of the solver, and the values to try."""
+        del options
+        return {}
 
     @classmethod
     def has_fixed_features(cls, options: EncoderOptions) -> bool:

@@ -20,7 +20,7 @@ from arbormax.data.ragged import Ragged
 from arbormax.data.terms import NumberedTexts, WordTerms
 from arbormax.data.tokens import Span, Tokeniser, spans, tokeniser
 from arbormax.data.vocabulary import load_words, save_words
-from arbormax.encoders._terms import CharacterOptions, ngram_places, term_gates
+from arbormax.encoders._terms import CharacterOptions, ngram_places, term_gates, tuned_lengths
 from arbormax.encoders.base import Encoder, EncoderOptions
 from arbormax.errors import InputError, import_extra
 from arbormax.functional.linear import sparse_rows
@@ -95,6 +95,10 @@ class TfidfEncoder(Encoder):
     def has_sparse_features(cls, options: EncoderOptions) -> bool:
         del options
         return True
+
+    @classmethod
+    def tuned_options(cls, options: EncoderOptions) -> Mapping[str, tuple[int, ...]]:
+        return tuned_lengths(options)
 
     @classmethod
     def fit(cls, texts: Sequence[str], options: EncoderOptions) -> Self:

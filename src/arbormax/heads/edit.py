@@ -18,11 +18,11 @@ from arbormax.heads.base import TreeHead
 from arbormax.heads.blended import BlendedSoftmax
 from arbormax.heads.calibrated import CalibratedHead
 from arbormax.heads.hierarchical import HierarchicalSoftmax
-from arbormax.heads.preserve import preserve_moved
+from arbormax.heads.preserve import Preserved, preserve_predictions
 from arbormax.heads.sparse import SparseWeight
 from arbormax.taxonomy import Taxonomy
 from arbormax.taxonomy.edits.from_text import TextSimilarity
-from arbormax.taxonomy.edits.plan import Edited, TaxonomyEdits, build
+from arbormax.taxonomy.edits.plan import Edited, TaxonomyEdits, build, map_merged
 from arbormax.taxonomy.edits.rows import HeadRows, NewRows
 from arbormax.taxonomy.edits.steps import Edit
 from arbormax.taxonomy.labels import join_path, listing
@@ -115,37 +115,64 @@ class Edits(TaxonomyEdits):
         new = _new_head(head, edited.taxonomy, filled)
         preserved = None
         moved = [node for node in dict.fromkeys(rows.moved_nodes) if edited.node_map[node] > 0]
-        if moved and not has_adapters and head.device.type != "meta":
+        if (moved or rows.merged_nodes) and not has_adapters and head.device.type != "meta":
             known = None if features is None else _read_features(features, head, self._owner)
-            preserved = preserve_moved(head, new, edited, moved, known)
+            preserved = preserve_predictions(head, new, edited, moved, known)
         if self._calibrated is not None:
             head, new = self._calibrated, self._calibrated.carry_to(new, edited.node_map)
-        row_map = np.full(len(filled.source) + len(filled.fresh), -1, np.int64)
-        row_map[filled.target] = filled.source
-        edited = replace(edited, row_map=row_map)
-        changed_nodes = filled.fresh_nodes.tolist()
+        edited = replace(edited, row_map=_row_map(head, new, edited, filled))
         if preserved is not None:
-            kept = {int(edited.node_map[n]): share for n, share in preserved.kept.items()}
-            groups = np.union1d(edited.touched, edited.taxonomy.parent[preserved.rows + 1])
-            edited = replace(edited, kept=kept, touched=groups)
-            changed_nodes += (preserved.rows + 1).tolist()
+            nodes = new.row_nodes()[preserved.rows]
+            groups = np.union1d(edited.touched, edited.taxonomy.parent[nodes])
+            edited = replace(edited, kept=preserved.kept, touched=groups)
         if self._owner is not None:
             _replace(self._owner, head, new)
             _follow(self._owner, edited)
-        fresh = np.array(list(dict.fromkeys(changed_nodes)), np.int64)  # a class may have two new rows
-        names = ": " + listing(join_path(edited.taxonomy.path(node)) for node in fresh.tolist()) if len(fresh) else ""
-        copied = len(filled.target) - (0 if preserved is None else int((row_map[preserved.rows] >= 0).sum()))
-        notes = [f"rows: {copied:,} copied bit for bit, {len(fresh):,} new or fitted{names}", *_describe_kept(edited)]
-        return replace(edited, head=new, model=self._owner, new_rows=fresh, changed="\n".join([edited.changed, *notes]))
+        edited = map_merged(_describe_rows(edited, new, filled, preserved), self._taxonomy)
+        return replace(edited, head=new, model=self._owner)
 
 
-def _describe_kept(edited: Edited) -> list[str]:
-    """A line for each moved node whose predictions may change."""
-    return [
-        f"notice: about {share:.0%} of the predictions of {join_path(edited.taxonomy.path(node))!r} stay the same; to "
-        "repair the others, continue the training with examples"
+def _row_map(old: TreeHead, new: TreeHead, edited: Edited, rows: NewRows) -> np.ndarray:
+    """(R,) the old row of each row of the new head, -1 for new rows; a class keeps its row if others join it."""
+    found = np.full(len(rows.source) + len(rows.fresh), -1, np.int64)
+    found[rows.target] = rows.source
+    for now in set(edited.merged.values()) - {-1}:
+        for node in np.flatnonzero(edited.node_map == now).tolist():
+            found[new.row_nodes() == now] = np.flatnonzero(old.row_nodes() == node)
+    return found
+
+
+def _describe_rows(edited: Edited, new: TreeHead, rows: NewRows, preserved: Preserved | None) -> Edited:
+    """The edits with their summary of rows."""
+    assert edited.row_map is not None
+    fitted = np.zeros(0, np.int64) if preserved is None else preserved.rows
+    changed = [*rows.fresh_nodes.tolist(), *new.row_nodes()[fitted].tolist()]
+    fresh = np.array(list(dict.fromkeys(changed)), np.int64)  # a class may have two new rows
+    names = ": " + listing(join_path(edited.taxonomy.path(node)) for node in fresh.tolist()) if len(fresh) else ""
+    copied = len(np.setdiff1d(rows.target, fitted))
+    nodes = () if preserved is None else preserved.nodes
+    notes = [
+        f"rows: {copied:,} copied bit for bit, {len(fresh):,} new or fitted{names}",
+        *_describe_kept(edited, nodes),
+    ]
+    return replace(edited, new_rows=fresh, changed="\n".join([edited.changed, *notes]))
+
+
+def _describe_kept(edited: Edited, nodes: tuple[int, ...]) -> list[str]:
+    """Lines for the nodes whose predictions may change, with the share that stays the same where it was measured."""
+    paths = {node: join_path(edited.taxonomy.path(node)) for node in nodes}
+    lines = [
+        f"notice: {share:.0%} of the predictions of {paths[node]!r} stay the same"
+        + "; to repair the others, continue the training with examples" * (share < 1)
         for node, share in edited.kept.items()
     ]
+    if unknown := [paths[node] for node in nodes if node not in edited.kept]:
+        lines.append(
+            f"notice: how many predictions of {listing(unknown)} stay the same is not known; give unlabelled items of "
+            "these classes to keep more of them and to measure it, and continue the training with examples to repair "
+            "the others"
+        )
+    return lines
 
 
 def _read_features(given: Any, head: TreeHead, owner: Any) -> Tensor:

@@ -22,10 +22,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from arbormax.data.columns import InputColumns
 from arbormax.data.tables import iter_rows
 from arbormax.data.tables.writing import import_arrow, open_writer
 from arbormax.errors import InputError, OptionError, TableError, import_extra
-from arbormax.model import Model, load_model
+from arbormax.model import Model, TrainConfig, load_model
 from arbormax.model.folder import read_record
 from arbormax.model.predict import Decoding
 from arbormax.model.rows import ROWS, BadRows, Rows, predict_rows
@@ -40,7 +41,7 @@ def predict_parquet(
     out: Path | str,
     decoding: Decoding | None = None,
     *,
-    text: str = "text",
+    text: str | InputColumns | None = None,
     keep: bool = False,
     batch_size: int = 256,
     device: str = "auto",
@@ -56,7 +57,8 @@ def predict_parquet(
     `sources` are files, folders and patterns such as `corpus/*.parquet`. The rows, their order and their columns are
     those of `arbormax predict`, and so are the columns that restrict each row; with several files a column `file`
     precedes `line`. Every worker imports `modules`, for example to register encoders. Rows that cannot be read raise an
-    error, unless `on_bad_rows` handles their descriptions.
+    error, unless `on_bad_rows` handles their descriptions. `text` is the column of the texts, or several that make one
+    text; by default those that the model was trained on.
 
     The function uses the Ray that this process is connected to, or the cluster of RAY_ADDRESS, or starts Ray and stops
     it at the end. All machines of a cluster must see the model and the files under the same paths.
@@ -68,9 +70,9 @@ def predict_parquet(
     for module in ("pandas", "ray.data"):  # pandas comes with ray[data]
         import_extra(module, "Prediction with Ray", "ray[data]", "ray")
     ray, report = import_module("ray"), progress or (lambda *_: None)
-    read_record(Path(model))
+    columns = _columns(text, read_record(Path(model))["config"])
     files = list(dict.fromkeys(chain.from_iterable(_list_files(Path(source)) for source in sources)))
-    counts = _count_rows(files, text, keep)
+    counts = _count_rows(files, columns, keep)
     total = sum(counts)
     if not total:
         raise InputError(f"{', '.join(map(str, sources))}: found no texts")
@@ -86,7 +88,7 @@ def predict_parquet(
         concurrency, resources, device = _resources(ray, device, workers, is_own)
         worker = {
             "model": str(Path(model).resolve()),
-            "text": text,
+            "columns": columns,
             "decoding": decoding or Decoding(),
             "options": {
                 "batch_size": batch_size,
@@ -129,7 +131,7 @@ class Worker:
     """Predicts the rows of spans; the model is loaded once."""
 
     model: str
-    text: str
+    columns: InputColumns
     decoding: Decoding
     options: dict[str, Any]  # of `predict_rows`
     device: str
@@ -159,9 +161,9 @@ class Worker:
         records = any(self.options[name] for name in ("keep", "within_column", "without_column"))
         how: dict[str, Any] = {"format": "parquet", "records": records, "on_bad_rows": "skip"}
         place = Path(self.folder, file)
-        for part in iter_rows(place, [self.text], ROWS, required=[self.text], span=(first, stop), **how):
+        for part in iter_rows(place, (), ROWS, texts=self.columns, span=(first, stop), **how):
             problems = [f"{file}: {problem}" if self.has_files else problem for problem in part.problems]
-            rows_of = Rows(iter([part]), self.text)
+            rows_of = Rows(iter([part]), self.columns)
             found = predict_rows(self.loaded, rows_of, self.decoding, on_bad_rows=lambda _: None, **self.options)
             rows = [{"file": file, **row} if self.has_files else row for row in found]
             yield {"part": [pickle.dumps((rows, problems))]}
@@ -204,14 +206,22 @@ def _list_files(source: Path) -> list[str]:
     return files
 
 
-def _count_rows(files: Sequence[str], text: str, keep: bool) -> list[int]:
+def _columns(text: str | InputColumns | None, config: dict[str, Any]) -> InputColumns:
+    """The columns of the texts: those that were given, or those in the settings of the model."""
+    if isinstance(text, InputColumns):
+        return text
+    return InputColumns.of(text) if text is not None else TrainConfig.model_validate(config).columns
+
+
+def _count_rows(files: Sequence[str], columns: InputColumns, keep: bool) -> list[int]:
     """The number of rows of each file; an error if the files lack the texts or cannot be one table."""
     _, pq = import_arrow()
-    names = [next(iter_rows(file, [text], records=keep, format="parquet", span=(0, 0))).names for file in files]
-    for file, columns in zip(files, names, strict=True):
-        if keep and set(columns) != set(names[0]):
+    how: dict[str, Any] = {"texts": columns, "records": keep, "format": "parquet", "span": (0, 0)}
+    names = [next(iter_rows(file, (), **how)).names for file in files]
+    for file, own in zip(files, names, strict=True):
+        if keep and set(own) != set(names[0]):
             raise TableError(
-                f"{file} has the columns {', '.join(columns)}, and {files[0]} has {', '.join(names[0])}: "
+                f"{file} has the columns {', '.join(own)}, and {files[0]} has {', '.join(names[0])}: "
                 "one table cannot hold both",
                 fix={"keep": False},
             )

@@ -6,12 +6,15 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from arbormax.metrics import MEASURES
 from arbormax.report.figure_data import MIN_ITEMS, confusion_matrices, enough, levels_shown, omitted
 from arbormax.report.markup import collapsible, count, figure, heading, section, share, table, text
 from arbormax.report.runs import Run
+from arbormax.report.training import training
 
 _WORST_PAIRS, _MORE_PAIRS, _FORKS = 12, 28, 25  # pairs with examples, further pairs, and rows of the table of forks
+
+
+_ONE_TEXT = {"text": ["text"], "template": None, "also": []}  # the columns of most trainings
 
 
 def run_sections(run: Run, place: int) -> str:
@@ -292,45 +295,6 @@ def _risk(run: Run, place: int) -> str:
     )
 
 
-def _learning(run: Run, place: int) -> str:
-    if not run.curve:
-        return '<p class="note">No learning curve was recorded for this run.</p>'
-    names = list(dict.fromkeys(name for row in run.curve for name in row))
-    rows = [
-        [str(epoch), *(f"{row[name]:.4f}" if name in row else "–" for name in names)]
-        for epoch, row in enumerate(run.curve, start=1)
-    ]
-    columns = ["Epoch", *(heading(name) if name in MEASURES else text(name.replace("_", " ")) for name in names)]
-    best = run.training.get("best_epoch")
-    again = run.training.get("refit_epochs")
-    kept = ""
-    if isinstance(best, int) and isinstance(again, int):
-        kept = (
-            f" Epoch {best}, which a line marks in the figures, is the best. The model was then trained again on all "
-            f"texts, for {count(again, 'epoch')}."
-        )
-    elif isinstance(best, int):
-        kept = f" The model has the weights of epoch {best}, which a line marks in the figures."
-    epochs, valid = count(len(rows), "epoch"), run.training.get("valid_items")
-    held_out = f" (n = {count(valid, 'held-out text')})" if isinstance(valid, int) else _held_out(run.training)
-    figures = "".join(
-        figure(kind, place, f"{name} on the held-out texts over {epochs}.", tall="short", note=f"{name}{held_out}")
-        for kind, name in (("scores", "Measures"), ("loss", "Loss"))
-    )
-    return (
-        f'<p>Measures on the held-out texts after each epoch.{kept}</p><div class="two">{figures}</div>'
-        + collapsible("The numbers as a table", table("Learning curve", columns, rows, "numbers"))
-    )
-
-
-def _held_out(training: Mapping[str, Any]) -> str:
-    """The held-out texts of a training that knows only their share."""
-    part, items = training.get("validation"), training.get("train_items")
-    if not isinstance(part, float) or not isinstance(items, int):
-        return ""
-    return f" (n = {share(part, None, 0)} of {count(items, 'training text')})"
-
-
 def _origin(run: Run, _: int) -> str:
     commands = {"training": run.training.get("command") or run.origin.get("command")}
     if run.origin.get("command") != commands["training"]:
@@ -347,7 +311,8 @@ def _origin(run: Run, _: int) -> str:
     versions = run.origin.get("versions") or {}
     facts["probabilities"] = run.origin.get("probabilities")
     facts |= {"evaluated": run.origin.get("date"), **{f"{name} version": versions[name] for name in versions}}
-    settings = _fact_table("Settings", "Setting", run.config) if run.config else ""
+    chosen = {name: value for name, value in run.config.items() if value not in ({}, _ONE_TEXT)}
+    settings = _fact_table("Settings", "Setting", chosen) if run.config else ""
     return f'{shown}<div class="two">{_fact_table("Data, training and versions", "Property", facts)}{settings}</div>'
 
 
@@ -371,6 +336,6 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[Run, int], str]], ...] = (
     ("levels", "Levels", "Accuracy at each level, and severity of mistakes", _levels),
     ("calibration", "Calibration", "Calibration", _calibration),
     ("risk", "Thresholds", "Answers at a chosen threshold", _risk),
-    ("learning", "Learning", "Learning curves", _learning),
+    ("learning", "Training", "Training", training),
     ("made", "Origin", "How this run was produced", _origin),
 )

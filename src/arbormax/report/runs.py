@@ -70,6 +70,7 @@ class Run:
     answers: Mapping[str, np.ndarray] | None = None
     curve: Sequence[Mapping[str, float]] = ()
     training: Mapping[str, Any] = field(default_factory=dict)
+    tuning: Mapping[str, Any] = field(default_factory=dict)  # the search for settings
     data: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     origin: Mapping[str, Any] = field(default_factory=dict)  # command, date, versions
@@ -153,6 +154,7 @@ def _run(found: dict[str, Any], file: Path) -> Run:
         name=file.parent.resolve().name if file.name in FILES else file.stem,
         measures=_scalars(measures),
         training=training,
+        tuning=found.get("tuning") or {},
         data=found.get("data") or {},
         curve=_curve(training.get("curve")),
         calibrated=_calibrated(found.get("calibration")),

@@ -453,6 +453,13 @@ class Limits(BaseModel):
     max_cost_classes: int
 
 
+class ColumnsInfo(BaseModel):
+    """The columns of a model that was trained on several: those of texts, and those of categories."""
+
+    text: list[str]
+    also: list[str]
+
+
 class ModelResponse(BaseModel):
     """The model, the decoders, and the limits of the service."""
 
@@ -465,6 +472,7 @@ class ModelResponse(BaseModel):
     decoders: list[DecoderInfo]
     limits: Limits
     coverage: CoverageInfo | None = Field(default=None, description="null without guaranteed coverage")
+    columns: ColumnsInfo | None = Field(default=None, description="null for a model of single texts")
     examples: list[str]
 
 

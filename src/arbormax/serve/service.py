@@ -234,6 +234,7 @@ class Service:
 
     def describe(self) -> dict[str, Any]:
         """The model, the decoders, and the limits of the service."""
+        columns = self.model.config.columns
         return {
             "name": self.name,
             "encoder": self.model.config.encoder,
@@ -255,6 +256,7 @@ class Service:
             ],
             "coverage": coverage_table(self.model),
             "limits": self.settings.model_dump(include={*Limits.model_fields}),
+            "columns": None if columns.is_plain else {"text": list(columns.text), "also": list(columns.also)},
             "examples": self._examples,
         }
 

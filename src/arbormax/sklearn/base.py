@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from arbormax._files import read_json, write_file
 from arbormax.data.examples import Examples
-from arbormax.data.labels import unknown_classes
+from arbormax.data.labels import guess_separator, number_unseen, unknown_classes
 from arbormax.decode import Restriction
 from arbormax.errors import LabelError, OptionError
 from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, save_model
@@ -31,12 +31,14 @@ from arbormax.model.draws import predicted_log_probs
 from arbormax.model.graph_settings import graph_settings
 from arbormax.model.predict import Decoder, Decoding, Prediction, bounded_batch, decode_batches, predict
 from arbormax.model.run import Run
+from arbormax.model.settings import PRESETS
 from arbormax.sklearn.certainty import CertaintyMixin
 from arbormax.sklearn.inputs import WHOLE, LabelFormat, Labels, as_taxonomy, node_labels, to_python
 from arbormax.taxonomy import Taxonomy
 
 if TYPE_CHECKING:
     from arbormax.studies.record import Record
+    from arbormax.studies.tune import Tuned
     from arbormax.training.continuing import Change
 
 RECORD = "classifier.json"
@@ -46,8 +48,9 @@ RECORD = "classifier.json"
 class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A classifier over a taxonomy with scikit-learn's conventions; subclasses define the kind of input.
 
-    Most parameters are fields of `arbormax.model.TrainConfig`; None selects a suitable value. Fitting sets `model_`,
-    `taxonomy_`, `classes_`, `run_` and `n_iter_`.
+    Most parameters are fields of `arbormax.model.TrainConfig`; None selects a suitable value. With `tune`, a duration
+    such as "5min", `fit` first searches for better values of a few of them for so long. Fitting sets `model_`,
+    `taxonomy_`, `classes_`, `run_`, `n_iter_` and, with `tune`, `tuned_`.
     """
 
     solver: str = "auto"
@@ -85,6 +88,7 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
     accelerator: str = "auto"
     devices: int | str = 1
     verbose: bool = False
+    tune: str | float | None = None
     warm_start: bool = False
     tau: float | None = None  # the former name of logit_adjustment
 
@@ -96,10 +100,12 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
         n_iter_: int
         _format: LabelFormat
         _evaluated: Record | None  # the last evaluation
+        tuned_: Tuned | None  # the search for settings, of the last training
         continued_: Change | None  # accuracy on held-out new examples, of the last `partial_fit`
     _takes_texts: ClassVar[bool]  # whether the inputs are texts, or the rows of a feature matrix
     _evaluated = None
     calibration_ = None
+    tuned_ = None
     continued_ = None
 
     @abstractmethod
@@ -117,6 +123,10 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
     @abstractmethod
     def _find_nodes(self, y: Any, labels: Labels, missing: int | None = None, argument: str = "y") -> np.ndarray:
         """(n,) the nodes of labels; unknown labels are an error, or get the value of `missing`."""
+
+    @abstractmethod
+    def _label_values(self, y: Any) -> Sequence[Any]:
+        """Labels that have been validated, one for each item: strings, other values, or tuples of names."""
 
     @abstractmethod
     def _config(self, settings: dict[str, Any], inputs: Any, classes: int) -> TrainConfig:
@@ -140,9 +150,24 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
         config = self._settings(inputs, labels)
         from arbormax.training import fit  # imports Lightning
 
-        run = fit(config, labels.taxonomy, Examples(inputs, labels.nodes), **self._machine(), **options)
+        examples = Examples(inputs, labels.nodes)
+        tuned = None if self.tune is None else self._tune(config, labels.taxonomy, examples, options)
+        config = config if tuned is None else tuned.config
+        run = fit(config, labels.taxonomy, examples, **self._machine(), **options)
         self._set_model(run.model, labels.format, labels.classes, run)
+        self.tuned_ = tuned
         return self
+
+    def _tune(self, config: TrainConfig, taxonomy: Taxonomy, examples: Examples, options: Mapping[str, Any]) -> Tuned:
+        """Search for better settings for the time of `tune`; parameters that were given stay."""
+        from arbormax.studies.tune import read_duration, tune
+
+        params: dict[str, Any] = self.get_params(deep=False)
+        keep = {name for name, value in params.items() if value is not None}
+        keep |= set() if params.get("preset") is None else set(PRESETS[params["preset"]])
+        places = {name: options[name] for name in ("folder", "resume") if name in options}
+        budget = read_duration(to_python(self.tune), "tune")
+        return tune(config, taxonomy, examples, budget=budget, keep=keep, **self._machine(), **places)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Continue the training with new inputs and labels; the first call trains as `fit`.
@@ -217,6 +242,7 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
         self._format, self.run_ = label_format, run
         self._evaluated = None
         self.calibration_ = None
+        self.tuned_ = None
         self.continued_ = None
         if run is not None:
             self.n_iter_ = run.epochs
@@ -347,12 +373,10 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """The accuracy: the share of items whose most probable class is the node of their label.
 
-        If the taxonomy was inferred, a label that did not occur in training counts as a mistake.
+        A label that the taxonomy does not have counts as a mistake; a warning lists these labels.
         """
-        check_is_fitted(self)
-        inputs, raw = self._check_pairs(X, y, reset=False)
-        nodes = self._find_nodes(raw, self._fitted_labels, missing=None if self._format.is_given else -1)
-        right = nodes == self._nodes(inputs, Decoding())
+        examples = self._test_examples(X, y)
+        right = examples.nodes == self._nodes(examples.inputs, Decoding())
         return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)))
 
     def evaluate(
@@ -370,10 +394,11 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
         The predictions are the most probable classes, unless `decoder` and `options` choose others; these arguments,
         `within` and `without` are those of `predict`. `save` writes the measures of the last evaluation, so that
         `arbormax report` can show them.
+
+        Labels that the taxonomy does not have count as mistakes. A warning lists them, and the result has the number of
+        items of each under `unseen_labels`.
         """
-        check_is_fitted(self)
-        inputs, raw = self._check_pairs(X, y, reset=False)
-        examples = Examples(inputs, self._find_nodes(raw, self._fitted_labels))
+        examples = self._test_examples(X, y)
         from arbormax.studies.record import evaluation
 
         self._evaluated, found = evaluation(
@@ -382,7 +407,21 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
             batch_size=bounded_batch(self.taxonomy_),
             decoding=Decoding(decoder, options, within=within, without=without),
         )
-        return found.metrics
+        unseen = self._evaluated.unseen_labels
+        return {**found.metrics, **({} if unseen is None else {"unseen_labels": unseen})}
+
+    def _test_examples(self, X: Any, y: Any) -> Examples:
+        """Test inputs with their labels; labels that the taxonomy does not have are listed in a warning."""
+        check_is_fitted(self)
+        inputs, raw = self._check_pairs(X, y, reset=False)
+        nodes = self._find_nodes(raw, self._fitted_labels, missing=-1)
+        tax, separator = self.taxonomy_, self._format.separator
+        if (nodes < 0).any():
+            names = [label if isinstance(label, (str, tuple)) else str(label) for label in self._label_values(raw)]
+            examples = Examples(inputs, *number_unseen(nodes, names, tax, separator or guess_separator(names)))
+            warnings.warn(str(examples.describe_unseen(tax, "items")), stacklevel=3)
+            return examples
+        return Examples(inputs, nodes)
 
     def _find_known_nodes(self, raw: Any) -> np.ndarray:
         """The nodes of labels, which the fitted classifier has to know."""
@@ -409,6 +448,7 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
         from arbormax.studies.record import of_classifier
 
         content = of_classifier(self.run_, self._evaluated, metrics, texts=texts)
+        content.tuning = None if self.tuned_ is None else self.tuned_.to_dict()
         if self.calibration_ is not None:
             content.calibration = self.calibration_.to_dict()
         path = save_model(self.model_, Path(folder), content.to_dict())
@@ -419,6 +459,7 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
             "classes": {"values": self.classes_.tolist(), "dtype": self.classes_.dtype.str},
             "feature_names": None if names is None else names.tolist(),
             "run": None if self.run_ is None else self.run_.to_record(),
+            **self._further_record(),
         }
         write_file(path / RECORD, json.dumps(record, indent=2) + "\n")
         return path
@@ -438,15 +479,23 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
             record = _read_record(path, model.taxonomy)
             label_format, classes = cls._read_format(record, model.taxonomy)
             run = Run.from_record(record["run"], model) if record.get("run") else None
+            settings = {**model.encoder.options.model_dump(), **model.config.model_dump()}
+            settings["taxonomy"] = model.taxonomy if label_format.is_given else None
+            clf = cls(**{name: settings[name] for name in cls._get_param_names() if name in settings})
+            clf._read_further(record)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise ModelFolderError(f"{path} is not the record of a classifier: {error}") from error
-        settings = {**model.encoder.options.model_dump(), **model.config.model_dump()}
-        settings["taxonomy"] = model.taxonomy if label_format.is_given else None
-        clf = cls(**{name: settings[name] for name in cls._get_param_names() if name in settings})
         clf._set_model(model, label_format, classes, run)
         if (names := record.get("feature_names")) is not None:
             clf.feature_names_in_ = np.array(names, dtype=object)
         return clf
+
+    def _further_record(self) -> dict[str, Any]:
+        """What a subclass adds to classifier.json."""
+        return {}
+
+    def _read_further(self, record: Mapping[str, Any]) -> None:
+        """Read what `_further_record` has written."""
 
     @classmethod
     def _read_format(cls, record: Mapping[str, Any], tax: Taxonomy) -> tuple[LabelFormat, np.ndarray]:
@@ -462,7 +511,10 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
 
 def feature_names(folder: str | os.PathLike[str], tax: Taxonomy) -> list[str] | None:
     """The names of the columns that a classifier was trained on, if they had names; `tax` is the model's taxonomy."""
-    names = _read_record(Path(folder) / RECORD, tax).get("feature_names")
+    record = _read_record(Path(folder) / RECORD, tax)
+    if "categories" in record:
+        raise OptionError(f"{folder} has columns of categories; use it in Python with HierarchicalClassifier.load")
+    names = record.get("feature_names")
     return names if isinstance(names, list) else None
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Self
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
@@ -17,7 +17,8 @@ from arbormax.heads import HEADS
 from arbormax.model import Model, TrainConfig
 from arbormax.model.settings import MOST_CLASSES, supports_settings
 from arbormax.sklearn.base import TreeClassifier
-from arbormax.sklearn.inputs import Labels, find_nodes, path_rows, read_labels, to_python
+from arbormax.sklearn.categories import Categories
+from arbormax.sklearn.inputs import Labels, find_nodes, flat_labels, path_rows, read_labels, to_python
 from arbormax.taxonomy import Taxonomy
 
 __all__ = ["HierarchicalClassifier"]
@@ -48,9 +49,13 @@ class HierarchicalClassifier(TreeClassifier):
     suits the matrix: `head` is then `"shared"` for a dense matrix, `"blended"` for a sparse one, and `"hierarchical"`
     for more than 5,000 classes.
 
+    With `also`, the names of columns with categories, X is a table, a list of dictionaries or a 2-D array, whose
+    columns are positions. All other columns are numbers, and each category becomes a further column of zeros and ones;
+    one that training did not see has only zeros.
+
     Fitting sets `taxonomy_`, `classes_` (the columns of `predict_proba`: `taxonomy_.classes` for strings, rows of
     names for rows of names, and the values themselves otherwise), `model_`, `n_iter_` (epochs), `run_`,
-    `n_features_in_` and, if the columns have names, `feature_names_in_`.
+    `n_features_in_` and, if the columns have names, `feature_names_in_`; with `also`, `categories_` instead.
 
     >>> X = [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0], [0.1, 0.2]] * 5
     >>> y = [["animal", "cat"], ["animal", "dog"], ["plant", ""], ["plant", ""]] * 5
@@ -60,11 +65,15 @@ class HierarchicalClassifier(TreeClassifier):
 
     _takes_texts = False
 
+    if TYPE_CHECKING:  # an attribute that is no parameter
+        categories_: Categories
+
     taxonomy: Taxonomy | str | os.PathLike[str] | Mapping[str, Any] | None = None
     head: str | None = None
     hidden: Sequence[int] = ()
     dropout: float = 0.0
     scale: bool = True
+    also: Sequence[str | int] | None = field(default=None, kw_only=True)
     validation: float = field(default=0.0, kw_only=True)
     weight_decay: float | None = field(default=None, kw_only=True)  # type: ignore[assignment]
 
@@ -73,10 +82,12 @@ class HierarchicalClassifier(TreeClassifier):
         return self._fit(X, y, unsupported)
 
     def _check_inputs(self, X: Any, reset: bool = False) -> Matrix:
+        X = self._encode(X, reset)
         return _canonical(validate_data(self, X, reset=reset, accept_sparse="csr", dtype=np.float32))
 
     def _check_pairs(self, X: Any, y: Any, reset: bool) -> tuple[Matrix, Any]:
         if y is None or path_rows(y) is None:
+            X = self._encode(X, reset)
             rows, labels = validate_data(self, X, y, reset=reset, accept_sparse="csr", dtype=np.float32)
             check_classification_targets(labels)
             return _canonical(rows), labels
@@ -84,12 +95,23 @@ class HierarchicalClassifier(TreeClassifier):
         check_consistent_length(rows, y)
         return rows, y
 
+    def _encode(self, X: Any, reset: bool) -> Any:
+        """X with its columns of categories as numbers; as it is if there are none."""
+        if self.also is None:
+            return X
+        if reset:
+            self.categories_ = Categories.learn(X, self.also)
+        return self.categories_.encode(X)
+
     def _read_labels(self, y: Any, taxonomy: Taxonomy | None) -> Labels:
         return read_labels(y, taxonomy)
 
     def _find_nodes(self, y: Any, labels: Labels, missing: int | None = None, argument: str = "y") -> np.ndarray:
         del argument  # errors name the label itself
         return find_nodes(y, labels.taxonomy, labels.format, labels.classes, missing)
+
+    def _label_values(self, y: Any) -> Sequence[Any]:
+        return path_rows(y) or flat_labels(y)
 
     def _config(self, settings: dict[str, Any], inputs: Matrix, classes: int) -> TrainConfig:
         hidden = to_python(list(self.hidden)) if isinstance(self.hidden, (list, tuple, np.ndarray)) else self.hidden
@@ -124,6 +146,16 @@ class HierarchicalClassifier(TreeClassifier):
     def _set_model(self, model: Model, *rest: Any) -> None:
         super()._set_model(model, *rest)
         self.n_features_in_ = model.encoder.options.inputs  # type: ignore[attr-defined]  # an option of this encoder
+
+    def _further_record(self) -> dict[str, Any]:
+        if self.also is None:
+            return {}
+        return {"categories": asdict(self.categories_), "also": list(map(to_python, self.also))}
+
+    def _read_further(self, record: Mapping[str, Any]) -> None:
+        if (saved := record.get("categories")) is not None:
+            values = {str(name): tuple(map(str, each)) for name, each in saved["values"].items()}
+            self.also, self.categories_ = list(record["also"]), Categories(tuple(saved["numbers"]), values)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -96,7 +96,7 @@ def _compose_rows(X: Any, columns: InputColumns) -> list[str]:
             raise InputError(f"expected the columns of a row, found {_short_repr(row)} at {place}", argument="X")
         if absent := [name for name in names if name not in row]:
             raise InputError(f"item {place} has no column {describe_missing(absent[0], list(row))}", argument="X")
-        texts.append(columns.compose({name: "" if _is_padding(row[name]) else cell_text(row[name]) for name in names}))
+        texts.append(columns.compose({name: "" if is_padding(row[name]) else cell_text(row[name]) for name in names}))
     return texts
 
 
@@ -119,12 +119,13 @@ def check_labels(y: Any, argument: str = "y") -> list[Any]:
 def _without_padding(row: Sequence[Any]) -> list[Any]:
     """A row of names without what marks the end of the path: "", None or NaN."""
     names = list(row)
-    while names and _is_padding(names[-1]):
+    while names and is_padding(names[-1]):
         names.pop()
     return names
 
 
-def _is_padding(value: Any) -> bool:
+def is_padding(value: Any) -> bool:
+    """Whether a value is "", None or NaN, which mark the end of a path and empty cells."""
     if isinstance(value, str):
         return not value
     # the missing value of pandas cannot be compared
@@ -236,7 +237,7 @@ def find_nodes(
     """(n,) the nodes of labels in any form that `read_labels` accepts; `classes` are those of the training."""
     labels: list[Any] | None = path_rows(y)
     if labels is None:
-        labels = _flat_list(y)
+        labels = flat_labels(y)
         if format.is_given:
             _check_strings(labels)
         elif format.separator is None and format.levels is None:  # compared by value: 1 equals 1.0
@@ -338,7 +339,8 @@ def _class_rows(tax: Taxonomy, levels: int | None) -> np.ndarray:
     return np.array([[*path, *[""] * (levels - len(path))] for path in paths])
 
 
-def _flat_list(y: Any) -> list[Any]:
+def flat_labels(y: Any) -> list[Any]:
+    """The labels of a list, an array or a table with one column, which are no rows of names."""
     if isinstance(y, Mapping):
         return list(y)
     array = y if isinstance(y, np.ndarray) else np.asarray(y, dtype=object)

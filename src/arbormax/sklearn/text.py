@@ -44,9 +44,10 @@ class TextClassifier(TreeClassifier):
     `encoder` is `"tfidf"` by default, and `head` the best one for the encoder; a `preset` sets parameters that are left
     at their defaults. `folder` receives logs, the state of the training, which `resume` continues, and the trained
     model. With `text_columns`, a `template` such as "{name}. {description}", or `also`, the names of columns with
-    categories, X is a table, a list of dictionaries or a 2-D array, whose columns are positions. All other parameters
-    are fields of `arbormax.model.TrainConfig`, where None selects a value that suits the
-    encoder, and options of Lightning (`accelerator`, `devices`).
+    categories, X is a table, a list of dictionaries or a 2-D array, whose columns are positions. `tune="5min"` first
+    searches for better n-grams and settings of the solver for so long; parameters that are given stay. All other
+    parameters are fields of `arbormax.model.TrainConfig`, where None selects a value that suits the encoder, and
+    options of Lightning (`accelerator`, `devices`).
 
     Fitting sets `taxonomy_`, `classes_` (`taxonomy_.classes`, the columns of `predict_proba`), `model_`, `n_iter_`
     (epochs) and `run_`.
@@ -165,6 +166,9 @@ class TextClassifier(TreeClassifier):
         return label_nodes(
             check_labels(y, argument), labels.taxonomy, separator=labels.format.separator, missing=missing
         )
+
+    def _label_values(self, y: Any) -> list[Any]:
+        return check_labels(y)
 
     def _config(self, settings: dict[str, Any], inputs: Any, classes: int) -> TrainConfig:  # noqa: ARG002
         settings["encoder_options"] = settings["encoder_options"] or {}

@@ -66,6 +66,7 @@ class Record(BaseModel):
     unseen_labels: dict[str, int] | None = None  # the number of test examples with each label that the model lacks
     training: Training | None = None
     data: dict[str, Any] | None = None  # name, source, licence and size of the data
+    tuning: dict[str, Any] | None = None  # the search for settings: the best ones, and every trial
     continued: dict[str, Any] | None = None  # accuracy before and after a continued training, by examples
     details: dict[str, Any] | None = None  # `Details`
 

@@ -17,6 +17,7 @@ from arbormax.model.node_texts import build_from_texts
 from arbormax.model.run import Run
 from arbormax.model.settings import TrainConfig
 from arbormax.studies import record
+from arbormax.studies.tune import tune
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.callbacks import EpochLines
 from arbormax.training.continuing import Change, accuracy, continue_training
@@ -54,8 +55,11 @@ def train_model(
     every_steps: int | None = None,
     progress: bool = False,
     evaluation_bar: ProgressBar | None = None,
+    budget: float | str | None = None,
 ) -> TrainedModel | None:
     """Train a model and save it in the folder `out`, with its measures on `test` and a description of the `data`.
+
+    With a `budget`, such as "5min", `arbormax.studies.tune` first searches for better settings for so long.
 
     `resume` continues an interrupted training, `overwrite` replaces the model in `out`. Without `texts`, the record
     quotes no test text. `progress` shows a bar of the training, which otherwise logs a line for each epoch, and
@@ -69,6 +73,20 @@ def train_model(
     with lock_state(out, "out") if is_first else nullcontext():
         if overwrite and is_first:
             clear_state(out)
+        tuned = None
+        if budget is not None:
+            tuned = tune(
+                config,
+                taxonomy,
+                train,
+                valid,
+                budget=budget,
+                folder=out,
+                resume=resume,
+                hardware=hardware,
+                progress=progress,
+            )
+            config = tuned.config
         if config.names == "only":
             run = build_from_texts(config, taxonomy)
         else:
@@ -80,6 +98,7 @@ def train_model(
             made = record.build(
                 run, train, valid=valid, test=test, data=data, command=command, texts=texts, progress=advance
             )
+        made.tuning = None if tuned is None else tuned.to_dict()
         save_model(run.model, out, made.to_dict())
         remove_state(out)
     return TrainedModel(run, made, out)
@@ -90,9 +109,12 @@ def has_checkpoint(out: Path) -> bool:
     return (out / "checkpoints" / "last.ckpt").is_file()
 
 
-def is_finished(out: Path, config: TrainConfig, *, resume: bool = False, overwrite: bool = False) -> bool:
+def is_finished(
+    out: Path, config: TrainConfig, *, resume: bool = False, overwrite: bool = False, tuned: bool = False
+) -> bool:
     """Whether the folder contains the finished model of these settings, so that `resume` has nothing to do.
 
+    The options of the encoder are not compared if they were `tuned`.
     Raises an error if training would overwrite other files, or another model without `overwrite`.
     """
     if resume and overwrite:
@@ -110,6 +132,7 @@ def is_finished(out: Path, config: TrainConfig, *, resume: bool = False, overwri
         return False
     unset = {name for name in type(config).model_fields if getattr(config, name) is None}
     unset |= {"head"} - config.model_fields_set
+    unset |= {"encoder_options"} if tuned else set()
     settings = json.loads(config.resolved().model_dump_json(exclude=unset))
     if differences := describe_differences(saved, settings):
         raise OptionError(f"{out} contains a finished model with other settings: {differences}", argument="out")

@@ -8,7 +8,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,6 +41,16 @@ class EpochLines(pl.Callback):
         names["valid/accuracy"] = "accuracy"
         parts = ", ".join(f"{title} {found[name]:.4f}" for name, title in names.items() if name in found)
         _LOG.info("epoch %d of %d: %s", trainer.current_epoch + 1, trainer.max_epochs, parts)
+
+
+class OnStep(pl.Callback):
+    """Calls a function after each step."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.function = function
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.function()
 
 
 class BestWeights(pl.Callback):

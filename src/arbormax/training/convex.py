@@ -52,12 +52,13 @@ def fit_convex(
     *,
     progress: bool = False,
     on_selected: Callable[[Model, Examples], None] | None = None,
+    on_step: Callable[[], None] | None = None,
 ) -> Run:
     """Train a model whose features are fixed; `config` is resolved.
 
     The held-out examples select the strength of the regularisation, the scales of the softmaxes and the blend of a
     blended head. With `config.refit`, the weights are then solved for again on all examples. `on_selected` is called
-    before that with the model and the held-out examples.
+    before that with the model and the held-out examples, and `on_step` after each problem is solved.
     """
     start = time.perf_counter()
     assert config.convex_loss is not None
@@ -76,7 +77,7 @@ def fit_convex(
         model, rows = Model.new_with_rows(train.take(part).inputs, taxonomy, config)[0], None
     X = _features(model, train.inputs, rows)
     valid_X = None if valid is None else X[apart] if len(apart) else _features(model, valid.inputs)
-    with _progress(progress) as report:
+    with _progress(progress, on_step) as report:
         solver = _Solver(model, config, X, train.nodes, valid_X, valid, report)
         if config.uses_names and not isinstance(X, np.ndarray):
             solver.texts = _to_scipy([node_vectors(model)])
@@ -337,12 +338,20 @@ def _measure(model: Model, X: Any, nodes: np.ndarray) -> dict[str, float]:
 
 
 @contextmanager
-def _progress(is_shown: bool) -> Iterator[Any]:
+def _progress(is_shown: bool, on_step: Callable[[], None] | None) -> Iterator[Any]:
+    """A function that passes solutions on; it shows a bar and calls `on_step` for each of them."""
+
+    def passed(solutions: Iterable[Solution], _: int) -> Iterator[Solution]:
+        for solution in solutions:
+            if on_step is not None:
+                on_step()
+            yield solution
+
     if not is_shown:
-        yield lambda solutions, _: solutions
+        yield passed
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bars:
-        yield lambda solutions, total: bars.track(solutions, total=total, description="Solving")
+        yield lambda solutions, total: bars.track(passed(solutions, total), total=total, description="Solving")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from arbormax.model.settings import TrainConfig
 from arbormax.taxonomy import Taxonomy
 from arbormax.training.bayesian import PosteriorFit
 from arbormax.training.calibrator import Calibrator
-from arbormax.training.callbacks import CURVE, CURVE_COLUMNS, EPOCHS, SECONDS, best_epoch
+from arbormax.training.callbacks import CURVE, CURVE_COLUMNS, EPOCHS, SECONDS, OnStep, best_epoch
 from arbormax.training.convex import fit_convex
 from arbormax.training.distributed import is_first_process
 from arbormax.training.hardware import ONE_DEVICE, Hardware
@@ -50,6 +50,7 @@ def fit(
     progress: bool = False,
     callbacks: Sequence[pl.Callback] = (),
     every_steps: int | None = None,
+    on_step: Callable[[], None] | None = None,
 ) -> Run:
     """Train a model on the examples; without `valid`, the share `config.validation` of them is held out.
 
@@ -63,6 +64,7 @@ def fit(
     With `folder`, logs and checkpoints are written there, and `resume=True` continues from a checkpoint to the same
     weights as a run that was never interrupted. `every_steps` saves a checkpoint after this many steps instead of
     once a minute. Callbacks are called in both trainings; the trainer that they receive is not usable afterwards.
+    `on_step` is called after each step of Adam and each problem of the convex solver; an error in it ends the training.
     """
     hardware.check()
     config = graph_settings(config) if taxonomy.is_graph else config
@@ -83,10 +85,11 @@ def fit(
         def fit_parts(model: Model, held_out: Examples) -> None:
             fits.use(Trained(model, part), held_out)
 
-        run = fit_convex(config, taxonomy, train, valid, progress=progress, on_selected=fit_parts)
+        run = fit_convex(config, taxonomy, train, valid, progress=progress, on_selected=fit_parts, on_step=on_step)
         fits.bayesian.add(Trained(run.model, seen))
         return fits.calibrator.apply(run)
     assert config.batch_size is not None
+    callbacks = callbacks if on_step is None else [*callbacks, OnStep(on_step)]
     lock: AbstractContextManager[None] = nullcontext()
     if folder is not None:
         folder = Path(folder)

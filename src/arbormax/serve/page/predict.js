@@ -3,12 +3,18 @@
 import { post } from "./api.js";
 
 const CHUNK_SIZE = 200; // small enough for a smooth progress bar
+const JOINT = 6; // characters that join a column to the others, at most
 const MAX_ATTEMPTS = 12;
 const encoder = new TextEncoder();
 
 /**
+ * The text of an input, or the values of its columns.
+ * @typedef {string|Record<string, string>} Input
+ */
+
+/**
  * Writes the predictions of all texts that have none yet into `predictions`; blank texts get none.
- * @param {string[]} texts
+ * @param {(Input|null)[]} texts  null for a blank one
  * @param {any[]} predictions  one entry per text, null if unknown; pass it again to continue after a stop
  * @param {object} how
  * @param {{max_texts: number, max_characters: number, max_body_bytes: number}} how.limits
@@ -34,13 +40,29 @@ export async function predictAll(texts, predictions, { limits, options, within, 
 }
 
 /**
- * A text of at most `maxLength` characters.
- * @param {string} text
+ * A text of at most `maxLength` characters; of several columns, each has an equal share if they are too long.
+ * @param {Input} text
  * @param {number} maxLength
  */
 export function truncate(text, maxLength) {
-  if (text.length <= maxLength) return text;
-  return text.slice(0, maxLength).replace(/[\ud800-\udbff]$/, "");
+  if (isShort(text, maxLength)) return text;
+  if (typeof text === "string") return text.slice(0, maxLength).replace(/[\ud800-\udbff]$/, "");
+  const columns = Object.entries(text);
+  const share = Math.floor(maxLength / columns.length);
+  return Object.fromEntries(
+    columns.map(([name, value]) => [name, truncate(value, Math.max(0, share - name.length - JOINT))]),
+  );
+}
+
+/**
+ * Whether a text needs no truncation.
+ * @param {Input} text
+ * @param {number} maxLength
+ */
+export function isShort(text, maxLength) {
+  if (typeof text === "string") return text.length <= maxLength;
+  const sizes = Object.entries(text).map(([name, value]) => name.length + value.length + JOINT);
+  return sizes.reduce((sum, size) => sum + size, 0) <= maxLength;
 }
 
 function* chunks(texts, predictions, limits, own) {
@@ -48,7 +70,7 @@ function* chunks(texts, predictions, limits, own) {
   let chunk = [];
   let bytes = own;
   for (let index = 0; index < texts.length; index += 1) {
-    if (predictions[index] || !texts[index].trim()) continue;
+    if (predictions[index] || !texts[index]) continue;
     const size = encoder.encode(JSON.stringify(truncate(texts[index], limits.max_characters))).length + 1;
     if (chunk.length === maxTexts || (chunk.length && bytes + size > 0.9 * limits.max_body_bytes)) {
       yield chunk;

@@ -4,10 +4,11 @@ import { parseNodes } from "./api.js";
 import { createDecoder } from "./decoders.js";
 import { byId, count, el, plural } from "./dom.js";
 import { addedColumns, decodeText, format, hasHeader, parse, textColumn, withPredictions } from "./csv.js";
-import { predictAll } from "./predict.js";
+import { isShort, predictAll } from "./predict.js";
 
 const PREVIEW_ROWS = 5;
 const PREVIEW_CHARACTERS = 120;
+const OF_MODEL = "model"; // the choice of all columns that the model was trained on
 
 /** The view; `setModel(model)` sets the limits and the decoders of the service. */
 export function createTable() {
@@ -22,6 +23,7 @@ export function createTable() {
   let table = null;
   let predictions = [];
   let running = null;
+  let modelColumns = null;
   let downloadUrl = "";
 
   function take(text, from) {
@@ -38,7 +40,7 @@ export function createTable() {
     byId("table-problem").textContent = usable ? "" : "The file is empty. It needs one text per row.";
     if (!usable) return;
     separator.value = table.separator;
-    header.checked = hasHeader(table.rows);
+    header.checked = namesColumnsOfModel() || hasHeader(table.rows);
     columns(textColumn(table.rows, header.checked));
     byId("unclosed-quote").hidden = !table.unclosed;
     const line = count(table.unclosed);
@@ -48,15 +50,39 @@ export function createTable() {
   function columns(selected) {
     const width = Math.max(...table.rows.slice(0, 1000).map((row) => row.length));
     const name = (index) => (header.checked && table.rows[0][index]) || `column ${index + 1}`;
-    column.replaceChildren(...Array.from({ length: width }, (_, index) => el("option", { value: index }, name(index))));
-    column.value = String(Math.min(selected, width - 1));
-    const choices = [...column.options].map(({ value, text }) => el("option", { value }, text));
+    const single = Array.from({ length: width }, (_, index) => el("option", { value: index }, name(index)));
+    const choices = single.map(({ value, text }) => el("option", { value }, text));
+    const places = placesOfModel();
+    const ofModel = places && el("option", { value: OF_MODEL }, Object.keys(places).join(", "));
+    column.replaceChildren(...(ofModel ? [ofModel] : []), ...single);
+    column.value = ofModel ? OF_MODEL : String(Math.min(selected, width - 1));
     within.replaceChildren(el("option", { value: "" }, "no column"), ...choices);
     reset();
   }
 
-  /** The texts of the selected column, without the header. */
-  const texts = () => table.rows.slice(header.checked ? 1 : 0).map((row) => row[Number(column.value)] ?? "");
+  /** Whether the first row has the names of all columns that the model was trained on. */
+  function namesColumnsOfModel() {
+    const names = table.rows[0].map((cell) => cell.trim());
+    return Boolean(modelColumns) && [...modelColumns.text, ...modelColumns.also].every((name) => names.includes(name));
+  }
+
+  /** The places of the columns that the model was trained on, by name; null without them, or if one is missing. */
+  function placesOfModel() {
+    if (!header.checked || !namesColumnsOfModel()) return null;
+    const names = table.rows[0].map((cell) => cell.trim());
+    return Object.fromEntries([...modelColumns.text, ...modelColumns.also].map((name) => [name, names.indexOf(name)]));
+  }
+
+  /** The inputs of the rows below the header: texts, or the values of several columns; null if they are blank. */
+  function inputsOfRows() {
+    const rows = table.rows.slice(header.checked ? 1 : 0);
+    const places = column.value === OF_MODEL ? placesOfModel() : null;
+    if (!places) return rows.map((row) => (row[Number(column.value)]?.trim() ? row[Number(column.value)] : null));
+    return rows.map((row) => {
+      const values = Object.fromEntries(Object.entries(places).map(([name, place]) => [name, row[place] ?? ""]));
+      return modelColumns.text.some((name) => values[name].trim()) ? values : null;
+    });
+  }
 
   /** The groups in the selected column, with ; between them: one list for each text, or null without a restriction. */
   function restrictions() {
@@ -86,14 +112,14 @@ export function createTable() {
     const added = addedColumns(shown);
     const hasPredictions = predictions.some(Boolean);
     const width = rows[0].length - (hasPredictions ? 0 : added.length);
-    const chosen = Number(column.value);
+    const chosen = column.value === OF_MODEL ? Object.values(placesOfModel() ?? {}) : [Number(column.value)];
     const cells = (row, tag) =>
       row.slice(0, width).map((cell, index) => {
-        const kind = index === chosen ? "chosen" : index >= rows[0].length - added.length ? "added" : null;
+        const kind = chosen.includes(index) ? "chosen" : index >= rows[0].length - added.length ? "added" : null;
         const short = cell.length > PREVIEW_CHARACTERS ? `${cell.slice(0, PREVIEW_CHARACTERS)}…` : cell;
         return el(tag, { class: kind, scope: tag === "th" ? "col" : null, dir: "auto" }, short);
       });
-    const numbered = [...column.options].map((option) => option.textContent);
+    const numbered = [...within.options].slice(1).map((option) => option.textContent);
     const names = header.checked ? rows[0] : [...numbered, ...added];
     const body = rows.slice(header.checked ? 1 : 0).slice(0, PREVIEW_ROWS);
     const caption = byId("preview-caption");
@@ -109,8 +135,8 @@ export function createTable() {
   async function label() {
     running = new AbortController();
     const { signal } = running;
-    const inputs = texts();
-    const long = inputs.filter((text) => text.length > limits.max_characters).length;
+    const inputs = inputsOfRows();
+    const long = inputs.filter((input) => input && !isShort(input, limits.max_characters)).length;
     setRunning(true);
     progress.max = inputs.length;
     try {
@@ -122,7 +148,7 @@ export function createTable() {
       };
       await predictAll(inputs, predictions, { limits, options, within: restrictions(), onProgress, signal });
       if (signal !== running?.signal) return;
-      const blank = inputs.filter((text) => !text.trim()).length;
+      const blank = inputs.filter((input) => !input).length;
       const notes = [
         `${plural(inputs.length - blank, "row")} classified`,
         blank && `${plural(blank, "empty row")} without a prediction`,
@@ -131,7 +157,7 @@ export function createTable() {
       status.textContent = `Done: ${notes.filter(Boolean).join("; ")}.`;
     } catch (error) {
       if (signal !== running?.signal) return;
-      const next = inputs.findIndex((text, index) => text.trim() && !predictions[index]);
+      const next = inputs.findIndex((input, index) => input && !predictions[index]);
       status.textContent = `Stopped after ${plural(next, "row")}${signal.aborted ? "." : `: ${error.message}`}`;
       start.textContent = `Continue from row ${count(next + 1)}`;
     }
@@ -168,7 +194,7 @@ export function createTable() {
   file.addEventListener("change", () => open(file.files[0]));
   paste.addEventListener("input", () => take(paste.value, "table"));
   separator.addEventListener("change", () => read(separator.value));
-  header.addEventListener("change", () => columns(Number(column.value)));
+  header.addEventListener("change", () => columns(Number(column.value) || 0));
   column.addEventListener("change", reset);
   within.addEventListener("change", reset);
   start.addEventListener("click", label);
@@ -189,6 +215,7 @@ export function createTable() {
   return {
     setModel(model) {
       limits = model.limits;
+      modelColumns = model.columns;
       decoder.setModel(model);
     },
   };

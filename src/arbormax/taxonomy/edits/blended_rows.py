@@ -36,7 +36,7 @@ class BlendedRows(HeadRows):
         self.taxonomy, self.path_share = taxonomy, old.path_share()
         self.steps = SiblingRows(taxonomy, old, point)
         self.classes = ClassRows(taxonomy, _LaterRows(old, taxonomy.num_nodes - 1), point)
-        self.moved_nodes = []
+        self.moved_nodes, self.merged_nodes = [], []
 
     @property
     def similarity(self) -> TextSimilarity | None:
@@ -88,6 +88,18 @@ class BlendedRows(HeadRows):
         self.steps.moved(tree, node, old, new, edit)
         self.classes.moved(tree, node, old, new, edit)
         self.moved_nodes = self.steps.moved_nodes
+
+    def merge_rows(self, tree: WorkingTree, node: int, into: int) -> None:
+        if tree.parents[node] != tree.parents[into]:
+            return  # the rows are fitted
+        pair = np.array([node, into])
+        on_path = self.steps.scores(pair)  # relative to their siblings
+        logits = self.path_share * on_path + self.classes.scores(pair)
+        self.steps.merge_rows(tree, node, into)
+        top = log_sum_exp(logits)
+        weight, _ = self.classes.total(pair, np.exp(logits - top))
+        bias = top - self.path_share * log_sum_exp(on_path) - float(weight @ self.classes.point)
+        self.classes.fresh[into] = weight, bias
 
     def emptied(self, tree: WorkingTree, parent: int, removed: int | None) -> None:
         self.steps.emptied(tree, parent, removed)

@@ -19,6 +19,7 @@ _NEEDED = {
     "add": ("name", "under"),
     "remove": ("node",),
     "move": ("node", "under"),
+    "merge": ("node", "into"),
     "split": ("leaf", "names"),
     "rename": ("node", "name"),
 }
@@ -26,6 +27,7 @@ _FURTHER = {
     "add": ("share", "text"),
     "remove": ("emptied",),
     "move": ("keep_row", "share", "emptied"),
+    "merge": ("emptied",),
     "split": ("shares",),
     "rename": (),
 }

@@ -24,7 +24,7 @@ class Edited:
 
     Attributes:
         taxonomy: the new taxonomy.
-        node_map: (N,) the new number of every old node, -1 if it was removed.
+        node_map: (N,) the new number of every old node, -1 if it was removed; that of the other class for a merged one.
         class_map: (C,) the new number of every old class, -1 if it is not a class any more.
         touched: the nodes of the new taxonomy whose children changed, or got other rows in the head.
         changed: a summary in words.
@@ -32,8 +32,9 @@ class Edited:
         model: the module or classifier whose head was replaced, if one was edited.
         new_rows: the nodes whose rows in the head are new or were fitted; all others were copied bit for bit.
         row_map: (R,) the old row of each row of the new head, -1 for new rows.
-        kept: for each moved node (its new number) whose predictions the head cannot keep exactly, an estimate of the
-            share of them that stay the same.
+        kept: for each node (its new number) that was moved or has a class merged into it and whose predictions the head
+            cannot keep exactly, the share of them that stay the same, if it was measured.
+        merged: the old class of each merged one, and the new number of the class that it was merged into.
     """
 
     taxonomy: Taxonomy
@@ -46,6 +47,7 @@ class Edited:
     new_rows: np.ndarray | None = None
     row_map: np.ndarray | None = None
     kept: Mapping[int, float] = field(default_factory=dict)
+    merged: Mapping[int, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Edited: {self.taxonomy!r}>"
@@ -94,6 +96,16 @@ class TaxonomyEdits:
         edit = Edit("move", node, under, share=share, keep_row=keep_row, emptied=emptied)
         return self._append(edit, f"{node!r}, under={under!r}")
 
+    def merge(self, node: Label, into: Label, *, emptied: Emptied = "error") -> Self:
+        """Merge a class into another one, which gets its items; `node` is removed.
+
+        >>> tax = Taxonomy.from_nested({"mammal": ["cat", "kitten", "cow"]})
+        >>> edited = TaxonomyEdits(tax).merge("kitten", into="cat").done()
+        >>> edited.taxonomy.classes, edited.class_map.tolist()
+        (('cat', 'cow'), [0, 0, 1])
+        """
+        return self._append(Edit("merge", node, into, emptied=emptied), f"{node!r}, into={into!r}")
+
     def split(self, leaf: Label, names: Iterable[str], *, shares: Iterable[float] | None = None) -> Self:
         """Split a class into children, which start with equal shares of its probability or with `shares`."""
         children = tuple(names) if not isinstance(names, str) else ()
@@ -127,7 +139,7 @@ class TaxonomyEdits:
 
     def done(self) -> Edited:
         """Apply the edits; one error reports every edit that is impossible."""
-        return build(self._apply())[0]
+        return map_merged(build(self._apply())[0], self._taxonomy)
 
     def _append(self, edit: Edit, arguments: str) -> Self:
         self._edits.append(replace(edit, spelling=f"{edit.kind}({arguments})"))
@@ -165,7 +177,20 @@ def build(tree: WorkingTree) -> tuple[Edited, np.ndarray]:
     class_map[stays] = np.arange(np.count_nonzero(stays))
     touched = np.array(sorted(rank[p] for p in tree.changed_groups if rank[p] >= 0 and not is_leaf[p]), np.int64)
     changed = _summary(tree, edited, touched)
-    return Edited(edited, rank[: tax.num_nodes].copy(), class_map, touched, changed), rank
+    merged = {node: int(rank[tree.merged_into(node)]) for node in tree.merged if node < tax.num_nodes}
+    return Edited(edited, rank[: tax.num_nodes].copy(), class_map, touched, changed, merged=merged), rank
+
+
+def map_merged(edited: Edited, old: Taxonomy) -> Edited:
+    """The edits with merged classes mapped to the classes that they were merged into."""
+    if not edited.merged:
+        return edited
+    node_map, class_map, tax = edited.node_map.copy(), edited.class_map.copy(), edited.taxonomy
+    for node, now in edited.merged.items():
+        node_map[node] = now
+        if now >= 0:
+            class_map[old.class_of[node]] = tax.class_of[now]
+    return replace(edited, node_map=node_map, class_map=class_map)
 
 
 def _summary(tree: WorkingTree, edited: Taxonomy, touched: np.ndarray) -> str:

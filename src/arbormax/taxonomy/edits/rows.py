@@ -67,6 +67,7 @@ class HeadRows(EditListener):
         self.fresh: dict[int, tuple[np.ndarray, float]] = {}  # node: (D,) weight, bias
         self.similarity: TextSimilarity | None = None  # of texts, if an encoder can compare them
         self.moved_nodes: list[int] = []  # old nodes whose scores among new siblings no row can keep exactly
+        self.merged_nodes: list[int] = []  # nodes with a class merged into them, whose score is not linear
         self._row = self._row_numbers(taxonomy)
 
     def row_nodes(self, tax: Taxonomy) -> np.ndarray:
@@ -152,6 +153,15 @@ class HeadRows(EditListener):
             self.follow_text(tree, node, levels[0][0])
         else:
             self.start_alone(node, parent)
+
+    def merged(self, tree: WorkingTree, node: int, into: int) -> None:
+        self.merged_nodes.append(into)
+        self.merge_rows(tree, node, into)
+
+    def merge_rows(self, tree: WorkingTree, node: int, into: int) -> None:
+        """Give the class that stays the tangent of the log-sum-exp of both rows."""
+        del tree
+        self.fresh[into] = self.tangent(_one_level(np.array([node, into])))[:2]
 
     def start_alone(self, node: int, parent: int) -> None:
         """Give a node the row of an only child."""
@@ -247,6 +257,13 @@ class SiblingRows(HeadRows):
             if before is not None:
                 self.fresh[node] = before
 
+    def merge_rows(self, tree: WorkingTree, node: int, into: int) -> None:
+        if tree.parents[node] != tree.parents[into]:
+            return  # their scores belong to different softmaxes; the row is fitted
+        super().merge_rows(tree, node, into)
+        if self.priors is not None:
+            self.fresh_priors[into] = log_sum_exp(np.array([self.prior(node), self.prior(into)]))
+
     def prior(self, node: int) -> float:
         assert self.priors is not None
         return self.fresh_priors[node] if node in self.fresh_priors else float(self.priors[node - 1])
@@ -306,13 +323,20 @@ class PathRows(HeadRows):
     def moved(self, tree: WorkingTree, node: int, old: int, new: int, edit: Edit) -> None:
         if edit.keep_row:
             return
-        # add the rows of the old ancestors and subtract those of the new ones, so that no logit changes
-        signs = dict.fromkeys(tree.ancestors(old), 1.0)
+        self.fresh[node] = self._row_below(tree, node, old, new)
+
+    def _row_below(self, tree: WorkingTree, node: int, old: int, new: int) -> tuple[np.ndarray, float]:
+        """Return the row of a node below another parent with which no logit changes."""
+        signs = dict.fromkeys(tree.ancestors(old), 1.0)  # add the rows of the old ancestors, subtract the new ones
         for n in tree.ancestors(new):
             signs[n] = signs.get(n, 0.0) - 1.0
         signs[node] = 1.0
         counted = {n: sign for n, sign in signs.items() if sign}
-        self.fresh[node] = self.total(np.array(list(counted), np.int64), np.array(list(counted.values())))
+        return self.total(np.array(list(counted), np.int64), np.array(list(counted.values())))
+
+    def merge_rows(self, tree: WorkingTree, node: int, into: int) -> None:
+        self.fresh[node] = self._row_below(tree, node, tree.parents[node], tree.parents[into])
+        super().merge_rows(tree, node, into)
 
     def emptied(self, tree: WorkingTree, parent: int, removed: int | None) -> None:
         if removed is None:

@@ -17,7 +17,7 @@ Emptied = Literal["error", "class", "remove"]
 class Edit:
     """One edit as the user gave it."""
 
-    kind: Literal["add", "remove", "move", "split", "rename"]
+    kind: Literal["add", "remove", "move", "merge", "split", "rename"]
     node: Label
     under: Label = ()
     names: tuple[Any, ...] = ()
@@ -44,6 +44,9 @@ class EditListener:
     def moved(self, tree: WorkingTree, node: int, old: int, new: int, edit: Edit) -> None:
         """A node has been detached from its old parent and is about to be attached to the new one."""
 
+    def merged(self, tree: WorkingTree, node: int, into: int) -> None:
+        """A class is about to be merged into another one."""
+
     def emptied(self, tree: WorkingTree, parent: int, removed: int | None) -> None:
         """A parent has become a class: its last child was removed, or has moved away (None)."""
 
@@ -54,7 +57,7 @@ def apply_edits(
     """Apply the edits that are possible; returns a problem for each of the others, and arguments that would help."""
     problems: list[str] = []
     fix: dict[str, object] = {}
-    steps = {"add": _add, "remove": _remove, "move": _move, "split": _split, "rename": _rename}
+    steps = {"add": _add, "remove": _remove, "move": _move, "merge": _merge, "split": _split, "rename": _rename}
     for edit in edits:
         try:
             tree.log.append(steps[edit.kind](tree, edit, listener or EditListener()))
@@ -149,6 +152,26 @@ def _move(tree: WorkingTree, edit: Edit, listener: EditListener) -> str:
         tree.detach(top)
         return line
     return line + _become_class(tree, old, None, listener)
+
+
+def _merge(tree: WorkingTree, edit: Edit, listener: EditListener) -> str:
+    node, into = tree.find(edit.node), tree.find(edit.under)
+    for each in (node, into):
+        if tree.num_children(each) or each in tree.stops:
+            raise EditError(f"{tree.quoted_path(each)} is an inner node; only a class can be merged with another")
+    if node == into:
+        raise EditError("a class cannot be merged into itself")
+    _check_emptied(tree, node, edit.emptied)
+    line, parent = f"merged {tree.quoted_path(node)} into {tree.quoted_path(into)}", tree.parents[node]
+    listener.merged(tree, node, into)
+    tree.merged[node] = into
+    if edit.emptied == "remove" and _empties_inner_node(tree, parent):
+        top = _top_of_chain(tree, node)
+        line += f" and removed {tree.quoted_path(tree.parents[node] if top == node else top)}"
+        tree.detach(top)
+        return line
+    tree.detach(node)
+    return line + _become_class(tree, parent, None, listener)
 
 
 def _rename(tree: WorkingTree, edit: Edit, _: EditListener) -> str:

@@ -31,6 +31,7 @@ class WorkingTree:
         self.tax = tax
         self.stops = set(tax.stops.tolist())
         self.new_classes: list[int] = []  # nodes that became classes, in that order
+        self.merged: dict[int, int] = {}  # merged classes, and those that they were merged into
         self.log: list[str] = []  # one line for each edit
         self.names = list(tax.names)
         self.texts: list[str | None] = list(tax.given_texts or (None,) * tax.num_nodes)
@@ -147,6 +148,12 @@ class WorkingTree:
                 return None, f"; {where}{hint}"
             node = children[name]
         return node, ""
+
+    def merged_into(self, node: int) -> int:
+        """Return the class that now stands for a merged one; a class that was not merged is itself."""
+        while node in self.merged:
+            node = self.merged[node]
+        return node
 
     # Changes
 
