@@ -129,6 +129,13 @@ TEXT: dict[str, Contender] = {
         lambda tax: am.TextClassifier(tax, encoder_options={"max_char_share": 1.0}),
         only=("trec", "r52", "20ng"),
     ),
+    "default-prior": Contender(
+        "the same with `parent_prior=0.5`", lambda tax: am.TextClassifier(tax, parent_prior=0.5)
+    ),
+    "hierarchical-prior": Contender(
+        'the same with `head="hierarchical", parent_prior=0.5`',
+        lambda tax: am.TextClassifier(tax, head="hierarchical", parent_prior=0.5),
+    ),
     "default-hierarchical": Contender(
         'the same with `head="hierarchical"`', lambda tax: am.TextClassifier(tax, head="hierarchical")
     ),

@@ -112,6 +112,46 @@ def test_strength_auto_is_no_worse_than_the_default() -> None:
     assert auto.curve[0]["loss"] <= default.curve[0]["loss"] + 1e-6
 
 
+@pytest.mark.parametrize("encoder", ["tfidf", "features"])
+def test_the_search_for_the_strength_of_regression_starts_from_the_last_solution(
+    monkeypatch: pytest.MonkeyPatch, encoder: str
+) -> None:
+    sizes, iterations = [], []
+    regression = LogisticRegression.fit
+
+    def count(self: LogisticRegression, *rest: Any, **more: Any) -> LogisticRegression:
+        self.tol = 1e-6
+        sizes.append(float(np.abs(getattr(self, "coef_", np.zeros(1))).max()))
+        fitted = regression(self, *rest, **more)
+        iterations.append(int(np.max(fitted.n_iter_)))
+        return fitted
+
+    def search(is_warm: bool) -> np.ndarray:
+        with monkeypatch.context() as patch:
+            patch.setattr(LogisticRegression, "fit", count)
+            if not is_warm:
+                patch.setattr("arbormax.training.problems._start", lambda *_: None)
+            settings = {"solver": "convex", "strength": "auto", "convex_loss": "log", "prune": 0, "validation": 0.2}
+            if encoder == "tfidf":
+                run = train(head="hierarchical", **settings)
+                return logits(run.model, texts(seed=1).inputs)
+            nodes = np.repeat(TREE.leaves, 30)
+            X = np.random.default_rng(0).normal(size=(len(nodes), 8)).astype(np.float32) + np.eye(8)[nodes % 8] * 2
+            options = {"inputs": 8, "sparse": False}
+            config = TrainConfig.make(encoder="features", encoder_options=options, head="hierarchical", **settings)
+            return logits(fit(config, TREE, Examples(X.astype(np.float32), nodes)).model, X.astype(np.float32))
+
+    cold = search(is_warm=False)
+    cold_iterations = sum(iterations)
+    assert not any(sizes)
+    sizes.clear()
+    iterations.clear()
+    warm = search(is_warm=True)
+    assert any(sizes)
+    assert sum(iterations) < cold_iterations
+    assert np.allclose(cold, warm, rtol=0.02, atol=0.02)
+
+
 def test_same_settings_give_the_same_model_in_one_process_and_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arbormax.training.convex.FEW_CLASSES", 0)  # so that each class has a problem, too
     one = train()

@@ -59,6 +59,7 @@ class TreeHead(nn.Module, ABC):
     supports_sparse: ClassVar[bool] = False  # whether the constructor takes sparse=True
     supports_adapter: ClassVar[bool] = False  # whether the constructor takes adapter=WIDTH
     supports_convex: ClassVar[bool] = False  # whether `softmax_groups` returns groups that can be trained alone
+    has_inner_rows: ClassVar[bool] = False  # whether inner nodes have rows that the convex solver trains
     supports_graph: ClassVar[bool] = False  # whether the taxonomy may be a Graph
     has_logits: ClassVar[bool] = False  # whether `logits` and `from_logits` are implemented
     edit_rows: ClassVar[type[HeadRows] | None] = None  # how `am.edit` computes its rows; None: it cannot be edited

@@ -31,6 +31,7 @@ class BlendedSoftmax(SoftmaxOverLeaves):
     """
 
     supports_convex: ClassVar[bool] = True
+    has_inner_rows: ClassVar[bool] = True
     edit_rows = BlendedRows
 
     path_share: Tensor  # (1,)

@@ -103,6 +103,7 @@ class HierarchicalSoftmax(TreeHead):
     supports_sparse: ClassVar[bool] = True
     supports_adapter: ClassVar[bool] = True
     supports_convex: ClassVar[bool] = True
+    has_inner_rows: ClassVar[bool] = True
     has_logits: ClassVar[bool] = True
     edit_rows = SiblingRows
 

@@ -52,7 +52,7 @@ MOST_CLASSES = 5_000  # a softmax over more classes is too slow for a default
 _MIN_STEPS = 20  # steps of an epoch that a default batch size leaves on small data
 
 _HEAD_SETTINGS = {"sparse_head": "supports_sparse", "adapter": "supports_adapter"}  # what they need of the head
-_CONVEX_SETTINGS = ("strength", "convex_loss", "prune")
+_CONVEX_SETTINGS = ("strength", "convex_loss", "prune", "parent_prior")
 ADAM_SETTINGS = (
     *("epochs", "batch_size", "learning_rate", "head_learning_rate", "schedule", "warmup", "adam_epsilon"),
     *("weight_decay", "clip", "patience", "monitor", "precision", "sparse_head", "adapter"),
@@ -140,6 +140,12 @@ class TrainConfig(BaseModel):
     )
     prune: float | None = Field(
         None, ge=0, description="weights of the convex solver up to this size become zero; by default 0.01 if sparse"
+    )
+    parent_prior: float = Field(
+        0.0,
+        ge=0,
+        description="the convex solver draws a row towards this multiple of the row of its parent: the rows of classes "
+        "of a blended head, all rows of a hierarchical one",
     )
     seed: int = Field(0, ge=0, lt=2**32, description="random seed of the weights, the order of the texts and dropout")
     freeze_encoder: bool = Field(
@@ -331,6 +337,8 @@ class TrainConfig(BaseModel):
         for name, option in unsupported_options(self, head).items():
             message = f"acts on {option.acts_on}, which head {self.head!r} does not have"
             problems.append(OptionError(message, argument=name, fix=_heads_with(option.needs or "")))
+        if self.parent_prior and self.solver_in_use == "convex":
+            problems += self._prior_problems()
         if self.solver == "convex":
             problems += self._convex_problems()
         elif self.solver_in_use == "adam":
@@ -393,6 +401,17 @@ class TrainConfig(BaseModel):
         if self.names in ("tied", "only"):
             names.append("names")
         return problems + [OptionError(message, argument=name, fix={"solver": "adam"}) for name in names]
+
+    def _prior_problems(self) -> list[OptionError]:
+        problems = []
+        if not HEADS[self.head].has_inner_rows:
+            message = f"the head {self.head!r} has no rows of parents"
+            problems.append(OptionError(message, argument="parent_prior", fix=_heads_with("has_inner_rows")))
+        is_sparse = ENCODERS[self.encoder].has_sparse_features(self.options)
+        if self.convex_loss == "log" or (self.convex_loss is None and not is_sparse):
+            fix = {"convex_loss": "squared_hinge"}
+            problems.append(OptionError("is not possible with convex_loss 'log'", argument="parent_prior", fix=fix))
+        return problems
 
 
 def _changed(config: TrainConfig, names: Iterable[str]) -> list[str]:

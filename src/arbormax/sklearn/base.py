@@ -57,6 +57,7 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
     strength: float | str | None = None
     convex_loss: str | None = None
     prune: float | None = None
+    parent_prior: float = 0.0
     epochs: int | None = None
     batch_size: int | None = None
     learning_rate: float | None = None

@@ -38,7 +38,15 @@ from arbormax.training.optim import refit_epochs
 from arbormax.training.state import open_run, run_identity
 
 _FIXED = ("encoder", "encoder_options", "head", "adapter", "sparse_head", "uncertainty")  # what stays as it was
-_SOLVER = ("columns", "solver", "names", "convex_loss", "strength", "prune")  # likewise, whatever is given
+_SOLVER = (
+    "columns",
+    "solver",
+    "names",
+    "convex_loss",
+    "strength",
+    "prune",
+    "parent_prior",
+)  # likewise, whatever is given
 _STRENGTH = 20.0  # of rows without old examples, as that of the convex solver for dense features
 _UNKNOWN_COUNT = 20  # old examples of each row of a model whose folder does not say how many there were
 _ITEMS = 1024  # that are evaluated together
@@ -79,7 +87,7 @@ def change_config(model: Model, changes: Mapping[str, Any]) -> TrainConfig:
     """The settings of a model with changes, validated."""
     found = continue_config(model, validate(TrainConfig, {**model.config.model_dump(), **changes}))
     if _updates_rows(model, found):
-        for name in (*ADAM_SETTINGS, "strength", "prune", "solver"):
+        for name in (*ADAM_SETTINGS, "strength", "prune", "parent_prior", "solver"):
             if name in changes:
                 raise OptionError("not used where only the rows of the head are trained", argument=name)
     return found
@@ -210,7 +218,7 @@ def mean_squares(features: Tensor, shares: Tensor | None) -> Tensor:
 
 def _adam(config: TrainConfig, items: int) -> TrainConfig:
     """The settings of a training with Adam, also of a model that was trained by the convex solver."""
-    solver = {"solver": "adam", "convex_loss": None, "strength": None, "prune": None}
+    solver = {"solver": "adam", "convex_loss": None, "strength": None, "prune": None, "parent_prior": 0.0}
     return config.model_copy(update=solver).resolved(items)
 
 

@@ -117,7 +117,7 @@ class _Solver:
     """
 
     options: SolverOptions
-    solutions: list[Solution]
+    solutions: Sequence[Solution] = ()  # of the softmaxes, from which the next ones start
     scales: dict[int, float] | None = None
     texts: Any = None  # (N, D) vectors of the texts of the nodes
     rivals: list[np.ndarray] | None = None  # of each class, among all examples
@@ -159,15 +159,43 @@ class _Solver:
         """Solve for the rows of all softmaxes on these examples."""
         assert self.config.convex_loss is not None
         self.options = SolverOptions(self.config.convex_loss, strength, self.config.seed)
-        self.solutions = self._solve_groups(self.model.head.softmax_groups(self.model.taxonomy), items)
+        head, tax = self.model.head, self.model.taxonomy
+        groups = head.softmax_groups(tax)
+        if not self.config.parent_prior or isinstance(head, BlendedSoftmax):  # whose rows of classes have priors
+            self.solutions = self._solve_groups(groups, items)
+            return
+        found: list[Solution] = []
+        for depth in range(1, tax.depth + 1):
+            level = [each for each in groups if tax.node_depth[each.nodes[0]] == depth]
+            found += self._solve_groups(level, items, self._find_priors(found))
+        self.solutions = found
 
-    def _solve_groups(self, groups: list[SoftmaxGroup], items: np.ndarray) -> list[Solution]:
+    def _find_priors(self, solutions: Sequence[Solution]) -> Any:
+        """(N, D) for each node, what its row is drawn towards: a multiple of the row of its parent; None if all are
+        zero."""
+        if not self.config.parent_prior or not solutions:
+            return None
+        sparse = import_extra("scipy.sparse", "a convex solver", "scipy", "sklearn")
+        tax = self.model.taxonomy
+        nodes, columns, values = self._values([(each, self.config.parent_prior) for each in solutions])
+        shape = tax.num_nodes, self.X.shape[1]
+        rows = sparse.csr_matrix((values, (nodes + 1, columns)), shape=shape)  # row j of these heads is of node j + 1
+        return rows[np.maximum(tax.parent, 0)]  # that of the root is zero
+
+    def _solve_groups(self, groups: list[SoftmaxGroup], items: np.ndarray, priors: Any = None) -> list[Solution]:
         valid_nodes = np.zeros(0, np.int64) if self.valid is None else self.valid.nodes
         problems = make_problems(groups, self.model.taxonomy, self.nodes[items], valid_nodes)
         # the largest first, so that the last to finish is a small one
         problems = sorted((replace(each, items=items[each.items]) for each in problems), key=_size, reverse=True)
         weights = self._item_weights(items)
-        calls = ((solve, each, self.X, self.valid_X, weights, self.texts, self.options) for each in problems)
+        found = {int(each.rows[0]): each for each in self.solutions} if self.options.loss == "log" else {}
+        calls = (
+            (
+                *(solve, each, self.X, self.valid_X, weights, self.texts, self.options),
+                *(found.get(int(each.group.rows[0])), None if priors is None else priors[each.group.nodes]),
+            )
+            for each in problems
+        )
         return self._run(calls, len(problems), sum(map(_size, problems)))
 
     def set_head(self, items: np.ndarray) -> None:
@@ -200,9 +228,9 @@ class _Solver:
 
     def _solve_classes(self, head: BlendedSoftmax, items: np.ndarray) -> list[Solution]:
         """The rows of the classes, each of which separates a class from its rivals, or few classes from all others."""
-        tax = head.taxonomy
+        tax, priors = head.taxonomy, self._find_priors(self.solutions)
         if self.rivals is None:
-            return self._solve_groups([SoftmaxGroup(tax.leaves, head.class_rows(tax))], items)
+            return self._solve_groups([SoftmaxGroup(tax.leaves, head.class_rows(tax))], items, priors)
         order = items[np.argsort(self.nodes[items], kind="stable")]
         bounds = np.searchsorted(self.nodes[order], [tax.leaves, tax.leaves + 1])
         own = [order[start:end] for start, end in bounds.T]
@@ -210,7 +238,10 @@ class _Solver:
         rivals = [each[is_used[each]] for each in self.rivals]
         weights = self._item_weights(items)
         calls = (
-            (solve_class, *each, self.X, weights, None if self.texts is None else self.texts[[leaf]], self.options)
+            (
+                *(solve_class, *each, self.X, weights, None if self.texts is None else self.texts[[leaf]]),
+                *(self.options, None if priors is None else priors[[leaf]]),
+            )
             for leaf, *each in zip(tax.leaves, head.class_rows(tax), own, rivals, strict=True)
         )
         return self._run(calls, tax.num_leaves, sum(map(len, [*own, *rivals])))
@@ -232,23 +263,27 @@ class _Solver:
     @torch.no_grad()
     def _set_rows(self, solutions: Sequence[tuple[Solution, float]]) -> None:
         """Write solutions into the head, each multiplied by its scale, without values up to the limit of pruning."""
-        head, prune = self.model.head, self.config.prune
+        head = self.model.head
         assert head.bias is not None
-        rows, columns, values = [], [], []
         head.bias.zero_()  # of outputs without siblings
         for solution, scale in solutions:
-            outputs, places = (np.abs(solution.weight) > prune).nonzero()
+            head.bias[torch.from_numpy(solution.rows)] = torch.from_numpy(scale * solution.bias)
+        rows, columns, values = self._values(solutions)
+        if head.sparse_weight is not None:
+            head.sparse_weight.set_rows(rows, columns, values)
+        else:
+            head.weight.zero_()
+            head.weight[torch.from_numpy(rows), torch.from_numpy(columns)] = torch.from_numpy(values).to(head.weight)
+
+    def _values(self, solutions: Sequence[tuple[Solution, float]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The values above the limit of pruning, each multiplied by its scale, with their rows and columns."""
+        rows, columns, values = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.float32)]
+        for solution, scale in solutions:
+            outputs, places = (np.abs(solution.weight) > self.config.prune).nonzero()
             rows.append(solution.rows[outputs])
             columns.append(solution.columns[places])
             values.append(scale * solution.weight[outputs, places])
-            head.bias[torch.from_numpy(solution.rows)] = torch.from_numpy(scale * solution.bias)
-        joined = [np.concatenate(parts) for parts in (rows, columns, values)] if rows else [np.zeros(0, np.int64)] * 3
-        if head.sparse_weight is not None:
-            head.sparse_weight.set_rows(joined[0], joined[1], joined[2])
-        else:
-            head.weight.zero_()
-            places = tuple(map(torch.from_numpy, joined[:2]))
-            head.weight[places] = torch.from_numpy(joined[2]).to(head.weight)
+        return np.concatenate(rows), np.concatenate(columns), np.concatenate(values)
 
 
 def _size(problem: Problem) -> int:

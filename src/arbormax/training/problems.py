@@ -7,14 +7,16 @@ D features, U features that occur in a problem, K outputs of a problem, S scales
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from arbormax.errors import import_extra
 from arbormax.heads.base import SoftmaxGroup
 from arbormax.taxonomy import Taxonomy
+from arbormax.training.priors import fit_towards
 
 ConvexLoss = Literal["squared_hinge", "log"]
 
@@ -23,8 +25,10 @@ _PULL = 4.0  # how strongly the scale of a softmax is drawn towards the common o
 _MOST_TEXTS = 100  # of a softmax: with more, most of the time would be spent on similarities
 _TEXT_FACTOR = 2.0  # of the similarities to texts, whose weights are regularised less the larger it is
 _TOLERANCE = {"squared_hinge": 1e-2, "log": 1e-4}
+_WARM_TOLERANCE = 3e-5  # the gradient at the solution of another strength is small already
 _LARGE, _LONG = 2e7, 200  # values × outputs of a problem, and values of a row, from which late iterations gain nothing
-_LONG_TOLERANCE = 0.1  # the default of liblinear itself
+_LONG_TOLERANCE = 0.3
+_FACTOR = {"squared_hinge": 1.0, "log": 0.5}  # from scikit-learn's row for two outputs to those of the head
 _MAX_ITERATIONS = {"squared_hinge": 1000, "log": 200}
 
 
@@ -56,6 +60,13 @@ class SolverOptions:
     loss: ConvexLoss
     strength: float
     seed: int
+
+
+class Near(NamedTuple):
+    """Rows near a solution: those from which regression starts, and those towards which SVMs are drawn."""
+
+    start: tuple[np.ndarray, np.ndarray] | None  # weights and biases
+    prior: np.ndarray | None  # weights
 
 
 def make_problems(
@@ -96,18 +107,37 @@ def _split(
 
 
 def solve(
-    problem: Problem, X: Any, valid_X: Any, weights: np.ndarray | None, texts: Any, options: SolverOptions
+    problem: Problem,
+    X: Any,
+    valid_X: Any,
+    weights: np.ndarray | None,
+    texts: Any,
+    options: SolverOptions,
+    start: Solution | None = None,
+    prior: Any = None,
 ) -> Solution:
     """The solution of one problem; it depends on nothing but the arguments, so that problems can be solved in parallel.
 
-    `X` is a dense array or a scipy CSR matrix, `weights` (n,) are those of all its rows, and `texts` (N, D) are vectors
-    of the texts of all nodes, or None.
+    `X` is a dense array or a scipy CSR matrix, `weights` (n,) are those of all its rows, `texts` (N, D) are vectors of
+    the texts of all nodes, or None, and the rows of SVMs are drawn towards those of `prior`, a (K, D) CSR matrix. The
+    iterations of multinomial regression begin at `start`, a solution of the
+    same softmax with other examples or another strength; liblinear always begins at zero.
     """
     item_weights = None if weights is None else weights[problem.items]
     rows, columns = compact(X[problem.items])
     nodes = problem.group.nodes
     texts = None if texts is None or len(nodes) > _MOST_TEXTS else texts[nodes][:, columns]
-    weight, bias = solve_rows(rows, problem.targets, len(nodes), item_weights, options, texts)
+    first = None if start is None else _start(start, columns, X.shape[1])
+    weight, bias = solve_rows(
+        rows,
+        problem.targets,
+        len(nodes),
+        item_weights,
+        options,
+        texts,
+        first,
+        None if prior is None else prior[:, columns],
+    )
     losses = np.zeros(len(SCALES))
     if len(problem.valid_items):
         scores = _score(valid_X[problem.valid_items], columns, weight, bias, X.shape[1])
@@ -122,10 +152,14 @@ def solve_rows(
     weights: np.ndarray | None,
     options: SolverOptions,
     texts: Any = None,
+    start: tuple[np.ndarray, np.ndarray] | None = None,
+    prior: Any = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The (K, U) weight and the (K,) bias that separate the targets, 0 to K - 1.
 
     With `texts`, a sparse matrix of vectors of length one at most, the weight is less regularised in their directions.
+    Multinomial regression begins at `start`, a weight and a bias. The rows of SVMs are drawn towards those of `prior`,
+    a (K, U) CSR matrix, and towards zero without it.
     """
     if weights is not None and not weights.all():  # liblinear would print a warning about a class without weight
         rows, targets, weights = rows[weights > 0], targets[weights > 0], weights[weights > 0]
@@ -136,18 +170,20 @@ def solve_rows(
         bias[present] = 1.0
     elif len(present) > 1:
         strength = options.strength / _mean_square(rows)
+        near = Near(
+            None if start is None else _to_coef(*start, present, options),
+            None if prior is None else _to_coef(prior.toarray(), bias, present, options)[0],
+        )
         if texts is None:
-            model = _fit(rows, targets, weights, strength, options)
-            coef = model.coef_
+            coef, intercept = _fit(rows, targets, weights, strength, options, near)
         else:  # the similarity to each text is one more feature, which is a direction of the others
             sparse = import_extra("scipy.sparse", "a convex solver", "scipy", "sklearn")
-            similarities = _TEXT_FACTOR * (rows @ texts.T)
-            model = _fit(sparse.hstack([rows, similarities], format="csr"), targets, weights, strength, options)
-            coef, of_texts = np.hsplit(model.coef_, [rows.shape[1]])
+            rows = sparse.hstack([rows, _TEXT_FACTOR * (rows @ texts.T)], format="csr", dtype=rows.dtype)
+            coef, intercept = _fit(rows, targets, weights, strength, options, near)
+            coef, of_texts = np.hsplit(coef, [weight.shape[1]])
             coef = coef + _TEXT_FACTOR * (texts.T @ of_texts.T).T
-        intercept = model.intercept_
         if len(present) == 2:  # scikit-learn has one row for two outputs
-            factors = np.array([[-1.0], [1.0]]) * (1.0 if options.loss == "squared_hinge" else 0.5)
+            factors = np.array([[-1.0], [1.0]]) * _FACTOR[options.loss]
             coef, intercept = factors * coef, factors[:, 0] * intercept
         weight[present], bias[present] = coef, intercept
         if options.loss == "log" and len(present) < outputs:
@@ -156,7 +192,31 @@ def solve_rows(
     return weight, bias
 
 
-def _fit(rows: Any, targets: np.ndarray, weights: np.ndarray | None, strength: float, options: SolverOptions) -> Any:
+def _start(solution: Solution, columns: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """The (K, U) weight and the (K,) bias of a solution for these columns."""
+    place = np.full(width, -1)
+    place[solution.columns] = np.arange(len(solution.columns))
+    found = place[columns]
+    return np.where(found >= 0, solution.weight[:, found], 0.0), solution.bias
+
+
+def _to_coef(
+    weight: np.ndarray, bias: np.ndarray, present: np.ndarray, options: SolverOptions
+) -> tuple[np.ndarray, np.ndarray]:
+    """The weight and the bias of the outputs with examples as scikit-learn has them: one row for two outputs."""
+    weight, bias = weight[present].astype(np.float64), bias[present].astype(np.float64)
+    if len(present) > 2:
+        return weight, bias
+    factor = 2.0 * _FACTOR[options.loss]
+    return (weight[1:] - weight[:1]) / factor, (bias[1:] - bias[:1]) / factor
+
+
+def _fit(
+    rows: Any, targets: np.ndarray, weights: np.ndarray | None, strength: float, options: SolverOptions, near: Near
+) -> tuple[np.ndarray, np.ndarray]:
+    if near.prior is not None:
+        present = np.unique(targets)[-len(near.prior) :]
+        return fit_towards(rows, targets[:, None] == present, weights, strength, _pad(near.prior, rows))
     svm = import_extra("sklearn.svm", "a convex solver", "scikit-learn", "sklearn")
     linear = import_extra("sklearn.linear_model", "a convex solver", "scikit-learn", "sklearn")
     tolerance = _TOLERANCE[options.loss]
@@ -169,10 +229,22 @@ def _fit(rows: Any, targets: np.ndarray, weights: np.ndarray | None, strength: f
         "max_iter": _MAX_ITERATIONS[options.loss],
         "random_state": options.seed,
     }
-    kind = svm.LinearSVC if options.loss == "squared_hinge" else linear.LogisticRegression
+    if options.loss == "squared_hinge":
+        model = svm.LinearSVC(**settings)
+    else:
+        model = linear.LogisticRegression(**settings, warm_start=True)
+        if near.start is not None:
+            coef, model.intercept_ = near.start
+            model.coef_, model.tol = _pad(coef, rows), _WARM_TOLERANCE
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an early end of the iterations costs little accuracy
-        return kind(**settings).fit(rows, targets, sample_weight=weights)
+        model.fit(rows, targets, sample_weight=weights)
+    return model.coef_, model.intercept_
+
+
+def _pad(coef: np.ndarray, rows: Any) -> np.ndarray:
+    """Rows of weights with zeros for the similarities to texts."""
+    return np.pad(coef, ((0, 0), (0, rows.shape[1] - coef.shape[1])))
 
 
 def _mean_square(rows: Any) -> float:
@@ -220,7 +292,7 @@ def _losses(scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
     return np.array([loss(scale) for scale in SCALES])
 
 
-def choose_scales(solutions: list[Solution], default: float) -> dict[int, float]:
+def choose_scales(solutions: Sequence[Solution], default: float) -> dict[int, float]:
     """The scale of each softmax, by its first row: that of the lowest held-out loss, drawn towards the common one."""
     common, losses = default, np.sum([solution.losses for solution in solutions], axis=0)
     if any(solution.valid_count for solution in solutions):

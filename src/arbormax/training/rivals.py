@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from arbormax.errors import import_extra
 from arbormax.functional.linear import sparse_rows
 from arbormax.heads.base import TreeHead
 from arbormax.heads.blended import BlendedSoftmax
@@ -56,12 +57,14 @@ def solve_class(
     weights: np.ndarray | None,
     text: Any,
     options: SolverOptions,
+    prior: Any = None,
 ) -> Solution:
     """The row that separates the examples of one class from its rivals.
 
     It is zero without rivals; without examples its score is -1.
 
-    `text` is the (1, D) vector of the text of the class, or None.
+    `text` is the (1, D) vector of the text of the class, or None, and `prior` is the (1, D) row that it is drawn
+    towards, or None.
     """
     none = np.zeros(0, np.int64), np.zeros((1, 0), np.float32), np.zeros(1, np.float32)
     columns, weight, bias = none
@@ -72,9 +75,19 @@ def solve_class(
         targets = np.repeat([1, 0], [len(own), len(rivals)])
         rows, columns = compact(X[items])
         text = None if text is None else text[:, columns]
-        both = solve_rows(rows, targets, 2, None if weights is None else weights[items], options, text)
+        sides = None if prior is None else _stack([-prior, prior])[:, columns]
+        both = solve_rows(rows, targets, 2, None if weights is None else weights[items], options, text, prior=sides)
         weight, bias = (part[1:] for part in both)
+        if prior is not None:  # features of none of these examples keep the weight of the prior
+            others = np.setdiff1d(prior.indices, columns)
+            columns = np.concatenate([columns, others])
+            weight = np.hstack([weight, prior[:, others].toarray()])
     return Solution(np.array([row]), columns, weight, bias, np.zeros(0), 0)
+
+
+def _stack(blocks: list[Any]) -> Any:
+    sparse = import_extra("scipy.sparse", "a convex solver", "scipy", "sklearn")
+    return sparse.vstack(blocks, format="csr")
 
 
 def default_blend(head: BlendedSoftmax, loss: ConvexLoss) -> tuple[float, float]:
