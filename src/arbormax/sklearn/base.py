@@ -9,9 +9,8 @@ import json
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from operator import index
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -24,16 +23,15 @@ from sklearn.utils.validation import check_is_fitted
 from arbormax._files import read_json, write_file
 from arbormax.data.examples import Examples
 from arbormax.data.labels import guess_separator, number_unseen, unknown_classes
-from arbormax.decode import Restriction
 from arbormax.errors import LabelError, OptionError
 from arbormax.model import Model, ModelFolderError, TrainConfig, load_model, save_model
-from arbormax.model.draws import predicted_log_probs
 from arbormax.model.graph_settings import graph_settings
-from arbormax.model.predict import Decoder, Decoding, Prediction, bounded_batch, decode_batches, predict
+from arbormax.model.predict import Decoder, Decoding, bounded_batch
 from arbormax.model.run import Run
 from arbormax.model.settings import PRESETS
 from arbormax.sklearn.certainty import CertaintyMixin
-from arbormax.sklearn.inputs import WHOLE, LabelFormat, Labels, as_taxonomy, node_labels, to_python
+from arbormax.sklearn.inputs import WHOLE, LabelFormat, Labels, as_taxonomy, to_python
+from arbormax.sklearn.predictions import PredictionMixin
 from arbormax.taxonomy import Taxonomy
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ RECORD = "classifier.json"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class TreeClassifier(PredictionMixin, CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A classifier over a taxonomy with scikit-learn's conventions; subclasses define the kind of input.
 
     Most parameters are fields of `arbormax.model.TrainConfig`; None selects a suitable value. With `tune`, a duration
@@ -247,129 +245,6 @@ class TreeClassifier(CertaintyMixin, ClassifierMixin, BaseEstimator):  # type: i
         if run is not None:
             self.n_iter_ = run.epochs
 
-    def predict(
-        self, X: Any, decoder: str | Decoder = "leaf", *, within: Any = None, without: Any = None, **options: Any
-    ) -> np.ndarray:
-        """The label of the predicted node of each item: by default of the most probable class, one of `classes_`.
-
-        `decoder` is a name from `arbormax.decode.NAMES` or a function, and `options` are its options, such as `metric`
-        of "optimal". A decoder may predict an inner node, whose label has the form of the training labels.
-
-        `within` and `without` restrict the classes to those at or below some nodes, or exclude them: labels, paths,
-        node ids of `taxonomy_` or a Boolean mask; for a restriction of each item, a list of such lists.
-        """
-        nodes = self._nodes(self._ready(X), Decoding(decoder, options, within=within, without=without))
-        return node_labels(nodes, self.taxonomy_, self._format, self.classes_)
-
-    def predict_details(
-        self,
-        X: Any,
-        decoder: str | Decoder = "leaf",
-        *,
-        top_k: int = 0,
-        within: Any = None,
-        without: Any = None,
-        **options: Any,
-    ) -> list[Prediction]:
-        """The predicted node of each item with its path, probabilities and `top_k` alternatives.
-
-        These are the results of `arbormax predict` and of the service. `options` are those of the decoder, such as
-        `tau` of "threshold"; `within` and `without` are those of `predict`.
-        """
-        decoding = Decoding(decoder, options, top_k, within, without)
-        return list(predict(self.model_, self._ready(X), **vars(decoding)))
-
-    def predict_proba(self, X: Any, *, within: Any = None, without: Any = None) -> np.ndarray:
-        """(n, C) float32 probabilities of the classes, in the order of `classes_`.
-
-        `within` and `without` are those of `predict`; the classes that they leave have a sum of one.
-        """
-        return _exp(self.predict_log_proba(X, within=within, without=without))
-
-    def predict_log_proba(self, X: Any, *, within: Any = None, without: Any = None) -> np.ndarray:
-        """(n, C) float32 log-probabilities of the classes, in the order of `classes_`."""
-        return self._score_all(self._ready(X), self.taxonomy_.leaves, within, without)
-
-    def node_proba(self, X: Any, *, within: Any = None, without: Any = None) -> np.ndarray:
-        """(n, N) float32 probabilities of all nodes of `taxonomy_`; the probability of the root is one."""
-        return _exp(self._score_all(self._ready(X), None, within, without))
-
-    def predict_nodes(
-        self,
-        X: Any,
-        tau: float = 0.5,
-        decoder: str | Decoder = "threshold",
-        *,
-        within: Any = None,
-        without: Any = None,
-        **options: Any,
-    ) -> np.ndarray:
-        """(n,) int64 node ids of `taxonomy_`: by default the deepest node with a probability above `tau`.
-
-        `decoder` is a name from `arbormax.decode.NAMES`, or a function that maps node log-probabilities (B, N) and the
-        taxonomy to nodes (B,). `tau` and `options` are passed to decoders that have these options. `within` and
-        `without` are those of `predict`.
-        """
-        inputs, decoding = self._ready(X), Decoding(decoder, options, within=within, without=without)
-        if "tau" in decoding.option_names:
-            decoding = replace(decoding, options={"tau": tau, **options})
-        return self._nodes(inputs, decoding)
-
-    def predict_paths(
-        self, X: Any, tau: float | None = None, *, within: Any = None, without: Any = None
-    ) -> list[tuple[str, ...]]:
-        """The path of names to the most probable class of each item, or with `tau` to the node of `predict_nodes`.
-
-        The empty path is the root: no node below it has a probability above `tau`. `within` and `without` are those of
-        `predict`.
-        """
-        nodes = self._nodes(self._ready(X), Decoding.choose(tau=tau, within=within, without=without))
-        paths = {node: self.taxonomy_.path(node) for node in np.unique(nodes).tolist()}
-        return [paths[node] for node in nodes.tolist()]
-
-    def topk(self, X: Any, k: int, *, within: Any = None, without: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """(n, k) descending probabilities of the k most probable classes of each item, and (n, k) their labels.
-
-        Classes that `within` and `without` exclude follow the others, with probability 0.
-        """
-        inputs, k, most = self._ready(X), index(k), self.taxonomy_.num_leaves
-        if not 1 <= k <= most:
-            raise OptionError(f"expected a number from 1 to {most:,}, the number of classes, found {k}", argument="k")
-        found = list(decode_batches(self.model_, inputs, Decoding(top_k=k, within=within, without=without)))
-        logp = torch.cat([torch.zeros(0, k), *(batch.top_logp for batch in found)])
-        classes = torch.cat([torch.zeros(0, k, dtype=torch.int64), *(batch.top_classes for batch in found)])
-        return _exp(logp.double().numpy()), self.classes_[classes.numpy()]
-
-    def _ready(self, X: Any) -> Any:
-        check_is_fitted(self)
-        return self._check_inputs(X)
-
-    def _nodes(self, inputs: Any, decoding: Decoding) -> np.ndarray:
-        found = [batch.nodes for batch in decode_batches(self.model_, inputs, decoding)]
-        nodes: np.ndarray = torch.cat([torch.zeros(0, dtype=torch.int64), *found]).numpy()
-        return nodes
-
-    def _score_all(self, inputs: Any, nodes: np.ndarray | None, within: Any, without: Any) -> np.ndarray:
-        """(n, C) log-probabilities of the classes, or (n, N) of all nodes; few are in memory beside the result."""
-        items, tax = inputs.shape[0] if hasattr(inputs, "shape") else len(inputs), self.taxonomy_
-        restriction = Restriction(tax, within, without)
-        is_restricted = within is not None or without is not None
-        result = np.empty((items, tax.num_nodes if nodes is None else len(nodes)), np.float32)
-        classes_only = nodes is not None and not is_restricted and self.model_.posterior is None
-        batch_size, start = bounded_batch(tax), 0
-        batches: Iterator[torch.Tensor]
-        if classes_only:
-            batches = (logp_BC.cpu() for logp_BC in self.model_.leaf_log_probs(inputs, batch_size))
-        else:
-            batches = predicted_log_probs(self.model_, inputs, batch_size)
-        for logp in batches:
-            rows = (logp if classes_only else restriction.apply(logp, start)).numpy()
-            chosen = slice(None) if classes_only or nodes is None else nodes
-            result[start : start + len(rows)] = rows[:, chosen]
-            start += len(rows)
-        restriction.finish(items)
-        return result
-
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """The accuracy: the share of items whose most probable class is the node of their label.
 
@@ -522,8 +397,3 @@ def _read_record(path: Path, tax: Taxonomy) -> dict[str, Any]:
     """The content of classifier.json; empty if it was written for a former model in the folder."""
     record = read_json(path, ModelFolderError) if path.is_file() else {}
     return record if record.get("taxonomy") == tax.fingerprint else {}
-
-
-def _exp(logp: np.ndarray) -> np.ndarray:
-    np.exp(logp, out=logp)  # in place: these arrays may be very large
-    return logp
