@@ -129,10 +129,25 @@ def test_edits_equal_those_of_the_dense_head(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", HEADS.names)
 def test_moves_equal_those_of_the_dense_head(kind: str) -> None:
-    dense, sparse = (am.edit(head).move("z", under="b").done(features=features()).head for head in pair(kind))
+    # so many items of the moved class that none are imitated, which sparse and dense heads do differently
+    typical = torch.zeros(1, FEATURES, dtype=torch.float64, requires_grad=True)
+    ascent, head = torch.optim.SGD([typical], lr=10, maximize=True), pair(kind)[0]
+    for _ in range(200):
+        ascent.zero_grad()
+        head(typical)[0, TREE.classes.index("z")].backward()
+        ascent.step()
+    many = torch.cat([features(200), 0.1 * features(200) + typical.detach()])
+    assert float(head(many)[200:, TREE.classes.index("z")].detach().exp().min()) > 0.5
+    dense, sparse = (am.edit(head).move("z", under="b").done(features=many).head for head in pair(kind))
     assert sparse.sparse_weight is not None
     is_exact = kind in ("flat", "shared")  # the rows of others are fitted, in float32
     assert torch.allclose(sparse(features()), dense(features()), atol=1e-8 if is_exact else 1e-3)
+
+
+def test_a_move_of_a_sparse_head_takes_few_dense_features() -> None:
+    dense, sparse = pair("hierarchical")
+    edited = [am.edit(head).move("z", under="b").done(features=features()).head for head in (dense, sparse)]
+    assert all(bool(head(features()).isfinite().all()) for head in edited)
 
 
 def test_is_exported() -> None:

@@ -23,7 +23,7 @@ from arbormax.heads.update import RowPrior, update_rows
 from arbormax.taxonomy.edits import Edited
 
 _MOST_CLASSES = 512  # that are imitated
-_MOST_ITEMS, _CELLS = 4000, 1 << 23  # items, and numbers of a (B, C) matrix
+_LEAST_ITEMS, _MOST_ITEMS, _CELLS = 64, 4000, 1 << 23  # items, and numbers of a (B, C) matrix
 _HELD_OUT = 5  # every fifth item that is given measures the loss
 _TERMS, _DRAWN = 1000, 25  # features of a class in a sparse head, and how many of them are in one item
 _OTHER = 0.5  # share of another class in an item, so that the items are not all clear
@@ -100,7 +100,7 @@ def _choose_items(old: TreeHead, concerned: list[int], features: Tensor | None) 
     Of many items, those that the old head predicts below the edited nodes come first. If there are few of them,
     imitations are added to the fit.
     """
-    most = max(200, min(_MOST_ITEMS, _CELLS // old.taxonomy.num_leaves))
+    most = max(_LEAST_ITEMS, min(_MOST_ITEMS, _CELLS // old.taxonomy.num_leaves))
     if features is None:
         return _imitate(old, concerned, most), None
     is_below = torch.from_numpy(_classes_below(old, concerned)).to(old.device)
@@ -117,7 +117,9 @@ def _choose_items(old: TreeHead, concerned: list[int], features: Tensor | None) 
     is_held_out = torch.arange(len(order), device=old.device) % _HELD_OUT == 0  # of all chances alike
     fitted, held_out = features.index_select(0, order[~is_held_out]), features.index_select(0, order[is_held_out])
     if int((chance > 0.5).sum()) < _FEW * len(concerned):
-        fitted = torch.cat([fitted, _imitate(old, concerned, most)])
+        imitated = _imitate(old, concerned, most)
+        is_dense = fitted.layout == torch.strided
+        fitted = torch.cat([fitted, imitated.to_dense() if is_dense else imitated.to_sparse(layout=fitted.layout)])
     return fitted, held_out
 
 
@@ -227,7 +229,8 @@ def _draw_terms(vectors: Tensor, draw: np.random.Generator) -> Tensor:
 
 def _scale(head: TreeHead, items: Tensor, classes: Tensor) -> float:
     """The factor of the items with which the mean probability of their classes is usual."""
-    few, classes = items.index_select(0, torch.arange(200, device=head.device)), classes[:200]
+    classes = classes[:200]
+    few = items.index_select(0, torch.arange(len(classes), device=head.device))
     with torch.no_grad():
         scores = [head((scale * few).to(head.dtype)).float() for scale in _SCALES]
     means = [float(logp.gather(1, classes[:, None]).exp().mean()) for logp in scores]
