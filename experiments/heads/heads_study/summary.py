@@ -21,8 +21,8 @@ from arbormax.taxonomy import Taxonomy
 from heads_study.jobs import taxonomy, test_nodes, unpack
 from heads_study.plan import CONTENDERS, DATASETS
 
-_SHARED = ("bag", "minilm", "mpnet", "efficientnet", "features")
-DEFAULTS = {"tfidf": "blended", **dict.fromkeys(_SHARED, "shared")}  # model → its default head
+_SHARED = ("bag", "minilm", "mpnet", "efficientnet")
+DEFAULTS = {"tfidf": "blended", "features": "blended", **dict.fromkeys(_SHARED, "shared")}  # model → its default head
 MEASURES = ("accuracy", "macro_f1", "hf")
 TOP = "top_accuracy"  # the share of items below the right child of the root
 RESAMPLES = 1000
