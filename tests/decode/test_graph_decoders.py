@@ -61,13 +61,25 @@ def test_the_best_node_for_hf(graph, seed, beta):
         assert expected(row, node) == pytest.approx(best)
 
 
+@given(graphs(), st.integers(0, 99), st.sampled_from(["tree_distance", "risk"]))
+def test_the_nearest_node(graph, seed, metric):
+    logp = scores(graph, seed, graph.num_leaves, flat_node_log_probs)
+    leaves = graph.leaves.tolist()
+
+    def expected(row, node):
+        return sum(float(row[leaf].exp()) * oracle.distance(graph, node, leaf) for leaf in leaves)
+
+    possible = leaves if metric == "risk" else range(graph.num_nodes)
+    for row, node in zip(logp, am.decode.optimal(logp, graph, metric).tolist(), strict=True):
+        assert node in possible
+        assert expected(row, node) == pytest.approx(min(expected(row, other) for other in possible))
+
+
 def test_decoders_that_need_a_tree_say_so():
     graph = am.Graph.from_edges([("r", "a"), ("r", "b"), ("a", "x"), ("b", "x"), ("b", "y")])
     logp = flat_node_log_probs(torch.zeros(1, 2), graph)
     assert am.decode.optimal(logp, graph, "risk", costs=[[0, 1], [9, 0]]).tolist() == [graph.find("x")]
     for use in (
-        lambda: am.decode.optimal(logp, graph, "tree_distance"),
-        lambda: am.decode.optimal(logp, graph, "risk"),
         lambda: am.decode.within(logp, graph, ["a"]),
         lambda: am.functional.conditional_log_probs(logp, graph),
     ):

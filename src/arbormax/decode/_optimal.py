@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from arbormax._registry import Registry
 from arbormax.decode import option_hint, option_names
+from arbormax.decode._hf import node_probabilities
+from arbormax.decode._risk import least_of_function
 from arbormax.errors import OptionError
-from arbormax.functional.graphs import refuse_graph
 from arbormax.functional.threshold import check_node_log_probs, deepest_node
 from arbormax.taxonomy import Taxonomy
 
@@ -75,7 +77,12 @@ def optimal(
 
 
 def tree_distance(logp: Tensor, tax: Taxonomy) -> Tensor:
-    """Return the node with the smallest expected tree distance: a step down pays where the child has P > 1/2."""
+    """Return the node with the smallest expected tree distance.
+
+    In a tree, a step down pays where the child has P > 1/2; in a graph, all nodes are compared with all classes.
+    """
     check_node_log_probs(logp, tax)
-    refuse_graph(tax, "the metric 'tree_distance'")
-    return deepest_node(logp, tax, 0.5)
+    if not tax.is_graph:
+        return deepest_node(logp, tax, 0.5)
+    best = least_of_function(node_probabilities(logp, tax), tax, tax.distance, np.arange(tax.num_nodes))
+    return best.view(logp.shape[:-1])

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from arbormax.decode._hf import node_probabilities
 from arbormax.errors import InputError, LabelError
-from arbormax.functional.graphs import node_index, refuse_graph
+from arbormax.functional.graphs import node_index
 from arbormax.functional.index import NodeIndex, tree_index
 from arbormax.functional.probabilities import path_sums
 from arbormax.functional.threshold import check_node_log_probs
@@ -34,12 +34,13 @@ def risk(logp: Tensor, tax: Taxonomy, costs: Costs = None) -> Tensor:
     check_node_log_probs(logp, tax)
     index = node_index(tax, logp.device)
     p_NB = node_probabilities(logp, tax)
-    if costs is None:
-        refuse_graph(tax, "the metric 'risk' without costs")
+    if costs is None and tax.is_graph:
+        best_B = least_of_function(p_NB, tax, tax.distance, tax.leaves)
+    elif costs is None:
         # The distance to a leaf y is d(n) + d(y) - 2·|A(n) ∩ A(y)|, of which d(y) is the same for all predictions.
         best_B = index.leaves[path_sums(1 - 2 * p_NB[1:], tree_index(tax, logp.device))[index.leaves - 1].argmin(0)]
     elif callable(costs):
-        best_B = _least_of_function(p_NB, tax, costs, index)
+        best_B = least_of_function(p_NB, tax, costs, np.arange(tax.num_nodes))
     else:
         best_B = _least_of_matrix(p_NB, tax, costs, index)
     return best_B.view(logp.shape[:-1])
@@ -51,16 +52,17 @@ def _least_of_matrix(p_NB: Tensor, tax: Taxonomy, costs: Costs, index: NodeIndex
     return index.leaves[best_B] if len(costs_PC) == tax.num_leaves else best_B
 
 
-def _least_of_function(p_NB: Tensor, tax: Taxonomy, costs: Callable[..., Any], index: NodeIndex) -> Tensor:
-    if tax.num_nodes * tax.num_leaves > _MOST_CELLS:
+def least_of_function(p_NB: Tensor, tax: Taxonomy, costs: Callable[..., Any], nodes: np.ndarray) -> Tensor:
+    """(B,) the node of the given ones with the smallest expected cost; ties go to the first."""
+    if len(nodes) * tax.num_leaves > _MOST_CELLS:
         raise InputError(
-            f"a function would be called for {tax.num_nodes:,} nodes × {tax.num_leaves:,} classes; without costs, the "
+            f"a function would be called for {len(nodes):,} nodes × {tax.num_leaves:,} classes; without costs, the "
             "tree distance takes little time on a tree of any size",
             argument="costs",
         )
-    nodes, size = np.arange(tax.num_nodes), max(1, _CELLS // tax.num_leaves)
-    p_CB = p_NB[index.leaves]
-    least_B, best_B = p_CB.new_full(p_CB.shape[1:], torch.inf), index.leaves.new_zeros(p_CB.shape[1])
+    size, leaves = max(1, _CELLS // tax.num_leaves), node_index(tax, p_NB.device).leaves
+    p_CB = p_NB[leaves]
+    least_B, best_B = p_CB.new_full(p_CB.shape[1:], torch.inf), leaves.new_zeros(p_CB.shape[1])
     for start in range(0, len(nodes), size):
         predicted = nodes[start : start + size]
         found = np.asarray(costs(predicted[:, None], tax.leaves[None, :]))
@@ -77,7 +79,7 @@ def _least_of_function(p_NB: Tensor, tax: Taxonomy, costs: Callable[..., Any], i
         is_less_B = values_B < least_B
         least_B = torch.where(is_less_B, values_B, least_B)
         best_B = torch.where(is_less_B, places_B + start, best_B)
-    return best_B
+    return torch.tensor(nodes, device=best_B.device)[best_B]
 
 
 def cost_matrix(costs: Costs, tax: Taxonomy) -> Tensor:
