@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+import torch
 
 import arbormax as am
 from arbormax.errors import ArbormaxError, OptionError
@@ -69,12 +70,17 @@ def test_settings_that_need_a_tree_are_reported_together(texts):
         am.TextClassifier(GRAPH, gamma=1.0).fit(*texts)
 
 
+def test_the_nearest_node_is_predicted_on_a_graph(clf, texts):
+    found = clf.predict(texts[0], decoder="optimal", metric="tree_distance")
+    graph, logp = clf.taxonomy_, torch.from_numpy(np.log(clf.node_proba(texts[0])))
+    assert found.tolist() == [graph.names[node] for node in am.decode.optimal(logp, graph, "tree_distance").tolist()]
+
+
 def test_methods_that_need_a_tree_say_so(clf, texts):
     for use in (
         lambda: clf.explain("a fin"),
         lambda: clf.calibrate(*texts),
         lambda: clf.predict(["a fin"], within=["fish"]),
-        lambda: clf.predict(["a fin"], decoder="optimal", metric="tree_distance"),
     ):
         with pytest.raises(ArbormaxError, match="needs a tree"):
             use()
