@@ -17,15 +17,11 @@ from typing import Any
 
 import numpy as np
 from tables import HERE, ROOT, markdown, spread
+from tables import NAMES as CALIBRATED
 
 RESULTS, PAGE = HERE / "results" / "uncertainty", ROOT / "docs" / "uncertainty.md"
 NAMES = {
-    "tfidf:trec": "TREC, linear",
-    "tfidf:r52": "R52, linear",
-    "tfidf:soc2020": "SOC 2020, linear",
-    "tfidf:icd10cm": "ICD-10-CM, linear",
-    "bag:trec": "TREC, bag",
-    "bag:r52": "R52, bag",
+    **CALIBRATED,
     "bag:soc2020": "SOC 2020, bag",
     "bag:icd10cm": "ICD-10-CM, bag",
     "bilstm:trec": "TREC, BiLSTM",

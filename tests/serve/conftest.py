@@ -3,6 +3,7 @@
 import logging
 
 import pytest
+from page_tools import Visit
 from serve_tools import served, train_classifier
 
 from browser import open_browser
@@ -36,3 +37,11 @@ def client(model):
 def browser():
     with open_browser() as found:
         yield found
+
+
+@pytest.fixture
+def visit(browser, address):
+    """A visit to the page of the service that a module starts as `address`."""
+    visit = Visit(browser, address)
+    yield visit
+    visit.close()

@@ -18,13 +18,6 @@ def address(browser):
         yield found
 
 
-@pytest.fixture
-def visit(browser, address):
-    visit = Visit(browser, address)
-    yield visit
-    visit.close()
-
-
 def enter_text(page, text):
     """Enter a text and wait for its prediction."""
     page.fill("#text", text)

@@ -17,13 +17,6 @@ def address(browser):
         yield found
 
 
-@pytest.fixture
-def visit(browser, address):
-    visit = Visit(browser, address)
-    yield visit
-    visit.close()
-
-
 def wait_for_label(page, label):
     page.wait_for_function("label => document.querySelector('#label').textContent.endsWith(label)", arg=label)
 

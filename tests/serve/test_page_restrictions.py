@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from page_tools import Visit, serving, tiny_model
+from page_tools import serving, tiny_model
 
 TEXT = "king of the river"
 
@@ -13,13 +13,6 @@ TEXT = "king of the river"
 def address(browser):
     with serving(tiny_model()) as found:
         yield found
-
-
-@pytest.fixture
-def visit(browser, address):
-    visit = Visit(browser, address)
-    yield visit
-    visit.close()
 
 
 def wait_for_label(page, label):
